@@ -51,13 +51,14 @@ std::vector<KeySpec> parallel_rows() {
            .doc = "workers that share the tokens of a step",
            .reference =
                "Workers that share the tokens of a step, for long prompts: each holds the same "
-               "weights and the same KV cache, computes its part of the tokens and gets the keys "
-               "and values of the others'. So the time to the first token is divided; memory is "
-               "not, and steps of few tokens, such as those that generate, are computed by each "
-               "(for many requests `data_parallel_size` is better). A long prompt is divided best "
-               "with an `engine.max_num_batched_tokens` that leaves each worker some thousand "
-               "tokens of a step. Experts are spread over the tensor ranks only. The answers are "
-               "the same bytes at every size.",
+               "weights and computes its part of the tokens, which divides the time to the first "
+               "token. Where this size times `tensor_parallel_size` divides the KV heads, "
+               "attention's heads and the KV cache are split over the workers; otherwise each has "
+               "the keys and values of all tokens. Steps of few tokens, such as those that "
+               "generate, are computed by each, but for the heads: for many requests "
+               "`data_parallel_size` is better. An `engine.max_num_batched_tokens` that leaves "
+               "each worker some thousand tokens of a step divides a long prompt best. Experts are "
+               "spread over the tensor ranks only. The answers are the same bytes at every size.",
            .minimum = 1,
            .maximum = 1024}),
       row<&C::parallel, &P::sequence_parallel>(

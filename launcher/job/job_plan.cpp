@@ -286,7 +286,7 @@ void warn_of_swap_space(JobPlan& plan) {
 
 /// Refuses a model whose attention the device cannot run, before anything is started.
 Result<void> check_attention(const ModelConfig& model, const Mesh& mesh, const EngineSpec& engine) {
-  TROUPE_TRY(const AttentionShape shape, attention_shape(model, 0, {0, mesh.shape().tensor}));
+  TROUPE_TRY(const AttentionShape shape, attention_shape(model, 0, head_shard(model, mesh, 0)));
   const DType dtype = engine.dtype;
   return engine.device == DeviceKind::cuda ? check_gpu_attention(shape, dtype)
                                            : check_cpu_attention(shape, engine.block_size, dtype);
@@ -313,7 +313,7 @@ Result<void> tell_of_attention(JobPlan& plan) {
     if (std::ranges::find(told, spec) != told.end()) continue;
     told.push_back(spec);
     TROUPE_TRY(const AttentionShape shape,
-               attention_shape(plan.model, layer, {0, plan.mesh.shape().tensor}));
+               attention_shape(plan.model, layer, head_shard(plan.model, plan.mesh, 0)));
     const GpuAttentionKernels kernels =
         gpu_attention_kernels(shape, engine.dtype, engine.deterministic);
     std::string by = fmt::format("{}: decode steps by {}, prompts by {}", describe(shape),

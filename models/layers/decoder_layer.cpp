@@ -2,6 +2,7 @@
 
 #include "models/layers/attention/attention.hpp"
 #include "models/layers/attention/latent_attention.hpp"
+#include "models/layers/attention/ulysses_attention.hpp"
 #include "models/layers/dense_mlp.hpp"
 #include "models/layers/moe/moe.hpp"
 
@@ -9,8 +10,10 @@ namespace troupe {
 
 Result<DecoderLayer> DecoderLayer::create(const LayerContext& context, std::int64_t layer) {
   DecoderLayer made(context);
-  TROUPE_TRY(made.attention_, context.config.latent ? LatentAttention::create(context, layer)
-                                                    : Attention::create(context, layer));
+  const auto create_attention = context.config.latent            ? LatentAttention::create
+                                : context.context.shares_heads() ? UlyssesAttention::create
+                                                                 : Attention::create;
+  TROUPE_TRY(made.attention_, create_attention(context, layer));
   const MlpParameters dense{.with_biases = context.config.mlp_bias};
   TROUPE_TRY(made.feed_forward_, context.config.is_sparse(layer)
                                      ? make_moe(context, layer)
@@ -37,7 +40,7 @@ Result<void> DecoderLayer::load_norms(const LayerContext& context, std::int64_t 
 
 Result<void> DecoderLayer::forward(HiddenState& hidden, const AttentionMetadata& pass,
                                    const Tensor& rope, const KvLayer& cache) const {
-  const std::int64_t tokens = pass.whole().positions[0];
+  const std::int64_t tokens = context_.own_rows().count;
   const Tensor normed = group_.normed_rows(space_.normed, tokens);
   if (tokens == 0) {
     TROUPE_TRY(hidden.sum, feed_forward_->forward(normed, hidden.update));

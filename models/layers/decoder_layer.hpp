@@ -29,6 +29,7 @@ class DecoderLayer {
   explicit DecoderLayer(const LayerContext& context)
       : ops_(context.ops),
         group_(context.tensor),
+        context_(context.context),
         space_(context.space),
         form_(context.config.form) {}
 
@@ -45,6 +46,7 @@ class DecoderLayer {
 
   Ops& ops_;
   TensorGroup& group_;
+  ContextGroup& context_;
   Workspace& space_;
   LayerForm form_;
   std::unique_ptr<AttentionBlock> attention_;

@@ -36,7 +36,8 @@ Result<void> DecoderModel::build(const Checkpoint& checkpoint, const ParallelCon
                                  ShardOf shard, const OnWeightsLoaded& on_loaded) {
   const Weights weights(config_, checkpoint, weight_rules_of(config_), parallel.mesh, parallel.rank,
                         limits_, ops_);
-  TROUPE_TRY(attention_, attention_shape(config_, 0, shard));
+  TROUPE_TRY(attention_,
+             attention_shape(config_, 0, head_shard(config_, parallel.mesh, parallel.rank)));
   TROUPE_TRY(experts_, ExpertGroup::create(config_, limits_, parallel, ops_));
   TROUPE_TRY(space_, Workspace::create(config_, limits_, shard, experts_, ops_));
   const DType partial = limits_.sum_dtype(ops_.activation_dtype());
@@ -56,8 +57,10 @@ Result<void> DecoderModel::build(const Checkpoint& checkpoint, const ParallelCon
     tensor.overlap_all_reduce(std::move(side));
   }
   tensor_.emplace(std::move(tensor));
-  TROUPE_TRY(auto context,
-             ContextGroup::create(parallel.context.device, attention_, limits_, ops_));
+  TROUPE_TRY(
+      auto context,
+      ContextGroup::create(parallel.context.device, attention_,
+                           context_shares_heads(config_, parallel.mesh.shape()), limits_, ops_));
   context_.emplace(std::move(context));
   pipeline_ = parallel.pipeline.device;
   stage_ = parallel.at().stage;
@@ -115,8 +118,8 @@ Result<void> DecoderModel::forward(const ForwardBatch& batch, const Tensor& logi
 
 void DecoderModel::plan_attention(const ForwardBatch& batch) {
   // A rank's rows of a divided pass see rows of other ranks, which are not computed in this order.
-  tensor_->allow_parts(!batch.graph_captured && !context_->divides());
-  const Slice own = context_->own_rows();
+  tensor_->allow_parts(!batch.graph_captured && !context_->divides() && !context_->shares_heads());
+  const Slice own = context_->attention_rows();
   const std::vector<Slice> parts = tensor_->parts(own.count);
   passes_.clear();
   for (const AttentionBatch& attention : batch.attention) {

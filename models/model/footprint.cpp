@@ -179,7 +179,8 @@ Result<RankFootprint> rank_footprint(const ModelConfig& config, const Checkpoint
   footprint.rope_bytes =
       static_cast<std::size_t>(tables * positions * config.rope_width()) * size_of(DType::f32);
 
-  TROUPE_TRY(const AttentionShape attention, attention_shape(config, 0, shard));
+  TROUPE_TRY(const AttentionShape attention,
+             attention_shape(config, 0, head_shard(config, mesh, rank)));
   const std::int64_t tensors = cache_tensors(stage_caches(config, footprint.layers));
   footprint.kv_bytes_per_block =
       static_cast<std::size_t>(tensors * options.block_size * attention.cached_elements()) *

@@ -72,11 +72,12 @@ TEST(SequenceParallel, keeps_a_share_of_the_rows_and_never_all_reduces) {
   EXPECT_EQ(counts.max_rows_kept, (tokens + 1) / 2);
 }
 
-/// Counts the gathers that a model requests.
+/// Counts the gathers and exchanges that a model requests.
 class CountingGathers final : public ForwardingCollectives {
  public:
   struct Counts {
     std::atomic<int> gathers = 0;
+    std::atomic<int> exchanges = 0;
     std::atomic<std::int64_t> max_rows_sent = 0;  ///< by one rank, in one gather
   };
 
@@ -89,38 +90,74 @@ class CountingGathers final : public ForwardingCollectives {
     counts_.max_rows_sent = std::max(counts_.max_rows_sent.load(), part[0]);
     return ForwardingCollectives::all_gather(part, all, rows_per_rank);
   }
+  Result<void> all_to_all(const Tensor& send, std::span<const std::int64_t> send_rows,
+                          const Tensor& receive,
+                          std::span<const std::int64_t> receive_rows) override {
+    ++counts_.exchanges;
+    return ForwardingCollectives::all_to_all(send, send_rows, receive, receive_rows);
+  }
 
  private:
   Counts& counts_;
 };
 
-TEST(ContextParallel, gathers_keys_and_values_of_shares_of_the_rows_once_a_layer) {
-  const auto golden = golden_model("fable-draft");
-  REQUIRE_OK(const auto prompts, read_prompts(golden->logits));
-  REQUIRE_OK(const auto config, load_model_config(golden->checkpoint));
-  const auto tokens = static_cast<std::int32_t>(prompts.back().ids.size());
-  ASSERT_GE(tokens, 4);
-  CountingGathers::Counts counts;
-  const MeshRanks ranks{.shape = {.context = 2}, .wrap = [&](std::unique_ptr<Collectives> inner) {
-                          return std::make_unique<CountingGathers>(std::move(inner), counts);
-                        }};
-  const auto gathers_of = [&](std::int32_t rows, std::int32_t logit_rows) {
-    counts.gathers = 0;
-    const auto ran =
-        run_ranks(golden->checkpoint, DType::f32, ranks,
-                  [&](Runner& runner, int) -> Result<std::vector<float>> {
-                    Sequence sequence{prompts.back().ids};
-                    const Share share{&sequence, rows, logit_rows};
-                    TROUPE_TRY([[maybe_unused]] const Tensor logits, runner.pass({&share, 1}));
-                    return std::vector<float>();
-                  });
-    EXPECT_TRUE(ran.ok()) << ran.error().message;
-    return counts.gathers / 2;  // by each of two ranks
+/// What each context rank requests in passes over the beginning of a prompt.
+class ContextParallel : public testing::Test {
+ protected:
+  void prepare(const std::string& model) {
+    folder_ = golden_model(model)->checkpoint;
+    REQUIRE_OK(const auto prompts, read_prompts(golden_model(model)->logits));
+    ids_ = prompts.back().ids;
+    ASSERT_GE(std::ssize(ids_), 6);
+    REQUIRE_OK(const auto config, load_model_config(folder_));
+    layers_ = static_cast<int>(config.layers);
+  }
+  std::int32_t all_rows() const { return static_cast<std::int32_t>(ids_.size()); }
+
+  struct Calls {
+    int gathers, exchanges;
+    bool operator==(const Calls&) const = default;
   };
-  EXPECT_EQ(gathers_of(tokens, 0), config.layers);
-  EXPECT_EQ(gathers_of(tokens, 1), config.layers + 1) << "and the rows that need logits";
-  EXPECT_LE(counts.max_rows_sent, tokens / 2 + 1);
-  EXPECT_EQ(gathers_of(1, 1), 0) << "a single row is computed by each rank";
+  Calls calls_of(int context, std::int32_t rows, std::int32_t logit_rows) {
+    CountingGathers::Counts counts;
+    const MeshRanks ranks{.shape = {.context = context},
+                          .wrap = [&](std::unique_ptr<Collectives> inner) {
+                            return std::make_unique<CountingGathers>(std::move(inner), counts);
+                          }};
+    const auto ran = run_ranks(
+        folder_, DType::f32, ranks, [&](Runner& runner, int) -> Result<std::vector<float>> {
+          Sequence sequence{ids_};
+          const Share share{&sequence, rows, logit_rows};
+          TROUPE_TRY([[maybe_unused]] const Tensor logits, runner.pass({&share, 1}));
+          return std::vector<float>();
+        });
+    EXPECT_TRUE(ran.ok()) << ran.error().message;
+    max_rows_sent_ = counts.max_rows_sent;
+    return {counts.gathers / context, counts.exchanges / context};
+  }
+
+  std::filesystem::path folder_;
+  std::vector<std::int32_t> ids_;
+  int layers_ = 0;
+  std::int64_t max_rows_sent_ = 0;
+};
+
+TEST_F(ContextParallel, exchanges_heads_twice_a_layer_where_each_rank_has_kv_heads) {
+  prepare("fable-draft");
+  EXPECT_EQ(calls_of(2, all_rows(), 0), Calls(0, 2 * layers_));
+  EXPECT_EQ(calls_of(2, all_rows(), 1), Calls(1, 2 * layers_)) << "and the rows that need logits";
+  EXPECT_LE(max_rows_sent_, all_rows() / 2 + 1);
+  EXPECT_EQ(calls_of(2, 1, 1), Calls(layers_, 0)) << "a single row is computed by each rank";
+}
+
+TEST_F(ContextParallel, gathers_keys_and_values_once_a_layer_where_heads_are_too_few) {
+  prepare("deepseek3-a");
+  EXPECT_EQ(calls_of(2, all_rows(), 0), Calls(layers_, 0));
+  EXPECT_EQ(calls_of(2, all_rows(), 1), Calls(layers_ + 1, 0)) << "and the rows that need logits";
+  EXPECT_LE(max_rows_sent_, all_rows() / 2 + 1);
+  EXPECT_EQ(calls_of(2, 1, 1), Calls(0, 0)) << "a single row is computed by each rank";
+  prepare("fable-draft");
+  EXPECT_EQ(calls_of(3, all_rows(), 0), Calls(layers_, 0)) << "3 ranks do not divide the KV heads";
 }
 
 /// Adds up what all ranks send in all-to-alls.

@@ -1,43 +1,10 @@
 #include "models/layers/attention/attention.hpp"
 
-#include <algorithm>
-#include <cstring>
 #include <utility>
 
 #include "models/layers/attention/attention_shape.hpp"
-#include "models/layers/norm.hpp"
-#include "models/layers/weights/weight_rows.hpp"
 
 namespace troupe {
-
-namespace {
-
-/// The rows of `heads` heads in the order in which devices rotate.
-std::vector<std::int64_t> rows_of_heads(const ModelConfig& config, std::int64_t heads) {
-  std::vector<std::int64_t> rows;
-  for (std::int64_t head = 0; head < heads; ++head) {
-    const auto of_head = rows_to_rotate(head * config.head_dim, config.head_dim,
-                                        config.rotated_dim(), config.interleaved_rope);
-    rows.insert(rows.end(), of_head.begin(), of_head.end());
-  }
-  return rows;
-}
-
-bool rearranges(const ModelConfig& config) {
-  return config.interleaved_rope || config.rotated_dim() != config.head_dim;
-}
-
-/// The same elements of vectors, which are one after the other and whose last ones stay.
-HostTensor rearranged(const HostTensor& values, std::span<const std::int64_t> order) {
-  HostTensor turned(DType::f32, values->shape());
-  std::ranges::copy(values->span<float>(), turned->as<float>());
-  for (std::size_t i = 0; i < order.size(); ++i) {
-    turned->as<float>()[i] = values->as<float>()[order[i]];
-  }
-  return turned;
-}
-
-}  // namespace
 
 Result<std::unique_ptr<AttentionBlock>> Attention::create(const LayerContext& context,
                                                           std::int64_t layer) {
@@ -47,7 +14,8 @@ Result<std::unique_ptr<AttentionBlock>> Attention::create(const LayerContext& co
   std::unique_ptr<Attention> block(new Attention(context));
   block->norm_eps_ = config.norm.eps;
   TROUPE_TRY(block->shape_, attention_shape(config, layer, weights.shard()));
-  TROUPE_CHECK(block->load_projections(context, layer));
+  TROUPE_TRY(auto projection, HeadProjection::load(context, weights, block->shape_, layer));
+  block->projection_.emplace(std::move(projection));
   TROUPE_CHECK(block->load_norms(context, layer));
   TROUPE_TRY(block->output_, weights.linear({output}, layer));
   if (config.output_bias) {
@@ -60,48 +28,17 @@ Result<std::unique_ptr<AttentionBlock>> Attention::create(const LayerContext& co
   return std::unique_ptr<AttentionBlock>(std::move(block));
 }
 
-Result<void> Attention::load_projections(const LayerContext& context, std::int64_t layer) {
-  using enum Parameter;
-  const Weights& weights = context.weights;
-  const std::vector<std::int64_t> order =
-      rows_of_heads(context.config, shape_.heads + shape_.kv_heads);
-  if (context.config.qkv_bias) {
-    TROUPE_TRY(HostTensor bias, weights.host_vector({query_bias, key_bias, value_bias}, layer));
-    if (rearranges(context.config)) bias = rearranged(bias, order);
-    TROUPE_TRY(qkv_bias_, weights.upload(bias));
-  }
-  if (!rearranges(context.config)) {
-    TROUPE_TRY(qkv_, weights.linear({query, key, value}, layer));
-    return {};
-  }
-  TROUPE_TRY(const HostTensor qkv, weights.matrix({query, key, value}, layer));
-  std::vector<std::int64_t> rows = order;
-  for (std::int64_t row = std::ssize(order); row < qkv.view()[0]; ++row) rows.push_back(row);
-  TROUPE_TRY(qkv_, ops_.weights().prepare(take_rows(qkv, rows), 1));
-  return {};
-}
-
 Result<void> Attention::load_norms(const LayerContext& context, std::int64_t layer) {
   using enum Parameter;
   const ModelConfig& config = context.config;
   if (config.query_key_norm == QueryKeyNorm::none) return {};
   norms_together_ = config.query_key_norm == QueryKeyNorm::projection;
   kv_copies_ = static_cast<int>(shape_.kv_heads * group_.size() / config.kv_heads);
-  const auto load = [&](Parameter parameter, std::int64_t heads) -> Result<DeviceTensor> {
-    TROUPE_TRY(HostTensor weight, norm_weight(context, parameter, layer));
-    if (rearranges(config)) {
-      weight = rearranged(weight, rows_of_heads(config, norms_together_ ? heads : 1));
-    }
-    return context.weights.upload(weight);
-  };
-  TROUPE_TRY(query_norm_, load(query_norm, shape_.heads));
-  TROUPE_TRY(key_norm_, load(key_norm, shape_.kv_heads));
+  TROUPE_TRY(query_norm_,
+             load_head_norm(context, query_norm, norms_together_ ? shape_.heads : 1, layer));
+  TROUPE_TRY(key_norm_,
+             load_head_norm(context, key_norm, norms_together_ ? shape_.kv_heads : 1, layer));
   return {};
-}
-
-void Attention::project(const Tensor& x, const Tensor& qkv) const {
-  ops_.dense().linear(*qkv_, x, qkv);
-  if (!qkv_bias_->empty()) ops_.dense().add_bias(qkv, qkv_bias_);
 }
 
 // Normalises all queries of a token together, and all keys. Ranks exchange the sum of squares of
@@ -148,7 +85,7 @@ Result<PendingSum> Attention::forward(const Tensor& x, const AttentionMetadata& 
   // What ranks exchange is computed for all rows before any of them attends.
   const bool projects_first = norms_together_ || context_.divides();
   const Slice all{0, x[0]};
-  if (projects_first) project(x, space_.qkv->rows(0, x[0]));
+  if (projects_first) projection_->apply(ops_, x, space_.qkv->rows(0, x[0]));
   if (norms_together_) TROUPE_CHECK(norm_projections(space_.qkv->rows(0, x[0])));
   if (context_.divides()) {
     store(space_.qkv->rows(0, x[0]), pass.whole(), rope, cache, all);
@@ -156,7 +93,7 @@ Result<PendingSum> Attention::forward(const Tensor& x, const AttentionMetadata& 
   }
   const auto compute = [&](Slice rows, const Tensor& sums) {
     const Tensor qkv = space_.qkv->rows(rows.begin, rows.count);
-    if (!projects_first) project(x.rows(rows.begin, rows.count), qkv);
+    if (!projects_first) projection_->apply(ops_, x.rows(rows.begin, rows.count), qkv);
     if (!context_.divides()) store(qkv, pass.of(rows), rope, cache, rows);
     attend(pass.of(rows), cache, rows, sums);
   };
@@ -168,8 +105,8 @@ Result<PendingSum> Attention::forward(const Tensor& x, const AttentionMetadata& 
 }
 
 std::size_t Attention::bytes() const {
-  return qkv_->bytes() + output_->bytes() + qkv_bias_->bytes() + output_bias_->bytes() +
-         query_norm_->bytes() + key_norm_->bytes() + sinks_->bytes();
+  return projection_->bytes() + output_->bytes() + output_bias_->bytes() + query_norm_->bytes() +
+         key_norm_->bytes() + sinks_->bytes();
 }
 
 }  // namespace troupe

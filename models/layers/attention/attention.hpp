@@ -1,6 +1,9 @@
 #pragma once
 
+#include <optional>
+
 #include "models/layers/attention/attention_block.hpp"
+#include "models/layers/attention/head_projection.hpp"
 #include "models/layers/layer_context.hpp"
 
 namespace troupe {
@@ -24,10 +27,7 @@ class Attention final : public AttentionBlock {
   std::size_t bytes() const override;
 
  private:
-  Result<void> load_projections(const LayerContext& context, std::int64_t layer);
   Result<void> load_norms(const LayerContext& context, std::int64_t layer);
-  /// qkv = the projections of x, normalised if all heads of a token are normalised together.
-  void project(const Tensor& x, const Tensor& qkv) const;
   Result<void> norm_projections(const Tensor& qkv) const;
   /// Writes keys and values of the rows to the cache, and their queries to the workspace.
   void store(const Tensor& qkv, const AttentionBatch& batch, const Tensor& rope,
@@ -47,9 +47,8 @@ class Attention final : public AttentionBlock {
   Workspace& space_;
   AttentionShape shape_;
   float norm_eps_ = 0.0F;
-  std::unique_ptr<Linear> qkv_;     // [(heads + 2 kv_heads) * head_dim, hidden]
+  std::optional<HeadProjection> projection_;
   std::unique_ptr<Linear> output_;  // [hidden, heads * head_dim]
-  DeviceTensor qkv_bias_;           // [(heads + 2 kv_heads) * head_dim] f32, or empty
   DeviceTensor output_bias_;        // [hidden] f32, or empty
   DeviceTensor query_norm_;         // [head_dim] f32, or empty; [heads * head_dim] if together
   DeviceTensor key_norm_;           // [head_dim] f32, or empty; [kv_heads * head_dim]

@@ -42,4 +42,16 @@ Result<AttentionShape> attention_shape(const ModelConfig& config, std::int64_t l
   return shape;
 }
 
+bool context_shares_heads(const ModelConfig& config, const MeshShape& shape) {
+  return shape.context > 1 && !config.latent && config.query_key_norm != QueryKeyNorm::projection &&
+         config.kv_heads % (std::int64_t{shape.context} * shape.tensor) == 0;
+}
+
+ShardOf head_shard(const ModelConfig& config, const Mesh& mesh, int rank) {
+  const MeshCoordinates at = mesh.coordinates(rank);
+  const MeshShape& shape = mesh.shape();
+  if (!context_shares_heads(config, shape)) return {at.tensor, shape.tensor};
+  return {at.tensor * shape.context + at.context, shape.tensor * shape.context};
+}
+
 }  // namespace troupe

@@ -2,6 +2,7 @@
 
 #include "models/config/model_config.hpp"
 #include "models/ops/ops.hpp"
+#include "parallel/mesh/mesh.hpp"
 #include "parallel/sharding/sharding.hpp"
 
 namespace troupe {
@@ -11,5 +12,12 @@ namespace troupe {
 /// that do not divide.
 Result<AttentionShape> attention_shape(const ModelConfig& config, std::int64_t layer,
                                        ShardOf shard);
+
+/// True if context ranks split the attention heads among them (UlyssesAttention): where there are
+/// KV heads for each rank, and heads are normalised one by one. Otherwise each has all heads of its
+/// tensor rank, and the whole KV cache of these.
+bool context_shares_heads(const ModelConfig& config, const MeshShape& shape);
+/// The share of the attention heads that `rank` has.
+ShardOf head_shard(const ModelConfig& config, const Mesh& mesh, int rank);
 
 }  // namespace troupe

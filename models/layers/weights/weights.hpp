@@ -67,6 +67,12 @@ class Weights {
   Result<StoredMatrix> vocabulary_rows(Parameter parameter) const;
 
   const ShardOf& shard() const { return shard_; }
+  /// The weights of another shard, which need not be a tensor rank's, but for experts.
+  Weights with_shard(ShardOf shard) const {
+    Weights others = *this;
+    others.shard_ = shard;
+    return others;
+  }
 
  private:
   const WeightRule& rule(Parameter parameter) const;

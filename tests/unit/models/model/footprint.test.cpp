@@ -43,11 +43,13 @@ void expect_footprint(const std::filesystem::path& folder, const Mesh& mesh, int
   REQUIRE_OK(const auto checkpoint, Checkpoint::open(folder));
   REQUIRE_OK(const auto ops, make_cpu_ops({.dtype = dtype}));
   REQUIRE_OK(const auto tensor, seat_of(mesh.group(MeshDimension::tensor, rank), rank));
+  REQUIRE_OK(const auto context, seat_of(mesh.group(MeshDimension::context, rank), rank));
   REQUIRE_OK(const auto pipeline, seat_of(mesh.group(MeshDimension::pipeline, rank), rank));
   REQUIRE_OK(const auto experts, seat_of(mesh.dispatch_group(rank), rank));
   const ParallelContext parallel{.mesh = mesh,
                                  .rank = rank,
                                  .tensor = tensor.get(),
+                                 .context = context.get(),
                                  .pipeline = pipeline.get(),
                                  .experts = experts.get()};
   const ModelLimits limits{
@@ -128,6 +130,8 @@ TEST(Footprint, has_a_table_of_each_rope_that_the_layers_read) {
 TEST(Footprint, is_what_each_stage_says) {
   expect_footprints(tiny_folder(), {.pipeline = 2, .context = 1, .tensor = 2}, 1);
   expect_footprints(tiny_folder(), {.pipeline = 3, .context = 1, .tensor = 1}, 1, DType::bf16);
+  expect_footprints(tiny_folder(), {.pipeline = 1, .context = 2, .tensor = 1}, 1);
+  expect_footprints(tiny_folder(), {.pipeline = 2, .context = 3, .tensor = 2}, 1);
   expect_footprints(demo_folder(), {.pipeline = 4, .context = 1, .tensor = 1}, 1);
   for (const char* name : {"llama-a", "deepseek3-a", "gemma3-a"}) {
     expect_footprints(golden::data_folder() / name, {.pipeline = 2, .tensor = 1}, 1);

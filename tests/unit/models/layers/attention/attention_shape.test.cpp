@@ -46,5 +46,39 @@ TEST(AttentionShape, of_latent_attention_has_one_kv_head_on_every_rank) {
   EXPECT_NEAR(attention_shape(config, 0, {1, 2})->scale, 0.13523377, 1e-7);
 }
 
+TEST(AttentionHeads, are_split_over_context_ranks_where_each_has_kv_heads) {
+  ModelConfig config;
+  config.heads = 32;
+  config.kv_heads = 8;
+  EXPECT_TRUE(context_shares_heads(config, {.context = 2}));
+  EXPECT_TRUE(context_shares_heads(config, {.context = 4, .tensor = 2}));
+  EXPECT_FALSE(context_shares_heads(config, {.context = 3})) << "3 ranks, 8 KV heads";
+  EXPECT_FALSE(context_shares_heads(config, {.context = 4, .tensor = 4})) << "16 ranks";
+  EXPECT_FALSE(context_shares_heads(config, {.tensor = 4})) << "no context ranks";
+  config.query_key_norm = QueryKeyNorm::projection;
+  EXPECT_FALSE(context_shares_heads(config, {.context = 2})) << "norms over all heads";
+  config.query_key_norm = QueryKeyNorm::heads;
+  EXPECT_TRUE(context_shares_heads(config, {.context = 2}));
+  config.latent = LatentConfig();
+  EXPECT_FALSE(context_shares_heads(config, {.context = 2})) << "one latent for all heads";
+}
+
+TEST(AttentionHeads, of_a_tensor_rank_are_those_of_its_context_ranks_in_order) {
+  ModelConfig config;
+  config.heads = 32;
+  config.kv_heads = 8;
+  const auto mesh = Mesh::create({.pipeline = 2, .context = 2, .tensor = 2});
+  ASSERT_TRUE(mesh.ok()) << mesh.error().message;
+  std::vector<int> shards;
+  for (int rank = 0; rank < mesh->world_size(); ++rank) {
+    EXPECT_EQ(head_shard(config, *mesh, rank).size, 4);
+    shards.push_back(head_shard(config, *mesh, rank).rank);
+  }
+  EXPECT_THAT(shards, testing::ElementsAre(0, 2, 1, 3, 0, 2, 1, 3));
+  config.kv_heads = 2;  // all heads of their tensor rank
+  EXPECT_EQ(head_shard(config, *mesh, 2).size, 2);
+  EXPECT_EQ(head_shard(config, *mesh, 2).rank, 0);
+}
+
 }  // namespace
 }  // namespace troupe
