@@ -13,10 +13,6 @@ namespace troupe {
 /// are split over the tensor ranks (several ranks hold one KV head if there are fewer heads than
 /// ranks); the output projection is row-parallel in S segments. Biases are added once to each
 /// element, the output's after the sum over ranks.
-///
-/// Devices rotate whole heads in halves. If weights store the elements of a rotation side by side,
-/// or only a part of a head is rotated, each head's rows of queries and keys are rearranged when
-/// they are loaded, which changes no score, and rope_table leaves the other elements as they are.
 class Attention final : public AttentionBlock {
  public:
   static Result<std::unique_ptr<AttentionBlock>> create(const LayerContext& context,

@@ -8,6 +8,10 @@
 namespace troupe {
 
 /// The projection of rows to the queries, keys and values of some heads of a layer.
+///
+/// Devices rotate whole heads in halves. If weights store the elements of a rotation side by side,
+/// or only a part of a head is rotated, each head's rows of queries and keys are rearranged when
+/// they are loaded, which changes no score, and rope_table leaves the other elements as they are.
 class HeadProjection {
  public:
   /// The heads of `shape`, which are those of the shard of `weights`. Errors: those of Weights.

@@ -129,6 +129,10 @@ TEST_P(AnyCondition, leaves_the_bytes_of_a_mix_of_ranks_alone) {
                 "sequence_parallel=true"});
 }
 
+TEST_P(AnyCondition, leaves_the_bytes_of_context_ranks_alone) {
+  expect_equal({"context_parallel_size=2"});
+}
+
 INSTANTIATE_TEST_SUITE_P(Launcher, AnyCondition, testing::ValuesIn(conditions()),
                          [](const auto& info) { return info.param.name; });
 

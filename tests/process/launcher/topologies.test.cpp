@@ -38,7 +38,7 @@ TEST_P(ArrangementOverNetwork, gives_the_bytes_of_one_rank) {
 INSTANTIATE_TEST_SUITE_P(Launcher, ArrangementOverNetwork, testing::ValuesIn(over_network()),
                          [](const auto& info) { return info.param.name; });
 
-TEST(SeveralPassesAStep, give_the_bytes_of_one_rank_on_stages_and_in_step_domains) {
+TEST(SeveralPassesAStep, give_the_bytes_of_one_rank_on_stages_context_ranks_and_in_step_domains) {
   // Every token of the prompts is scored, and a pass has logits of only eight rows: so a step takes
   // several passes, and different numbers of them on replicas that step together.
   std::string input;
@@ -49,7 +49,8 @@ TEST(SeveralPassesAStep, give_the_bytes_of_one_rank_on_stages_and_in_step_domain
                         {{"echo", true}, {"logprobs", 2}, {"max_tokens", 4}, {"temperature", 0}});
   }
   for (const Topology& topology : topologies()) {
-    if (topology.name != "pp4" && topology.name != "dp2_pp2_ep2") continue;
+    if (topology.name != "pp4" && topology.name != "cp2" && topology.name != "dp2_pp2_ep2")
+      continue;
     expect_the_bytes_of_one_rank(topology, "shm", input, {},
                                  {"max_num_seqs=8", "max_num_batched_tokens=32"});
   }
