@@ -325,7 +325,7 @@ Result<void> ModelRunner::run_pass(Step& step) {
     pass_->pad_for_recording(static_cast<std::int32_t>(kv_blocks_));
   }
   const bool divides = divides_pass();
-  if (divides) pass_->divide_rows(context_.host->size());
+  if (divides) pass_->divide_rows(model_->context_split(pass_->rows()));
   std::int64_t tokens = 0;
   if (domain_ != nullptr) {
     TROUPE_TRY(tokens, domain_tokens(pass_->rows()));

@@ -99,8 +99,9 @@ void Pass::pad_for_recording(std::int32_t block) {
   graph_captured_ = true;
 }
 
-void Pass::divide_rows(int context_ranks) {
-  split_.emplace(rows(), context_ranks);
+void Pass::divide_rows(const ContextSplit& split) {
+  split_ = split;
+  if (!split.reorders()) return;
   ids_ = split_->reorder(ids_);
   positions_ = split_->reorder(positions_);
   for (std::int32_t& row : head_rows_) row = split_->place_of(row);

@@ -48,9 +48,9 @@ class Pass {
   /// which nothing else does. Otherwise does nothing.
   void pad_for_recording(std::int32_t block);
 
-  /// Divides the rows, at least 2 * `context_ranks`, over context ranks (ContextSplit). Call after
-  /// the last row; not for a pass that is captured.
-  void divide_rows(int context_ranks);
+  /// Divides the rows over context ranks. `split`: of as many rows. Call after the last row; not
+  /// for a pass that is captured.
+  void divide_rows(const ContextSplit& split);
 
   /// True if the pass will be captured.
   bool graph_captured() const { return graph_captured_; }

@@ -24,6 +24,7 @@ class DecoderModel final : public Model {
                                              const OnWeightsLoaded& on_loaded);
 
   Result<void> forward(const ForwardBatch& batch, const Tensor& logits) override;
+  ContextSplit context_split(std::int64_t rows) const override { return context_->split(rows); }
   bool supports_graph() const override;
   std::size_t kv_bytes_per_block() const override;
   Result<void> allocate_kv_cache(std::int64_t blocks) override;

@@ -10,6 +10,7 @@
 #include "models/config/model_config.hpp"
 #include "models/layers/attention/cache_spec.hpp"
 #include "models/layers/model_limits.hpp"
+#include "models/layers/parallel/context_split.hpp"
 #include "models/layers/parallel/parallel_context.hpp"
 #include "models/ops/ops.hpp"
 #include "runtime/base/result.hpp"
@@ -31,8 +32,8 @@ struct ForwardBatch {
   /// Every pass of as many tokens that sets this has its tensors at the same addresses, a sequence
   /// for each token, and logits for each: what it enqueues may be captured and replayed.
   bool graph_captured = false;
-  /// The rows of each context rank, which are adjacent, rank after rank (ContextSplit); none is 0.
-  /// Empty: every context rank computes all rows. Without effect on one context rank.
+  /// The rows of each context rank, which are adjacent, rank after rank, as Model::context_split
+  /// says. Empty: every context rank computes all rows. Without effect on one context rank.
   std::span<const std::int64_t> rows_per_context_rank;
   /// Tokens of all replicas that hold experts of this one in this pass, as far as known.
   std::int64_t domain_tokens = 0;
@@ -65,6 +66,9 @@ class Model {
   /// device. Errors: invalid_argument for shapes above the limits or before allocate_kv_cache;
   /// those of Collectives.
   virtual Result<void> forward(const ForwardBatch& batch, const Tensor& logits) = 0;
+
+  /// How a pass of `rows`, at least 2 for each context rank, is divided over these.
+  virtual ContextSplit context_split(std::int64_t rows) const = 0;
 
   /// True if passes with ForwardBatch::graph_captured are worthwhile here.
   virtual bool supports_graph() const = 0;

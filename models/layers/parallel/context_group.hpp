@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "models/layers/model_limits.hpp"
+#include "models/layers/parallel/context_split.hpp"
 #include "models/ops/ops.hpp"
 #include "parallel/collectives/collectives.hpp"
 #include "parallel/sharding/sharding.hpp"
@@ -29,6 +30,13 @@ class ContextGroup {
   /// rank's heads in all layers, whatever their windows. Errors: resource_exhausted.
   static Result<ContextGroup> create(Collectives* collectives, const AttentionShape& shape,
                                      bool shares_heads, const ModelLimits& limits, Ops& ops);
+
+  /// How a pass of `rows`, at least 2 * size(), is divided: rows are adjacent where heads are
+  /// split, which balances attention anyway.
+  ContextSplit split(std::int64_t rows) const {
+    return shares_heads_ ? ContextSplit::contiguous(rows, size())
+                         : ContextSplit::zigzag(rows, size());
+  }
 
   /// Begins a pass of `rows`, divided into `rows_per_rank`, which is valid during the pass, or
   /// whole if that is empty.

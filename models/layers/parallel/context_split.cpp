@@ -5,18 +5,35 @@
 #include "models/layers/parallel/spans_of_rows.hpp"
 
 namespace troupe {
+namespace {
 
-ContextSplit::ContextSplit(std::int64_t rows, int ranks) {
-  assert(rows >= 2 * ranks);
-  const auto slice = [&](std::int64_t i) {
-    const std::int64_t begin = rows * i / (2 * ranks);
-    return Slice{begin, rows * (i + 1) / (2 * ranks) - begin};
-  };
+/// The i-th of `slices` of the rows.
+Slice slice_of(std::int64_t rows, int i, int slices) {
+  const std::int64_t begin = rows * i / slices;
+  return {begin, rows * (i + 1) / slices - begin};
+}
+
+}  // namespace
+
+ContextSplit ContextSplit::contiguous(std::int64_t rows, int ranks) {
+  ContextSplit split;
   for (int rank = 0; rank < ranks; ++rank) {
-    const Slice early = slice(rank), late = slice(2 * ranks - 1 - rank);
-    slices_.insert(slices_.end(), {early, late});
-    rows_per_rank_.push_back(early.count + late.count);
+    split.slices_.push_back(slice_of(rows, rank, ranks));
+    split.rows_per_rank_.push_back(split.slices_.back().count);
   }
+  return split;
+}
+
+ContextSplit ContextSplit::zigzag(std::int64_t rows, int ranks) {
+  assert(rows >= 2 * ranks);
+  ContextSplit split;
+  for (int rank = 0; rank < ranks; ++rank) {
+    const Slice early = slice_of(rows, rank, 2 * ranks);
+    const Slice late = slice_of(rows, 2 * ranks - 1 - rank, 2 * ranks);
+    split.slices_.insert(split.slices_.end(), {early, late});
+    split.rows_per_rank_.push_back(early.count + late.count);
+  }
+  return split;
 }
 
 std::int32_t ContextSplit::place_of(std::int32_t row) const {

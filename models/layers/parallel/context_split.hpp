@@ -9,18 +9,19 @@
 
 namespace troupe {
 
-/// How the rows of a pass are divided over context ranks: into 2 * ranks slices of equal length,
-/// give or take a row, of which rank r has the r-th and the r-th from the end. Each rank has an
-/// early and a late part of a long prompt, so that causal attention costs all of them the same
-/// (Llama 3, Grattafiori et al. 2024, section 3.3.2; "zigzag" elsewhere).
-///
-/// A divided pass has its rows in an order in which each rank's are adjacent, rank after rank. A
-/// pure value: all ranks make the same one.
+/// How the rows of a pass are divided over context ranks. A divided pass has its rows in an order
+/// in which each rank's are adjacent, rank after rank. A pure value: all ranks make the same one.
 class ContextSplit {
  public:
-  /// rows >= 2 * ranks.
-  ContextSplit(std::int64_t rows, int ranks);
+  /// A slice for each rank; the slices' lengths differ by at most one. The pass keeps its order.
+  static ContextSplit contiguous(std::int64_t rows, int ranks);
+  /// Two such slices for each rank: of 2 * ranks, rank r has the r-th and the r-th from the end. So
+  /// each has an early and a late part of a long prompt, and causal attention costs all of them the
+  /// same (Llama 3, Grattafiori et al. 2024, section 3.3.2). rows >= 2 * ranks.
+  static ContextSplit zigzag(std::int64_t rows, int ranks);
 
+  /// True if the divided pass has another order than the undivided one.
+  bool reorders() const { return slices_.size() > rows_per_rank_.size(); }
   /// The slices of the undivided pass, in the order of the divided one; none is empty.
   std::span<const Slice> slices() const { return slices_; }
   /// The rows of each rank.
@@ -45,6 +46,8 @@ class ContextSplit {
   }
 
  private:
+  ContextSplit() = default;
+
   std::vector<Slice> slices_;
   std::vector<std::int64_t> rows_per_rank_;
 };

@@ -102,7 +102,7 @@ AttentionBatch Runner::place(std::span<const Share> shares, std::size_t group,
       slots.push_back(table[position / block_size] * block_size + position % block_size);
     }
   }
-  if (split) {
+  if (split && split->reorders()) {
     ContextSplit::Sequences reordered = split->reorder(spans, tables);
     spans = std::move(reordered.spans);
     tables = std::move(reordered.tables);
@@ -136,11 +136,13 @@ Result<Tensor> Runner::pass(std::span<const Share> shares) {
   ForwardBatch batch;
   std::optional<ContextSplit> split;
   if (context_ranks_ > 1 && std::ssize(ids) >= 2 * context_ranks_) {
-    split.emplace(std::ssize(ids), context_ranks_);
+    split = model_.context_split(std::ssize(ids));
+    batch.rows_per_context_rank = split->rows_per_rank();
+  }
+  if (split && split->reorders()) {
     ids = split->reorder(ids);
     positions = split->reorder(positions);
     for (std::int32_t& row : rows) row = split->place_of(row);
-    batch.rows_per_context_rank = split->rows_per_rank();
   }
   batch.token_ids = upload(ids, token_ids_);
   const Tensor device_positions = upload(positions, positions_);

@@ -68,7 +68,7 @@ TEST_F(Passes, that_context_ranks_share_have_each_ranks_rows_together) {
   pass.begin_sequence(tables, 2, 13);
   for (std::int32_t i = 0; i < 7; ++i) pass.add_row(tables, 40 + i, 13 + i, i == 6);
   add(pass, 5, 0, 50);
-  pass.divide_rows(2);
+  pass.divide_rows(ContextSplit::zigzag(pass.rows(), 2));
   const ForwardBatch batch = *pass.upload();
   EXPECT_THAT(batch.rows_per_context_rank, ElementsAre(4, 4));
   EXPECT_THAT(values(batch.token_ids), ElementsAre(40, 41, 46, 50, 42, 43, 44, 45));
