@@ -27,6 +27,7 @@ struct Config {
   struct Cluster {
     std::string launch;
     std::vector<std::string> hosts;
+    bool copy_program = true;
     std::string device;
     std::optional<std::int64_t> devices_per_node;
     std::string network;

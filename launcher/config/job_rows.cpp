@@ -97,6 +97,15 @@ std::vector<KeySpec> model_and_cluster_rows() {
            .reference = "The machines to reach by ssh, a node each: `HOST`, `USER@HOST` or with "
                         "`:PORT` behind, as the user's ssh configuration knows them. Workers fill "
                         "them in this order."}),
+      row<&C::cluster, &C::Cluster::copy_program>(
+          {.key = "cluster.copy_program",
+           .type = ValueType::boolean,
+           .default_value = "true",
+           .doc = "whether hosts without this build of Troupe get a copy of it",
+           .reference = "With `cluster.launch: ssh`, whether a host that has no program of this "
+                        "build at the launcher's path gets a copy, into "
+                        "`~/.cache/troupe/programs` there, which later jobs use "
+                        "([hosts](clusters.md)). `false`: such a host is refused."}),
       row<&C::cluster, &C::Cluster::device>(
           {.key = "cluster.device",
            .type = text,

@@ -201,6 +201,8 @@ Result<ClusterOptions> cluster_of(const Config& config, int workers, int cores) 
     return options;
   }
   SshNodeStarter::Options ssh;
+  ssh.copies_program = config.cluster.copy_program;
+  ssh.copied_beside = {"libtroupe_cuda.so"};
   ssh.folder = std::filesystem::current_path().string();
   std::set<std::string> names;
   std::vector<std::string> hosts;

@@ -6,6 +6,7 @@
 #include <fmt/ranges.h>
 
 #include "launcher/config/host_port.hpp"
+#include "launcher/terminal/format_bytes.hpp"
 #include "runtime/link/local_address.hpp"
 #include "runtime/process/shell_word.hpp"
 
@@ -21,6 +22,12 @@ NodeWait::NodeWait(const Config& config, std::function<void(const std::string&)>
     : config_(config.cluster), tell_(std::move(tell)) {}
 
 std::string NodeWait::update(const ClusterWait& state) {
+  if (const ProgramCopies& copies = state.copies; copies.hosts > 0) {
+    const std::string what =
+        fmt::format("copying the program to {} host{}", copies.hosts, copies.hosts == 1 ? "" : "s");
+    if (!std::exchange(has_told_copies_, true)) tell_(what);
+    return fmt::format("{}: {} of {}", what, format_bytes(copies.sent), format_bytes(copies.total));
+  }
   if (config_.launch != "join") return "";
   auto listen = HostPort::parse(config_.listen);
   if (!std::exchange(has_told_how_, true) && listen.ok()) {

@@ -9,7 +9,7 @@
 
 namespace troupe {
 
-/// Tells a person what a job's nodes wait for: with cluster.launch: join the command that each node
+/// Tells a person what a job's nodes wait for: copies of the program, and with cluster.launch: join the command that each node
 /// is to run, how many have come, and which were refused.
 class NodeWait {
  public:
@@ -17,13 +17,14 @@ class NodeWait {
   NodeWait(const Config& config, std::function<void(const std::string&)> tell);
 
   /// Takes the state in, and tells what is new. Returns it in a few words, "2 of 4 nodes have
-  /// joined"; empty if nodes are not awaited by a person.
+  /// joined"; empty if nothing is copied and nodes are not awaited by a person.
   std::string update(const ClusterWait& state);
 
  private:
   const Config::Cluster& config_;
   const std::function<void(const std::string&)> tell_;
   bool has_told_how_ = false;
+  bool has_told_copies_ = false;
   std::size_t told_ = 0;  ///< nodes
   std::size_t told_refused_ = 0;
 };

@@ -36,6 +36,7 @@ struct ClusterWait {
   std::vector<std::string> refused;  ///< by ClusterOptions::judge, so far: "NAME: why"
   std::size_t expected = 0;
   std::uint16_t port = 0;  ///< where they come to
+  ProgramCopies copies;    ///< on their way to hosts without the program
   /// Cluster::suspend and resume, for the agents that have come and those that come meanwhile.
   std::function<void()> suspend{}, resume{};
 };

@@ -1,3 +1,4 @@
+#include <cstdio>
 #include <cstdlib>
 #include <string_view>
 
@@ -8,6 +9,7 @@
 #include "runtime/node/agent.hpp"
 #include "runtime/node/node_starter.hpp"
 #include "runtime/process/open_files.hpp"
+#include "runtime/security/handshake.hpp"
 
 namespace troupe {
 
@@ -17,6 +19,10 @@ void init(int argc, char** argv, const ActorTypes& types) {
   const std::string_view role = argv[1];
   constexpr int parent_fd = 3;
   if (role == agent_flag) std::exit(run_agent());
+  if (role == build_flag) {
+    std::puts(to_hex(this_build()).c_str());
+    std::exit(0);
+  }
   if (role == "--troupe-process=actor") run_actor_process(UniqueFd(parent_fd), types);
 }
 

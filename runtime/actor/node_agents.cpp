@@ -77,7 +77,7 @@ void NodeAgents::start_keepers() {
     ticket.host = options_.address.empty() ? loopback : options_.address;
     ticket.port = control_->port();
     if (auto drawn = random_bytes(ticket.key.bytes); !drawn.ok()) {
-      on_process_ended(i, "could not be started: " + drawn.error().message);
+      on_process_ended(i, not_started + drawn.error().message);
       continue;
     }
     control_->admit(ticket.node, ticket.key.bytes);
@@ -97,6 +97,8 @@ Result<void> NodeAgents::wait() {
   std::unique_lock lock(mutex_);
   while (!std::ranges::all_of(nodes_, is_settled) && !deadline.is_over()) {
     const ClusterWait state = waiting();
+    // A copy that does not get on is given up by itself.
+    if (state.copies.hosts > 0) deadline = deadline_in(options_.start_timeout);
     lock.unlock();
     if (options_.while_waiting && !options_.while_waiting(state)) {
       return fail(ErrorCode::cancelled, "stopped before all nodes had come");
@@ -176,6 +178,7 @@ ClusterWait NodeAgents::waiting() {
                     refused_,
                     nodes_.size(),
                     control_->port(),
+                    options_.starter ? options_.starter->copies() : ProgramCopies{},
                     [this] { suspend(suspend_limit); },
                     [this] { resume(); }};
   for (const Node& node : nodes_) {
@@ -198,13 +201,20 @@ Result<void> NodeAgents::has_come(const Node& node) const {
   if (!node.refused.empty()) return Error{ErrorCode::unsupported, node.refused};
   const std::string log = logs_.of_agent(node.name);
   const std::string where = log.empty() ? "" : fmt::format("; its log is {}", log);
-  if (node.over) {
-    const std::string said = last_line(log);
+  const auto remedy_of = [&](const std::string& said) {
     const std::string remedy =
         options_.starter ? options_.starter->remedy(node.name, said) : std::string();
+    return remedy.empty() ? "" : ": " + remedy;
+  };
+  if (node.over && node.how.starts_with(not_started)) {
+    return fail(ErrorCode::peer_died, "the agent of node '{}' {}{}", node.name, node.how,
+                remedy_of(node.how));
+  }
+  if (node.over) {
+    const std::string said = last_line(log);
     return fail(ErrorCode::peer_died, "the agent of node '{}' {} before it was ready{}{}{}",
                 node.name, node.how, said.empty() ? "" : fmt::format(" ({})", said), where,
-                remedy.empty() ? "" : ": " + remedy);
+                remedy_of(said));
   }
   if (node.ready) return {};
   return fail(ErrorCode::timeout, "the agent of node '{}' has not reported within {} ms{}",

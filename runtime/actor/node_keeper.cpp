@@ -22,13 +22,16 @@ NodeKeeper::~NodeKeeper() {
 
 void NodeKeeper::run(NodeStarter& starter, const NodeTicket& ticket, const std::string& log_path) {
   auto started = starter.start(ticket, log_path);
-  if (!started.ok()) return on_ended_("could not be started: " + started.error().message);
+  if (!started.ok()) return on_ended_(not_started + started.error().message);
   {
     std::lock_guard lock(mutex_);
     process_ = *std::move(started);
     if (pending_signal_ != 0) process_->signal(pending_signal_);
   }
-  on_ended_(wait_for_end());
+  const auto given = process_->give_ticket();
+  if (!given.ok()) process_->signal(SIGKILL);
+  const std::string end = wait_for_end();
+  on_ended_(given.ok() ? end : not_started + given.error().message);
 }
 
 std::string NodeKeeper::wait_for_end() {

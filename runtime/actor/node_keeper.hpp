@@ -11,6 +11,9 @@
 
 namespace troupe {
 
+/// How an agent ended that never ran begins with this.
+inline constexpr const char* not_started = "could not be started: ";
+
 /// Starts one agent and waits for its end, on a thread of its own that lasts as long as the agent
 /// (a child dies with the thread that forked it) and sleeps meanwhile. Callable from any thread.
 class NodeKeeper {

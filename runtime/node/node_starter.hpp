@@ -1,6 +1,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -13,6 +14,8 @@ namespace troupe {
 
 /// The first argument of a process that is an agent, whose ticket comes over stdin.
 inline constexpr const char* agent_flag = "--troupe-process=agent";
+/// The first argument of a process that prints its build (this_build(), hexadecimal) and ends.
+inline constexpr const char* build_flag = "--troupe-process=build";
 
 /// A started agent. The destructor kills and reaps it.
 class NodeProcess {
@@ -25,15 +28,26 @@ class NodeProcess {
   /// thread.
   virtual std::optional<ExitStatus> wait(std::chrono::milliseconds timeout) = 0;
   virtual void signal(int signal_number) = 0;
+  /// Gives the agent its ticket once it is being executed; before that it may have to copy the
+  /// program there. Blocks; ends soon after the process has. Call once, if start() succeeded.
+  /// Errors: why the agent cannot be executed there.
+  virtual Result<void> give_ticket() { return {}; }
+};
+
+/// Copies of the program that are on their way to hosts.
+struct ProgramCopies {
+  std::size_t hosts = 0;
+  std::uint64_t sent = 0, total = 0;  ///< bytes
 };
 
 /// Starts the agent of a node: on this machine, over ssh, in a Slurm allocation.
 class NodeStarter {
  public:
   virtual ~NodeStarter() = default;
-  /// Starts the agent and sends it `ticket` over a private stream that stays open: its closing
-  /// tells the agent that the driver is gone. `log_path` takes the agent's stdout and stderr;
-  /// empty: they are inherited. Called on a thread that outlives the agent, one for each node.
+  /// Starts the agent, which gets `ticket` (at once, or by give_ticket) over a private stream that
+  /// stays open: its closing tells the agent that the driver is gone. `log_path` takes the agent's
+  /// stdout and stderr; empty: they are inherited. Called on a thread that outlives the agent, one
+  /// for each node.
   virtual Result<std::unique_ptr<NodeProcess>> start(const NodeTicket& ticket,
                                                      const std::string& log_path) = 0;
   /// What a person can do about an agent that did not start, whose last words were `said`; empty:
@@ -41,6 +55,8 @@ class NodeStarter {
   virtual std::string remedy(const std::string& /*node*/, const std::string& /*said*/) const {
     return "";
   }
+  /// The copies that are being made now. Callable from any thread.
+  virtual ProgramCopies copies() const { return {}; }
   /// True if agents are children of this process, whose unix sockets they see.
   virtual bool is_local() const = 0;
 };

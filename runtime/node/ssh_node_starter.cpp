@@ -1,7 +1,13 @@
 #include "runtime/node/ssh_node_starter.hpp"
 
+#include <cerrno>
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include "runtime/node/ssh_start_script.hpp"
 #include "runtime/node/started_node.hpp"
-#include "runtime/process/shell_word.hpp"
+#include "runtime/security/handshake.hpp"
 
 namespace troupe {
 
@@ -14,6 +20,21 @@ std::string SshNodeStarter::remedy(const std::string& node, const std::string& s
     return "let it reach this machine (open TCP on cluster.ports), or set cluster.network to the "
            "interface or address of this machine that the hosts reach";
   }
+  if (has("no program of this build")) {
+    return "install the same Troupe at the same path there, or set cluster.copy_program: true";
+  }
+  if (has("the copy does not run there")) {
+    return "it has another kind of CPU or an older C library: build Troupe there, or take it out "
+           "of "
+           "cluster.hosts";
+  }
+  if (has("cannot write to") || has("cannot make") || has("cannot unpack") || has("cannot put")) {
+    return fmt::format(
+        "make room there, or set XDG_CACHE_HOME for ssh {} to a folder that it can "
+        "write and execute",
+        name);
+  }
+  if (has("others may write") || has("belongs to somebody else")) return "";
   if (has("Permission denied (")) {  // the methods that were tried
     return fmt::format("let your key in there (ssh-copy-id {}), or load it (ssh-add)", name);
   }
@@ -57,17 +78,18 @@ Result<std::unique_ptr<NodeProcess>> SshNodeStarter::start(const NodeTicket& tic
   }
   arguments.emplace_back("--");
   arguments.push_back(host->second.destination);
-  std::string command = "exec env";
-  if (!options_.folder.empty()) {
-    command = fmt::format("cd {} 2>/dev/null; {}", shell_word(options_.folder), command);
-  }
-  for (const auto& variable : options_.environment) {
-    command += fmt::format(" {}", shell_word(variable));
-  }
-  arguments.push_back(fmt::format("{} {} {}", command, shell_word(program), agent_flag));
-  return StartedNode::start(
-      ticket.text(),
-      {.arguments = std::move(arguments), .output_path = log_path, .program = "ssh"});
+  arguments.push_back(
+      ssh_start_command(program, to_hex(this_build()), options_.folder, options_.environment));
+  int ends[2];
+  if (::pipe2(ends, O_CLOEXEC) != 0) return fail_errno(errno, "cannot make the pipe from ssh");
+  UniqueFd said(ends[0]);
+  const UniqueFd stdout_end(ends[1]);
+  TROUPE_TRY(auto client, StartedNode::start({.arguments = std::move(arguments),
+                                              .output_path = log_path,
+                                              .program = "ssh",
+                                              .stdout_fd = stdout_end.get()}));
+  return std::unique_ptr<NodeProcess>(
+      std::make_unique<SshNode>(std::move(client), std::move(said), ticket, source_));
 }
 
 }  // namespace troupe

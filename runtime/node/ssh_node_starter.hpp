@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "runtime/node/node_starter.hpp"
+#include "runtime/node/ssh_node.hpp"
 
 namespace troupe {
 
@@ -25,8 +26,12 @@ struct SshHost {
 class SshNodeStarter final : public NodeStarter {
  public:
   struct Options {
-    /// The program of the agents on every host; empty: where this one is here.
+    /// The program of the agents on every host; empty: where this one is here. A host where that is
+    /// not this build uses the copy of an earlier job in the user's cache (ssh_start_command).
     std::string program;
+    /// Hosts without either get a copy.
+    bool copies_program = true;
+    std::vector<std::string> copied_beside;  ///< see ProgramArchive::make
     /// The folder that agents are to run in, if it is there too; empty: the user's home.
     std::string folder;
     std::map<std::string, SshHost> host_of_node;
@@ -34,15 +39,20 @@ class SshNodeStarter final : public NodeStarter {
     /// NAME=VALUE, told to the agents and so to their processes.
     std::vector<std::string> environment;
   };
-  explicit SshNodeStarter(Options options) : options_(std::move(options)) {}
+  explicit SshNodeStarter(Options options)
+      : options_(std::move(options)),
+        source_(options_.copies_program ? std::make_shared<ProgramSource>(options_.copied_beside)
+                                        : nullptr) {}
 
   Result<std::unique_ptr<NodeProcess>> start(const NodeTicket& ticket,
                                              const std::string& log_path) override;
   std::string remedy(const std::string& node, const std::string& said) const override;
+  ProgramCopies copies() const override { return source_ ? source_->copies() : ProgramCopies{}; }
   bool is_local() const override { return false; }
 
  private:
   const Options options_;
+  const std::shared_ptr<ProgramSource> source_;
 };
 
 }  // namespace troupe

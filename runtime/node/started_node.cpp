@@ -6,7 +6,7 @@
 
 namespace troupe {
 
-Result<std::unique_ptr<NodeProcess>> StartedNode::start(std::string ticket, ChildOptions options) {
+Result<std::unique_ptr<StartedNode>> StartedNode::start(ChildOptions options) {
   int ends[2];
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) {
     return fail_errno(errno, "cannot make the socketpair to an agent");
@@ -15,12 +15,21 @@ Result<std::unique_ptr<NodeProcess>> StartedNode::start(std::string ticket, Chil
   const UniqueFd childs(ends[1]);
   options.input_fd = childs.get();
   TROUPE_TRY(auto process, ChildProcess::start(options));
-  const ssize_t sent =
-      ::send(own.get(), ticket.data(), ticket.size(), MSG_NOSIGNAL);  // it has room
+  return std::make_unique<StartedNode>(std::move(process), std::move(own));
+}
+
+Result<std::unique_ptr<NodeProcess>> StartedNode::start(std::string ticket, ChildOptions options) {
+  TROUPE_TRY(auto node, start(std::move(options)));
+  const auto sent = node->send(ticket);
   wipe(std::as_writable_bytes(std::span(ticket)));
+  TROUPE_CHECK(sent);
+  return std::unique_ptr<NodeProcess>(std::move(node));
+}
+
+Result<void> StartedNode::send(std::string_view line) {
+  const ssize_t sent = ::send(input_.get(), line.data(), line.size(), MSG_NOSIGNAL);  // it has room
   if (sent < 0 && errno != EPIPE) return fail_errno(errno, "cannot send an agent its ticket");
-  return std::unique_ptr<NodeProcess>(
-      std::make_unique<StartedNode>(std::move(process), std::move(own)));
+  return {};
 }
 
 std::optional<ExitStatus> StartedNode::wait(std::chrono::milliseconds timeout) {

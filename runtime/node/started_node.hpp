@@ -16,6 +16,8 @@ class StartedNode final : public NodeProcess {
   /// ticket's text or a MUNGE credential of it. The other end stays open as long as this object
   /// lives.
   static Result<std::unique_ptr<NodeProcess>> start(std::string ticket, ChildOptions options);
+  /// The same without a ticket, which send is to follow with.
+  static Result<std::unique_ptr<StartedNode>> start(ChildOptions options);
 
   StartedNode(ChildProcess process, UniqueFd input)
       : process_(std::move(process)), input_(std::move(input)) {}
@@ -23,6 +25,9 @@ class StartedNode final : public NodeProcess {
   int pidfd() const override { return process_.pidfd(); }
   std::optional<ExitStatus> wait(std::chrono::milliseconds timeout) override;
   void signal(int signal_number) override { process_.signal(signal_number); }
+  /// Sends a short line; an end that is closed is no error. Errors: io.
+  Result<void> send(std::string_view line);
+  int input() const { return input_.get(); }  ///< this end of its stdin
 
  private:
   std::mutex mutex_;

@@ -21,6 +21,7 @@ struct ChildFds {
   int input = -1;
   int output = -1;
   int inherited = -1;
+  int only_stdout = -1;
 };
 
 /// No signal reaches the calling thread while this lives.
@@ -56,6 +57,7 @@ class SignalsBlocked {
     ::dup2(fds.output, 1);
     ::dup2(fds.output, 2);
   }
+  if (fds.only_stdout >= 0) ::dup2(fds.only_stdout, 1);
   unsigned first_to_close = 3;
   if (fds.inherited >= 0) {
     if (fds.inherited == 3) {
@@ -135,7 +137,7 @@ Result<ChildProcess> ChildProcess::start(const ChildOptions& options) {
 
   const pid_t parent = ::getpid();
   const ChildFds fds{options.input_fd, output ? output.get() : options.output_fd,
-                     options.inherited_fd};
+                     options.inherited_fd, options.stdout_fd};
   const pid_t pid = make_child(program.c_str(), argv.data(), fds, parent);
   if (pid < 0) return fail_errno(errno, "cannot fork a child process");
   UniqueFd pidfd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));

@@ -30,6 +30,7 @@ struct ChildOptions {
   int input_fd = -1;      ///< becomes its stdin; -1: /dev/null
   std::string program{};  ///< looked up in PATH unless it has a slash; empty: this one again
   int output_fd = -1;     ///< becomes its stdout and stderr in place of output_path
+  int stdout_fd = -1;     ///< becomes its stdout; the others then hold for stderr alone
 };
 
 /// A child that executes this same program again (/proc/self/exe), or another one, and cannot

@@ -35,13 +35,20 @@ class HostPreflight : public testing::Test {
   /// Expects `launcher check` to refuse, a run to break off before anything is loaded, and both to
   /// say all of `texts` in one line.
   static void expect_refused(const std::string& what, const std::vector<std::string>& texts,
-                             const std::string& first = "h1") {
+                             const std::string& first = "h1",
+                             const std::vector<std::string>& settings = {}) {
     const LauncherJob job;
     job.write_input(golden_input());
-    const Ended checked = job.run(on_three_hosts({"check"}, first));
+    std::vector<std::string> arguments;
+    for (const std::string& setting : settings) {
+      arguments.insert(arguments.end(), {"--set", setting});
+    }
+    std::vector<std::string> check{"check"};
+    check.insert(check.end(), arguments.begin(), arguments.end());
+    const Ended checked = job.run(on_three_hosts(check, first));
     EXPECT_EQ(checked.code, 2) << what << checked.describe();
     expect_line(checked.err, texts);
-    const Ended ran = job.run(on_three_hosts({}, first));
+    const Ended ran = job.run(on_three_hosts(arguments, first));
     EXPECT_EQ(ran.code, 3) << what << ran.describe();
     expect_line(ran.err, texts);
     EXPECT_THAT(ran.err, Not(HasSubstr("worker-"))) << what;
@@ -89,13 +96,15 @@ TEST_F(HostPreflight, refuses_a_host_with_another_build) {
   const std::string here = std::filesystem::read_symlink("/proc/self/exe");
   const test::HostChange build(2, "mount --bind " + here + " " TROUPE_LAUNCHER,
                                "umount " TROUPE_LAUNCHER);
-  expect_refused("another build", {"h2", "is of another build", "from one installation"});
+  expect_refused("another build", {"h2", "no program of this build", "cluster.copy_program: true"},
+                 "h1", {"cluster.copy_program=false"});
 }
 
 TEST_F(HostPreflight, refuses_a_host_without_the_program) {
   const test::HostChange build(2, "mount --bind /dev/null " TROUPE_LAUNCHER,
                                "umount " TROUPE_LAUNCHER);
-  expect_refused("no program", {"h2", "Permission denied", "install the same Troupe"});
+  expect_refused("no program", {"h2", "no program of this build", "install the same Troupe"}, "h1",
+                 {"cluster.copy_program=false"});
 }
 
 TEST_F(HostPreflight, refuses_a_host_without_the_checkpoint_and_one_with_another) {
