@@ -184,7 +184,10 @@ void ActorProcess::start_actor(StartActor start) {
     tell(ActorFailed{id, made.error().code, made.error().message});
     forget(id);
   };
-  events.on_ended = [this, id](bool exited, const std::string& reason) {
+  events.on_ended = [this, id, name = start.actor.name](bool exited, const std::string& reason) {
+    // Others hear it from the driver; actors of this process call without following each other.
+    services_->hub->mark_down(id, exited ? fmt::format("actor '{}' has exited: {}", name, reason)
+                                         : fmt::format("actor '{}' was stopped", name));
     // The driver may end the process as soon as it knows.
     if (auto sent = services_->hub->flush(flush_limit); !sent.ok()) {
       log::warning("the last answers of actor {}: {}", id, sent.error().message);

@@ -3,33 +3,15 @@
 #include <condition_variable>
 #include <mutex>
 #include <unordered_map>
-#include <unordered_set>
 #include <vector>
 
 #include "runtime/base/deadline.hpp"
+#include "runtime/call/call_frame.hpp"
 #include "runtime/call/callback.hpp"
+#include "runtime/call/called_actors.hpp"
 
 namespace troupe {
 namespace {
-
-using CallId = std::uint64_t;
-
-enum class FrameKind : std::uint8_t { call = 1, answer = 2 };
-
-/// The status of an answer for an actor that is not in its process any more.
-constexpr std::uint8_t actor_has_left = 255;
-
-/// Fields that follow the body of a frame (after it, so that the body need not be moved).
-struct Trailer {
-  CallId call = 0;
-  ActorId actor = 0;         ///< in a call
-  std::uint16_t method = 0;  ///< in a call
-  /// In an answer: 0, or 1 + the ErrorCode or actor_has_left; the body is then its message.
-  std::uint8_t status = 0;
-  FrameKind kind = FrameKind::call;
-  std::uint32_t reserved = 0;
-};
-static_assert(sizeof(Trailer) == 24);
 
 struct Pending {
   ActorId actor = 0;
@@ -46,27 +28,12 @@ struct Peer {
   std::uint64_t answers = 0;  ///< count of all answers so far
 };
 
-/// `failure`: the status if the result is an error; 0: its code's.
-Result<void> send_answer(Link& link, CallId call, const Result<Bytes>& result,
-                         std::uint8_t failure = 0) {
-  Trailer trailer{call, 0, 0, 0, FrameKind::answer, 0};
-  std::span<const std::byte> body;
-  if (result.ok()) {
-    body = *result;
-  } else {
-    trailer.status = failure;
-    if (failure == 0) {
-      trailer.status = static_cast<std::uint8_t>(1 + static_cast<int>(result.error().code));
-    }
-    body = std::as_bytes(std::span(result.error().message));
-  }
-  return link.send(body, std::as_bytes(std::span(&trailer, 1)));
-}
-
 class HubImpl final : public CallHub {
  public:
   HubImpl(std::unique_ptr<Transport> transport, Options options)
-      : options_(std::move(options)), transport_(std::move(transport)) {}
+      : options_(std::move(options)),
+        transport_(std::move(transport)),
+        called_(options_.remembered_ends) {}
   ~HubImpl() override { stop(); }
 
   Result<void> start() {
@@ -130,13 +97,13 @@ class HubImpl final : public CallHub {
   PendingCalls orphans_;  ///< calls whose link has closed, or whose actor has left its process,
                           ///< for a cause that is not known yet
   std::unordered_map<ActorId, std::size_t> in_flight_;
-  std::unordered_map<ActorId, std::string> down_;
-  std::unordered_set<ActorId> called_;  ///< actors of other processes
+  CalledActors called_;
 };
 
 Result<void> HubImpl::take_credit(const ActorAddress& address, std::unique_lock<std::mutex>& lock) {
   const auto settled = [&] {
-    return stopped_ || down_.contains(address.id) || in_flight_[address.id] < options_.credits;
+    return stopped_ || called_.cause_of_end(address.id) ||
+           in_flight_[address.id] < options_.credits;
   };
   if (!settled() &&
       (runs_callback() || !wait_for(credit_given_, lock, options_.credit_timeout, settled))) {
@@ -148,8 +115,8 @@ Result<void> HubImpl::take_credit(const ActorAddress& address, std::unique_lock<
                                               options_.credit_timeout.count()));
   }
   if (stopped_) return fail(ErrorCode::cancelled, "this process is shutting down");
-  if (const auto down = down_.find(address.id); down != down_.end()) {
-    return fail(ErrorCode::peer_died, "{}", down->second);
+  if (const std::string* cause = called_.cause_of_end(address.id)) {
+    return fail(ErrorCode::peer_died, "{}", *cause);
   }
   ++in_flight_[address.id];
   return {};
@@ -195,12 +162,12 @@ void HubImpl::call(const ActorAddress& address, std::uint16_t method, Bytes argu
   const auto held = peer;
   const CallId id = next_call_++;
   held->pending.emplace(id, Pending{address.id, address.name, std::move(completion)});
-  const bool is_first = called_.insert(address.id).second;
+  const bool is_first = called_.note_call(address.id);
   lock.unlock();
   if (is_first && options_.on_first_call) options_.on_first_call(address.id);
 
   const Trailer trailer{id, address.id, method, 0, FrameKind::call, 0};
-  auto sent = held->link->send(arguments, std::as_bytes(std::span(&trailer, 1)));
+  auto sent = send_frame(*held->link, arguments, trailer);
   if (sent.ok() || sent.error().code == ErrorCode::peer_died) return;  // on_closed fails the call
   lock.lock();
   auto node = held->pending.extract(id);
@@ -226,15 +193,13 @@ void HubImpl::call_local(const ActorAddress& address, const std::shared_ptr<Call
 }
 
 void HubImpl::on_frame(const std::shared_ptr<Link>& link, Bytes& frame) {
-  Trailer trailer;
-  if (frame.size() < sizeof trailer) return link->close();
-  std::memcpy(&trailer, frame.data() + frame.size() - sizeof trailer, sizeof trailer);
-  frame.resize(frame.size() - sizeof trailer);
-  switch (trailer.kind) {
+  const auto trailer = take_trailer(frame);
+  if (!trailer) return link->close();
+  switch (trailer->kind) {
     case FrameKind::call:
-      return on_call(link, trailer, frame);
+      return on_call(link, *trailer, frame);
     case FrameKind::answer:
-      return on_answer(link, trailer, frame);
+      return on_answer(link, *trailer, frame);
   }
   link->close();
 }
@@ -277,18 +242,18 @@ void HubImpl::on_answer(const std::shared_ptr<Link>& link, const Trailer& traile
     const auto found = peer->second->pending.find(trailer.call);
     if (found == peer->second->pending.end()) return;
     auto node = peer->second->pending.extract(found);
-    const auto down = down_.find(node.mapped().actor);
-    if (trailer.status == actor_has_left && down == down_.end()) {
+    const std::string* cause = called_.cause_of_end(node.mapped().actor);
+    if (trailer.status == actor_has_left && cause == nullptr) {
       orphans_.insert(std::move(node));
       is_orphan = true;
     } else {
       pending = std::move(node.mapped());
       give_credit(pending.actor);
       // Its process answers for an actor that has just ended; the reported cause says more.
-      const bool has_died = trailer.status == actor_has_left ||
-                            trailer.status == 1 + static_cast<int>(ErrorCode::peer_died);
-      if (has_died && down != down_.end()) {
-        const auto text = std::as_bytes(std::span(down->second));
+      const bool has_died =
+          trailer.status == actor_has_left || trailer.status == status_of(ErrorCode::peer_died);
+      if (has_died && cause != nullptr) {
+        const auto text = std::as_bytes(std::span(*cause));
         body.assign(text.begin(), text.end());
       }
     }
@@ -298,11 +263,9 @@ void HubImpl::on_answer(const std::shared_ptr<Link>& link, const Trailer& traile
                           {reinterpret_cast<const char*>(body.data()), body.size()});
   }
   if (trailer.status == 0) return run_callback(pending.completion, std::move(body));
-  auto code = static_cast<ErrorCode>(trailer.status - 1);
-  if (trailer.status == actor_has_left) code = ErrorCode::peer_died;
-  if (code > ErrorCode::internal) code = ErrorCode::internal;
   run_callback(pending.completion,
-               Error{code, std::string(reinterpret_cast<const char*>(body.data()), body.size())});
+               Error{trailer.error_code(),
+                     std::string(reinterpret_cast<const char*>(body.data()), body.size())});
 }
 
 void HubImpl::on_closed(const std::shared_ptr<Link>& link, const Error& why) {
@@ -316,7 +279,7 @@ void HubImpl::on_closed(const std::shared_ptr<Link>& link, const Error& why) {
     peer_of_link_.erase(found);
     std::erase_if(peers_, [&](const auto& entry) { return entry.second == peer; });
     for (auto& [id, pending] : peer->pending) {
-      if (down_.contains(pending.actor) || why.code != ErrorCode::peer_died) {
+      if (called_.cause_of_end(pending.actor) || why.code != ErrorCode::peer_died) {
         known.emplace(id, std::move(pending));
       } else {
         unknown.push_back(id);
@@ -350,8 +313,8 @@ void HubImpl::fail_all(const PendingCalls& calls, ErrorCode code, const std::str
     {
       std::lock_guard lock(mutex_);
       give_credit(pending.actor);
-      if (const auto down = down_.find(pending.actor); down != down_.end()) {
-        error = {ErrorCode::peer_died, down->second};
+      if (const std::string* cause = called_.cause_of_end(pending.actor)) {
+        error = {ErrorCode::peer_died, *cause};
       }
     }
     run_callback(pending.completion, std::move(error));
@@ -373,7 +336,7 @@ void HubImpl::mark_down(ActorId id, std::string why) {
   bool waits = false;
   {
     std::lock_guard lock(mutex_);
-    if (stopped_ || !down_.emplace(id, std::move(why)).second) return;
+    if (stopped_ || !called_.note_end(id, std::move(why))) return;
     credit_given_.notify_all();
     if (!in_flight_.contains(id)) return;
     for (auto it = orphans_.begin(); it != orphans_.end();) {

@@ -54,6 +54,9 @@ class CallHub : public std::enable_shared_from_this<CallHub> {
     /// Bounds the wait for a connection that, after its actor was marked down, neither brings
     /// answers nor ends.
     std::chrono::milliseconds last_answer_timeout{10000};
+    /// So many ended actors are known by their cause; older ones are taken for actors that were
+    /// never called.
+    std::size_t remembered_ends = 4096;
     /// Called before the first call to an actor of another process, so that its end be reported to
     /// mark_down; may be null.
     std::function<void(ActorId actor)> on_first_call{};

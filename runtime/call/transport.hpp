@@ -35,8 +35,8 @@ struct TransportEvents {
   std::function<void(const std::shared_ptr<Link>& link, const Error& why)> on_closed;
 };
 
-/// Makes links between the processes of one job. UnixTransport serves processes of one node; one
-/// for other nodes would implement this too. All functions are callable from any thread.
+/// Makes links between the processes of one job. UnixTransport serves processes of one node,
+/// NetworkTransport those of other nodes, too. All functions are callable from any thread.
 class Transport {
  public:
   virtual ~Transport() = default;  ///< stops

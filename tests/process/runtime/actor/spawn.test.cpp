@@ -46,6 +46,22 @@ TEST(Spawn, gives_actors_a_process_of_their_own_or_a_shared_one) {
       << "the other actor of the process lives on";
 }
 
+TEST(Spawn, tells_why_an_actor_of_the_same_process_has_ended) {
+  const auto cluster = start_cluster();
+  const auto stays = must(cluster->spawn<Insider>({.process = "together"}).get(limit));
+  const auto goes =
+      must(cluster->spawn<Insider>({.name = "quitter", .process = "together"}).get(limit));
+  const auto elsewhere = must(cluster->spawn<Insider>({}).get(limit));
+  auto ended = elsewhere.call<&Insider::end_of>(goes);
+  goes.call<&Insider::leave>("it has seen enough");
+  ASSERT_TRUE(ended.get(limit).ok());
+  const auto pid = stays.call<&Insider::pid_of>(goes).get(limit);
+  ASSERT_FALSE(pid.ok());
+  EXPECT_EQ(pid.error().code, ErrorCode::peer_died);
+  EXPECT_NE(pid.error().message.find("it has seen enough"), std::string::npos)
+      << pid.error().message;
+}
+
 TEST(Spawn, reports_why_an_actor_cannot_be_made) {
   const auto cluster = start_cluster();
   const auto broken = cluster->spawn<Fragile>({.name = "f"}, "no weights").get(limit);

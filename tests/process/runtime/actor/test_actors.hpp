@@ -113,14 +113,25 @@ class Insider {
     return context_.release_shared_memory(prefix);
   }
   void leave(const std::string& reason) { context_.exit(reason); }
+  Result<int> pid_of(const ActorHandle<Insider>& other) {
+    return other.call<&Insider::pid>().get(limit);
+  }
+  /// Waits for the end of `other` as reported by a watch of this process.
+  Result<std::string> end_of(const ActorHandle<Insider>& other) {
+    Promise<std::string> told;
+    const auto token =
+        context_.watch(other, [told](const ActorDown& down) { told.complete(down.message); });
+    return told.future().get(limit);
+  }
   ActorHandle<Insider> self() { return context_.self<Insider>(); }
 
   static constexpr std::string_view actor_type = "Insider";
-  using Methods = troupe::Methods<&Insider::add_through, &Insider::add_by_name, &Insider::node,
-                                  &Insider::devices, &Insider::pid, &Insider::watch_until_down,
-                                  &Insider::memory_inode, &Insider::write_memory,
-                                  &Insider::read_memory, &Insider::release_memory, &Insider::leave,
-                                  &Insider::self, &Insider::add_through_interface>;
+  using Methods =
+      troupe::Methods<&Insider::add_through, &Insider::add_by_name, &Insider::node,
+                      &Insider::devices, &Insider::pid, &Insider::watch_until_down,
+                      &Insider::memory_inode, &Insider::write_memory, &Insider::read_memory,
+                      &Insider::release_memory, &Insider::leave, &Insider::self,
+                      &Insider::add_through_interface, &Insider::pid_of, &Insider::end_of>;
 
  private:
   ActorContext& context_;

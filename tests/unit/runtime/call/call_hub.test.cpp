@@ -148,6 +148,24 @@ TEST(CallHub, fails_the_calls_to_a_down_actor_whose_connection_stays_silent) {
   for (const auto& hub : {server, client}) hub->stop();
 }
 
+TEST(CallHub, forgets_actors_that_ended_long_ago_and_asks_anew_for_their_ends) {
+  const auto server = make_hub("server", Key{});
+  server->add_target(7, std::make_shared<Mirror>());
+  std::vector<ActorId> followed;
+  const auto client = make_hub(
+      "client", Key{}, {},
+      {.remembered_ends = 2, .on_first_call = [&](ActorId id) { followed.push_back(id); }});
+  for (int i = 0; i < 2; ++i) EXPECT_TRUE(call(*client, server->endpoint(), 7, {}).ok());
+  EXPECT_EQ(followed, (std::vector<ActorId>{7}));
+  client->mark_down(7, "it was eaten");
+  EXPECT_EQ(call(*client, server->endpoint(), 7, {}).error().message, "it was eaten");
+  for (const ActorId other : {8, 9}) client->mark_down(other, "so was this one");
+  EXPECT_TRUE(call(*client, server->endpoint(), 7, {}).ok());
+  EXPECT_EQ(followed, (std::vector<ActorId>{7, 7}));
+  EXPECT_EQ(call(*client, server->endpoint(), 9, {}).error().message, "so was this one");
+  for (const auto& hub : {server, client}) hub->stop();
+}
+
 TEST(CallHub, flush_returns_once_a_slow_peer_has_been_sent_everything) {
   const auto server = make_hub("server", Key{});
   const auto client = make_hub("client", Key{});

@@ -1,0 +1,51 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+
+#include "runtime/base/result.hpp"
+#include "runtime/call/actor_address.hpp"
+#include "runtime/call/codec.hpp"
+#include "runtime/call/transport.hpp"
+
+namespace troupe {
+
+using CallId = std::uint64_t;
+
+enum class FrameKind : std::uint8_t { call = 1, answer = 2 };
+
+/// The status of an answer for an actor that is not in its process any more.
+inline constexpr std::uint8_t actor_has_left = 255;
+
+/// The status of an answer that is an error.
+constexpr std::uint8_t status_of(ErrorCode code) {
+  return static_cast<std::uint8_t>(1 + static_cast<int>(code));
+}
+
+/// Fields that follow the body of a frame (after it, so that the body need not be moved).
+struct Trailer {
+  CallId call = 0;
+  ActorId actor = 0;         ///< in a call
+  std::uint16_t method = 0;  ///< in a call
+  /// In an answer: 0, status_of an error or actor_has_left; the body is then its message.
+  std::uint8_t status = 0;
+  FrameKind kind = FrameKind::call;
+  std::uint32_t reserved = 0;
+
+  /// The error that the status of an answer stands for.
+  ErrorCode error_code() const;
+};
+static_assert(sizeof(Trailer) == 24);
+
+/// Takes the trailer off the frame's end, which leaves the body; nothing if the frame is too short.
+std::optional<Trailer> take_trailer(Bytes& frame);
+
+/// Sends a frame. Errors: those of Link::send.
+Result<void> send_frame(Link& link, std::span<const std::byte> body, const Trailer& trailer);
+
+/// Sends the answer to a call. `failure`: the status if the result is an error; 0: its code's.
+Result<void> send_answer(Link& link, CallId call, const Result<Bytes>& result,
+                         std::uint8_t failure = 0);
+
+}  // namespace troupe
