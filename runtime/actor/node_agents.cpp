@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <csignal>
-#include <fstream>
 
+#include "runtime/actor/last_words.hpp"
 #include "runtime/base/deadline.hpp"
 #include "runtime/node/node_name.hpp"
 
@@ -17,20 +17,10 @@ constexpr const char* loopback = "127.0.0.1";
 constexpr milliseconds wait_turn{100};
 /// How often ClusterOptions::judge is called.
 constexpr milliseconds judge_turn{10};
+/// Refusals that are told of: a few for each node of a large job.
+constexpr std::size_t max_refusals = 10'000;
 /// How long agents that are to be suspended may take.
 constexpr milliseconds suspend_limit{1000};
-
-/// The last line of a log, which may say why its process ended; empty if there is none.
-std::string last_line(const std::string& path) {
-  constexpr std::size_t longest = 300;
-  std::ifstream file(path);
-  std::string last;
-  for (std::string line; std::getline(file, line);) {
-    while (!line.empty() && (line.back() == '\r' || line.back() == ' ')) line.pop_back();
-    if (!line.empty()) last = std::move(line);
-  }
-  return last.substr(0, longest);
-}
 
 }  // namespace
 
@@ -164,8 +154,12 @@ void NodeAgents::refuse(const JoinedNode& joined, const std::string& why) {
     if (!node.ready || node.arrival != joined.arrival) return;
     (void)control_->send(node.agent, AgentRefused{why});
     node.agent = 0;  // what it says from now on is ignored
-    refused_.push_back(fmt::format("{}: {}", joined.name, why));
-    last_refusal_ = refused_.back();
+    last_refusal_ = fmt::format("{}: {}", joined.name, why);
+    // An agent that is started again and again is told of once.
+    if (refused_.size() < max_refusals &&
+        std::ranges::find(refused_, last_refusal_) == refused_.end()) {
+      refused_.push_back(last_refusal_);
+    }
   }
   log::warning("node '{}' is refused: {}", joined.name, why);
   events_.on_ended(joined.index, "was refused: " + why);
@@ -202,8 +196,8 @@ Result<void> NodeAgents::has_come(const Node& node) const {
   const std::string log = logs_.of_agent(node.name);
   const std::string where = log.empty() ? "" : fmt::format("; its log is {}", log);
   const auto remedy_of = [&](const std::string& said) {
-    const std::string remedy =
-        options_.starter ? options_.starter->remedy(node.name, said) : std::string();
+    std::string remedy = remedy_for_unreached_driver(said);
+    if (remedy.empty() && options_.starter) remedy = options_.starter->remedy(node.name, said);
     return remedy.empty() ? "" : ": " + remedy;
   };
   if (node.over && node.how.starts_with(not_started)) {
@@ -211,7 +205,7 @@ Result<void> NodeAgents::has_come(const Node& node) const {
                 remedy_of(node.how));
   }
   if (node.over) {
-    const std::string said = last_line(log);
+    const std::string said = last_words(log);
     return fail(ErrorCode::peer_died, "the agent of node '{}' {} before it was ready{}{}{}",
                 node.name, node.how, said.empty() ? "" : fmt::format(" ({})", said), where,
                 remedy_of(said));
@@ -258,8 +252,9 @@ void NodeAgents::on_agent_ready(AgentKey agent, const AgentReady& hello) {
   if (!control_) return;
   Node* node = place_of(hello);
   if (node == nullptr) {
-    if (!options_.join) return;
-    const std::string why = fmt::format("this job has all of its {} nodes", nodes_.size());
+    const std::string why = options_.join
+                                ? fmt::format("this job has all of its {} nodes", nodes_.size())
+                                : fmt::format("node '{}' has its agent, or has ended", hello.node);
     log::warning("an agent on {} wants to join, but {}", hello.host, why);
     (void)control_->send(agent, AgentRefused{why});
     return;

@@ -6,11 +6,16 @@
 #include <poll.h>
 #include <sys/eventfd.h>
 
+#include "runtime/base/deadline.hpp"
+
 namespace troupe {
 
 NodeKeeper::NodeKeeper(std::shared_ptr<NodeStarter> starter, NodeTicket ticket,
-                       std::string log_path, std::function<void(const std::string& how)> on_ended)
-    : on_ended_(std::move(on_ended)), given_up_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+                       std::string log_path, std::function<void(const std::string& how)> on_ended,
+                       std::chrono::milliseconds kill_limit)
+    : on_ended_(std::move(on_ended)),
+      kill_limit_(kill_limit),
+      given_up_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
   thread_ = std::thread([this, starter = std::move(starter), ticket = std::move(ticket),
                          log_path = std::move(log_path)] { run(*starter, ticket, log_path); });
 }
@@ -40,13 +45,15 @@ std::string NodeKeeper::wait_for_end() {
   while (::poll(polled, 2, -1) < 0 && errno == EINTR) {
   }
   std::optional<ExitStatus> status = process_->wait(moment);
-  const bool is_lost = !status;
-  while (!status) {
+  const bool is_killed = !status;
+  Deadline deadline(kill_limit_);
+  while (!status && !deadline.is_over()) {
     process_->signal(SIGKILL);
     status = process_->wait(moment);
   }
-  if (!is_lost) return describe(status->describe());
+  if (!status) return describe("does not end although it was killed");
   std::lock_guard lock(mutex_);
+  if (!is_killed || why_given_up_.empty()) return describe(status->describe());
   return describe(fmt::format("was lost and killed: {}", why_given_up_));
 }
 
@@ -69,6 +76,7 @@ void NodeKeeper::signal(int signal_number) {
   } else {
     pending_signal_ = signal_number;
   }
+  if (signal_number == SIGKILL) ::eventfd_write(given_up_.get(), 1);
 }
 
 void NodeKeeper::join() {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -19,9 +20,11 @@ inline constexpr const char* not_started = "could not be started: ";
 class NodeKeeper {
  public:
   /// Calls `on_ended` exactly once, on the keeper's thread, with how the agent ended or why it
-  /// could not be started ("(pid 7) was killed by signal 9 (SIGKILL)").
+  /// could not be started ("(pid 7) was killed by signal 9 (SIGKILL)"). An agent that does not end
+  /// within `kill_limit` of a SIGKILL, as one that waits for a dead file system, is left alone.
   NodeKeeper(std::shared_ptr<NodeStarter> starter, NodeTicket ticket, std::string log_path,
-             std::function<void(const std::string& how)> on_ended);
+             std::function<void(const std::string& how)> on_ended,
+             std::chrono::milliseconds kill_limit = std::chrono::seconds(5));
   ~NodeKeeper();  ///< kills the agent if it still runs
   NodeKeeper(const NodeKeeper&) = delete;
   NodeKeeper& operator=(const NodeKeeper&) = delete;
@@ -39,7 +42,8 @@ class NodeKeeper {
   std::string describe(const std::string& end) const;
 
   const std::function<void(const std::string&)> on_ended_;
-  UniqueFd given_up_;  ///< an eventfd, readable once it is given up
+  const std::chrono::milliseconds kill_limit_;
+  UniqueFd given_up_;  ///< an eventfd, readable once it is given up or to be killed
   std::mutex mutex_;
   std::unique_ptr<NodeProcess> process_;
   int pending_signal_ = 0;  ///< requested before the agent was started
