@@ -1,7 +1,9 @@
 #include <algorithm>
 #include <atomic>
+#include <system_error>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "runtime/base/log.hpp"
 #include "runtime/call/get_by.hpp"
@@ -23,6 +25,21 @@ void sleep_within(std::chrono::milliseconds pause, Deadline& deadline) {
   while (Deadline::Clock::now() < end && !deadline.is_over()) {
     std::this_thread::sleep_until(std::min(end, deadline.next_look()));
   }
+}
+
+/// Looks up the addresses of a host, on a thread of its own: a name server that does not answer
+/// blocks it for longer than the deadline may allow, and it then ends by itself.
+Result<std::vector<std::string>> addresses_by(const std::string& host, Deadline& deadline) {
+  Promise<std::vector<std::string>> promise;
+  auto addresses = promise.future();
+  try {
+    std::thread([promise, host] { promise.complete(addresses_of(host)); }).detach();
+  } catch (const std::system_error& error) {
+    return fail(ErrorCode::resource_exhausted, "cannot start a thread: {}", error.what());
+  }
+  auto found = get_by(addresses, deadline);
+  if (found.ok() || found.error().code != ErrorCode::timeout) return found;
+  return fail(ErrorCode::timeout, "the name server does not answer for {}", host);
 }
 
 class Client final : public ControlClient {
@@ -75,7 +92,7 @@ class Client final : public ControlClient {
   /// Tries once to connect, to the host's addresses in turn: the driver listens at one of them.
   Result<void> open(const Key& key, const std::string& host, std::size_t attempt_number,
                     std::uint16_t port, const AgentReady& hello, Deadline& deadline) {
-    TROUPE_TRY(const auto addresses, addresses_of(host));
+    TROUPE_TRY(const auto addresses, addresses_by(host, deadline));
     const std::string& address = addresses[attempt_number % addresses.size()];
     struct Attempt {
       Promise<void> opened;

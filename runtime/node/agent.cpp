@@ -32,8 +32,10 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
 constexpr milliseconds stop_grace{1000};
-/// For the ticket to come, and again for the driver to answer.
+/// For the ticket to come, and again to reach the driver.
 constexpr milliseconds join_limit{10000};
+/// For a driver that is reached to say what this agent is to do: it may be busy with hundreds.
+constexpr milliseconds bootstrap_limit{30000};
 
 /// Returns the actor that a process's message is about.
 std::optional<ActorId> actor_of(const ControlMessage& message) {
@@ -117,7 +119,8 @@ bool Agent::is_stop_wanted() const {
 }
 
 Result<AgentBootstrap> Agent::wait_for_bootstrap() {
-  while (true) {
+  Deadline deadline(bootstrap_limit);
+  while (!deadline.is_over()) {
     poll_once();
     if (auto message = inbox_.take()) {
       if (auto* bootstrap = std::get_if<AgentBootstrap>(&*message)) return std::move(*bootstrap);
@@ -129,6 +132,8 @@ Result<AgentBootstrap> Agent::wait_for_bootstrap() {
     if (const auto lost = inbox_.driver_lost()) return Error{ErrorCode::peer_died, *lost};
     if (is_stopped_) return fail(ErrorCode::peer_died, "{}", why_stopped_);
   }
+  return fail(ErrorCode::timeout, "the driver has not said within {} ms what to do",
+              bootstrap_limit.count());
 }
 
 int Agent::run(const NodeTicket& ticket, milliseconds patience) {

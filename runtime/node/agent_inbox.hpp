@@ -12,14 +12,20 @@
 
 namespace troupe {
 
-/// Messages from the control client's thread to the agent's, with an eventfd to poll.
+/// Messages from the control client's thread to the agent's, with an eventfd to poll. An agent that
+/// leaves `max_messages` unread counts as one that has lost its driver.
 class Inbox {
  public:
+  static constexpr std::size_t max_messages = 100'000;
   Inbox() : wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
   int fd() const { return wake_.get(); }
   void push(ControlMessage message) {
     std::lock_guard lock(mutex_);
-    messages_.push_back(std::move(message));
+    if (messages_.size() < max_messages) {
+      messages_.push_back(std::move(message));
+    } else {
+      driver_lost_ = "this agent has not read its messages";
+    }
     ::eventfd_write(wake_.get(), 1);
   }
   void lose_driver(const std::string& why) {

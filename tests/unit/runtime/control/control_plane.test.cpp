@@ -2,14 +2,38 @@
 
 #include <atomic>
 
+#include <dlfcn.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <netdb.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 
 #include "runtime/call/future.hpp"
 #include "runtime/security/handshake.hpp"
 #include "tests/support/knocker.hpp"
+
+namespace {
+
+/// Look-ups of names that end in ".silent" do not end before the test does.
+troupe::Promise<void>& silence() {
+  static troupe::Promise<void> over;
+  return over;
+}
+
+}  // namespace
+
+// Takes the place of the C library's in this program.
+extern "C" int getaddrinfo(const char* name, const char* service, const addrinfo* hints,
+                           addrinfo** found) {
+  using Function = decltype(&getaddrinfo);
+  static const auto real = reinterpret_cast<Function>(::dlsym(RTLD_NEXT, "getaddrinfo"));
+  if (name == nullptr || !std::string_view(name).ends_with(".silent")) {
+    return real(name, service, hints, found);
+  }
+  (void)silence().future().get(std::chrono::seconds(20));
+  return EAI_AGAIN;
+}
 
 namespace troupe {
 namespace {
@@ -162,6 +186,18 @@ TEST(ControlPlane, an_agent_counts_all_the_time_of_attempts_that_get_no_answer) 
                              {[](const auto&) {}, [](auto&) {}}, 3s);
   EXPECT_FALSE(refused.ok());
   EXPECT_LT(std::chrono::steady_clock::now() - begin, 6s) << "an attempt takes two seconds";
+}
+
+TEST(ControlPlane, an_agent_does_not_wait_longer_for_a_name_server_that_is_silent) {
+  const auto begin = std::chrono::steady_clock::now();
+  const auto refused = ControlClient::connect(key_of(1), "head.silent", 7000, hello_of("a"),
+                                              {[](const auto&) {}, [](auto&) {}}, 500ms);
+  const auto took = std::chrono::steady_clock::now() - begin;
+  silence().complete({});
+  ASSERT_FALSE(refused.ok());
+  EXPECT_THAT(refused.error().message,
+              HasSubstr("the name server does not answer for head.silent"));
+  EXPECT_LT(took, 5s);
 }
 
 TEST(ControlPlane, both_ends_learn_that_the_other_is_gone) {
