@@ -2,6 +2,7 @@
 #include <atomic>
 #include <cerrno>
 #include <map>
+#include <optional>
 #include <set>
 #include <unordered_map>
 
@@ -30,10 +31,12 @@ LinkLimits bounded(LinkLimits limits) {
   return limits;
 }
 
-/// True if what a stranger has sent may begin a TLS handshake record (RFC 8446, 5.1).
-bool begins_like_tls(int socket) {
+/// True if what a stranger has sent may begin a TLS handshake record (RFC 8446, 5.1); nothing if it
+/// has sent nothing yet.
+std::optional<bool> begins_like_tls(int socket) {
   unsigned char first[2];
   const ssize_t count = ::recv(socket, first, sizeof first, MSG_PEEK | MSG_DONTWAIT);
+  if (count < 0 && (errno == EAGAIN || errno == EINTR)) return std::nullopt;
   return count > 0 && first[0] == 0x16 && (count == 1 || first[1] == 0x03);
 }
 
@@ -260,7 +263,9 @@ void Loop::accept(Listener& listener) {
 
 void Loop::on_first_bytes(int fd) {
   Listener& listener = *silent_.at(fd).listener;
-  if (!begins_like_tls(fd)) return refuse(listener, fd, "no TLS");
+  const auto is_tls = begins_like_tls(fd);
+  if (!is_tls) return;  // the event was that of a socket before, whose number this one has
+  if (!*is_tls) return refuse(listener, fd, "no TLS");
   listener.strangers.mark_speaking(fd);
   auto session =
       TlsSession::accept(*tls_, fd, [&listener](std::string_view identity) -> std::optional<Key> {

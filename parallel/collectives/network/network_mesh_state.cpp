@@ -13,8 +13,9 @@ constexpr std::chrono::milliseconds goodbye_limit{200};
 
 }  // namespace
 
-LinkFrame NetworkMesh::State::small_frame(FrameKind kind, std::uint32_t what, std::uint64_t bytes) {
-  const FrameHead head{kind, what, bytes};
+LinkFrame NetworkMesh::State::small_frame(FrameKind kind, std::uint32_t lane_or_notice,
+                                          std::uint64_t bytes) {
+  const FrameHead head{kind, lane_or_notice, bytes};
   const auto frame = std::as_bytes(std::span(&head, 1));
   return LinkFrame(std::vector<std::byte>(frame.begin(), frame.end()));
 }
@@ -89,11 +90,12 @@ bool NetworkMesh::State::accept(int from, const FrameHead& head, std::vector<std
   Peer& peer = at(from);
   if (head.kind == FrameKind::notice) {
     peer.gone = true;
-    if (head.what == static_cast<std::uint32_t>(ShutdownNotice::aborted)) close(std::nullopt);
+    if (head.lane_or_notice == static_cast<std::uint32_t>(ShutdownNotice::aborted))
+      close(std::nullopt);
     return true;
   }
-  if (head.what >= lane_count) return false;
-  LaneEnds& ends = peer.lanes[head.what];
+  if (head.lane_or_notice >= lane_count) return false;
+  LaneEnds& ends = peer.lanes[head.lane_or_notice];
   if (head.kind == FrameKind::credit) {
     if (head.bytes > ends.uncredited) return false;
     ends.uncredited -= head.bytes;

@@ -35,11 +35,12 @@ struct NetworkMesh::State {
   // The beginning of every frame.
   struct FrameHead {
     FrameKind kind;
-    std::uint32_t what;   // the lane, or the ShutdownNotice
-    std::uint64_t bytes;  // of the piece's frame, or of the credit
+    std::uint32_t lane_or_notice;  // by kind: a lane, or a ShutdownNotice
+    std::uint64_t bytes;           // of the piece's frame, or of the credit
   };
 
-  static LinkFrame small_frame(FrameKind kind, std::uint32_t what, std::uint64_t bytes = 0);
+  static LinkFrame small_frame(FrameKind kind, std::uint32_t lane_or_notice,
+                               std::uint64_t bytes = 0);
   static LinkFrame notice_frame(ShutdownNotice notice) {
     return small_frame(FrameKind::notice, static_cast<std::uint32_t>(notice));
   }
