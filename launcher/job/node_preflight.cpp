@@ -54,6 +54,7 @@ PreflightNeeds preflight_needs(const JobPlan& plan) {
   const auto& nodes = plan.cluster.nodes;
   needs.nodes.resize(nodes.size());
   const bool on_gpu = plan.engine.device == DeviceKind::cuda;
+  needs.leaves_gpus = !on_gpu && plan.config.cluster.device == "auto";
   for (std::size_t rank = 0; rank < plan.rank_nodes.size(); ++rank) {
     NodeNeeds& need = needs.nodes[node_of(plan, rank)];
     if (on_gpu) ++need.gpus;

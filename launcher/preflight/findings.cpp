@@ -245,6 +245,20 @@ void judge_drivers(std::span<const ProbedNode> nodes, std::vector<Finding>& find
   }
 }
 
+/// Warns, of the first such node, of GPUs that a job leaves unused whose device was left out.
+void judge_unused_gpus(const PreflightNeeds& needs, std::span<const ProbedNode> nodes,
+                       std::vector<Finding>& findings) {
+  const auto first =
+      std::ranges::find_if(nodes, [](const ProbedNode& node) { return node.facts.gpus > 0; });
+  if (!needs.leaves_gpus || first == nodes.end()) return;
+  const int gpus = first->facts.gpus;
+  findings.push_back({first->name, false,
+                      fmt::format("its {} GPU{} not used: on other hosts cluster.device: auto "
+                                  "means their CPUs",
+                                  gpus, gpus == 1 ? " is" : "s are"),
+                      "set cluster.device to cuda, or to cpu"});
+}
+
 /// The cells of a node's slowest links.
 struct SlowestLinks {
   double seconds = 0;
@@ -297,6 +311,7 @@ std::vector<Finding> judge_nodes(const PreflightNeeds& needs, std::span<const Pr
     judge.judge_speed(nodes, median);
   }
   judge_drivers(nodes, findings);
+  judge_unused_gpus(needs, nodes, findings);
   return findings;
 }
 

@@ -21,6 +21,7 @@ struct PreflightNeeds {
   std::vector<CheckpointFacts> checkpoints;  ///< as the launcher sees them
   std::vector<NodeNeeds> nodes;              ///< in the order of the cluster's
   std::uint64_t open_files = 0;              ///< of a process
+  bool leaves_gpus = false;                  ///< it does not use them, and nobody said so
   std::string stage_folder;  ///< where nodes without a checkpoint get a copy; empty: they do not
 };
 

@@ -53,6 +53,7 @@ const FactsRequest& Preflight::request() {
     request_->checkpoints.push_back(checkpoint.folder);
   }
   request_->with_gpus =
+      needs_.leaves_gpus ||
       std::ranges::any_of(needs_.nodes, [](const NodeNeeds& node) { return node.gpus > 0; });
   if (needs_.stage_folder.empty()) return *request_;
   request_->stage_folder = needs_.stage_folder;

@@ -92,6 +92,18 @@ TEST_F(HostPreflight, refuses_a_host_that_refuses_the_key) {
   expect_refused("the key", {"h3", "Permission denied", "ssh-copy-id h3"});
 }
 
+TEST_F(HostPreflight, refuses_a_host_with_fewer_gpus_than_workers) {
+  const LauncherJob job;
+  job.write_input(golden_input());
+  const Ended checked =
+      job.run({"check", "--set", "cluster.launch=ssh", "--set", "cluster.hosts=[h1]", "--set",
+               "cluster.device=cuda", "--set", "cluster.devices_per_node=64", "--set",
+               "parallel.data_parallel_size=64"});
+  EXPECT_EQ(checked.code, 2) << checked.describe();
+  expect_line(checked.err, {"h1: it has ", " that this build runs on, but 64 workers are to run",
+                            "lower cluster.devices_per_node"});
+}
+
 TEST_F(HostPreflight, refuses_a_host_with_another_build) {
   const std::string here = std::filesystem::read_symlink("/proc/self/exe");
   const test::HostChange build(2, "mount --bind " + here + " " TROUPE_LAUNCHER,

@@ -60,6 +60,18 @@ TEST(Findings, are_none_for_nodes_that_have_all_the_job_needs) {
   EXPECT_THAT(lines_of(judge_nodes(needs_of(4), good_nodes(4))), IsEmpty());
 }
 
+TEST(Findings, warn_of_gpus_that_a_job_without_a_device_leaves_unused) {
+  auto nodes = good_nodes(3);
+  nodes[1].facts.gpus = 8;
+  nodes[2].facts.gpus = 8;
+  PreflightNeeds needs = needs_of(3);
+  EXPECT_THAT(lines_of(judge_nodes(needs, nodes)), IsEmpty());
+  needs.leaves_gpus = true;
+  EXPECT_THAT(lines_of(judge_nodes(needs, nodes)),
+              ElementsAre(AllOf(HasSubstr("warning: h2: its 8 GPUs are not used"),
+                                HasSubstr("set cluster.device to cuda"))));
+}
+
 TEST(Findings, name_the_file_of_a_checkpoint_that_is_missing_short_or_another) {
   auto nodes = good_nodes(4);
   nodes[0].facts.checkpoints[0] = {"/models/m", {}, "No such file or directory"};
