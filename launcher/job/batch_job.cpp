@@ -38,6 +38,7 @@ using std::chrono::milliseconds;
 constexpr auto tick = milliseconds(50);
 /// How long to wait before polling an empty pipe again.
 constexpr auto input_tick = milliseconds(2);
+
 /// The state of one run. Functions that return an ExitCode end the job with it.
 class BatchJob {
  public:

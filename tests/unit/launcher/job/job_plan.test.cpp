@@ -64,6 +64,14 @@ TEST(JobPlan, leaves_the_gpus_of_other_hosts_to_the_preflight) {
   for (const NodeNeeds& node : needs.nodes) EXPECT_EQ(node.gpus, 2);
 }
 
+TEST(JobPlan, does_not_compare_other_hosts_with_this_machine) {
+  const auto plan = plan_of(
+      "cluster: {launch: ssh, hosts: [h1], network: lo}\n"
+      "engine: {swap_space: 1000000, threads_per_worker: 200}\n");
+  ASSERT_TRUE(plan.ok()) << plan.error().message;
+  EXPECT_THAT(plan->warnings, testing::IsEmpty());
+}
+
 TEST(JobPlan, tells_the_kernels_of_attention_on_gpus) {
   const Gpus one{.count = 1, .memory_bytes = std::uint64_t{80} << 30, .assumed = true};
   Config config = *parse_config("model: {path: " TROUPE_SOURCE_DIR
