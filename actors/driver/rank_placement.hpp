@@ -11,9 +11,9 @@
 namespace troupe {
 
 /// The node of each rank, as an index into `nodes`, which take a worker for each of their devices:
-/// mesh order fills one node after the other. A
-/// tensor group that fits on a node is not split over two; the devices left over before it stay
-/// unused. Errors: resource_exhausted with what is needed and what there is.
+/// mesh order fills one node after the other. A tensor group that fits on a node is not split over
+/// two; the devices left over before it stay unused. Errors: resource_exhausted with what is needed
+/// and what there is.
 Result<std::vector<int>> place_ranks(const Mesh& mesh, std::span<const NodeSpec> nodes);
 
 /// The same, as the names of the nodes.

@@ -1,8 +1,6 @@
 #include "tests/process/launcher/support/many_nodes.hpp"
 
-#include <arpa/inet.h>
 #include <fmt/format.h>
-#include <sys/socket.h>
 
 #include "runtime/process/child_process.hpp"
 #include "tests/process/launcher/support/launcher_job.hpp"
@@ -25,18 +23,16 @@ std::string requests_for(int nodes) {
   return input;
 }
 
-/// A port of this machine that is free now.
-int free_port() {
-  const UniqueFd socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t size = sizeof address;
-  if (::bind(socket.get(), reinterpret_cast<sockaddr*>(&address), size) != 0 ||
-      ::getsockname(socket.get(), reinterpret_cast<sockaddr*>(&address), &size) != 0) {
-    ADD_FAILURE() << "no port is free";
+/// The port that a launcher at 127.0.0.1 tells agents to join it at.
+std::string port_in(const std::string& told) {
+  const std::string before = "--join 127.0.0.1:";
+  const auto begin = told.find(before);
+  if (begin == told.npos) {
+    ADD_FAILURE() << "no port in: " << told;
+    return "";
   }
-  return ntohs(address.sin_port);
+  const std::string rest = told.substr(begin + before.size());
+  return rest.substr(0, rest.find(' '));
 }
 
 }  // namespace
@@ -47,18 +43,18 @@ void expect_all_nodes_to_answer(int nodes) {
   const std::string input = requests_for(nodes);
   const LauncherJob job(model.path());
   job.write_input(input);
-  const int port = free_port();
   const auto running = job.start(
-      as_arguments({dummy, "cluster.launch=join", fmt::format("cluster.listen=127.0.0.1:{}", port),
+      as_arguments({dummy, "cluster.launch=join", "cluster.listen=127.0.0.1:0",
                     fmt::format("cluster.nodes={}", nodes), "cluster.token_file=job.token",
                     fmt::format("parallel.data_parallel_size={}", nodes),
                     "engine.kv_cache_blocks=64", "engine.threads_per_worker=1"}));
-  ASSERT_TRUE(running->wait_for_file(job.folder() / "job.token", run_limit));
+  const auto log = job.folder() / "out.jsonl.job" / "launcher.log";
+  ASSERT_TRUE(running->wait_for_text(log, " --token-file ", run_limit));
   // Agents stand for other machines, so they leave the launcher its core.
   const std::string start = fmt::format(
       "cd {} && for i in $(seq {}); do nice -n 19 {} agent --join 127.0.0.1:{} --token-file "
       "job.token & done; wait",
-      job.folder().string(), nodes, launcher_file().string(), port);
+      job.folder().string(), nodes, launcher_file().string(), port_in(golden::file_bytes(log)));
   auto agents = ChildProcess::start({.arguments = {"sh", "-c", start},
                                      .output_path = (job.folder() / "agents.log").string(),
                                      .program = "sh"});
