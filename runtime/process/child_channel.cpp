@@ -1,5 +1,6 @@
 #include "runtime/process/child_channel.hpp"
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cstring>
@@ -8,6 +9,8 @@
 #include <sys/socket.h>
 #include <sys/uio.h>
 
+#include "runtime/base/deadline.hpp"
+
 namespace troupe {
 namespace {
 
@@ -15,6 +18,13 @@ struct Header {
   std::uint32_t length;
   std::uint32_t has_fd;
 };
+
+/// How long to poll at most before the next look at the deadline.
+int milliseconds_to_look(Deadline& deadline) {
+  const auto wait = deadline.next_look() - Deadline::Clock::now();
+  const auto count = std::chrono::ceil<std::chrono::milliseconds>(wait).count();
+  return static_cast<int>(std::max<std::int64_t>(0, count));
+}
 
 }  // namespace
 
@@ -93,15 +103,13 @@ Result<void> ChildChannel::flush_locked() {
 }
 
 Result<void> ChildChannel::drain(int timeout_ms) {
-  const auto deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(timeout_ms);
+  Deadline deadline{std::chrono::milliseconds(timeout_ms)};
   while (true) {
     TROUPE_CHECK(flush());
     if (!wants_to_write()) return {};
-    const auto left =
-        std::chrono::ceil<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
-    if (left.count() <= 0) return fail(ErrorCode::timeout, "the other process does not read");
+    if (deadline.is_over()) return fail(ErrorCode::timeout, "the other process does not read");
     pollfd writable{socket_.get(), POLLOUT, 0};
-    ::poll(&writable, 1, static_cast<int>(left.count()));
+    ::poll(&writable, 1, milliseconds_to_look(deadline));
   }
 }
 
@@ -168,14 +176,12 @@ Result<std::vector<ChildChannel::Message>> ChildChannel::receive() {
 }
 
 Result<ChildChannel::Message> ChildChannel::receive_one(int timeout_ms) {
-  const auto deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(timeout_ms);
+  Deadline deadline{std::chrono::milliseconds(timeout_ms)};
   Message message;
   while (!take_message(message)) {
-    const auto left =
-        std::chrono::ceil<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
-    if (left.count() <= 0) return fail(ErrorCode::timeout, "no message within {} ms", timeout_ms);
+    if (deadline.is_over()) return fail(ErrorCode::timeout, "no message within {} ms", timeout_ms);
     pollfd readable{socket_.get(), POLLIN, 0};
-    if (::poll(&readable, 1, static_cast<int>(left.count())) > 0) TROUPE_CHECK(read_more());
+    if (::poll(&readable, 1, milliseconds_to_look(deadline)) > 0) TROUPE_CHECK(read_more());
   }
   return message;
 }
