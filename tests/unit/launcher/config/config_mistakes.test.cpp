@@ -61,7 +61,7 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{"nothing_near",
                 with("cluster: {zzzzzz: 2}\n"),
                 {},
-                "c.yaml:3: unknown key cluster.zzzzzz; known here: launch, hosts, device, "
+                "c.yaml:3: unknown key cluster.zzzzzz; known here: launch, hosts, copy_program, device, "
                 "devices_per_node, network, listen, nodes, token_file, join_timeout, ports"},
         Mistake{"type_integer",
                 with("engine: {block_size: two}\n"),
