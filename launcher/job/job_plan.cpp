@@ -115,6 +115,14 @@ Result<void> check_attention(const ModelConfig& model, const Mesh& mesh, const E
                                            : check_cpu_attention(shape, engine.block_size, dtype);
 }
 
+/// Warns of what has been run on CPUs only.
+void warn_of_context_ranks(JobPlan& plan) {
+  if (plan.engine.device != DeviceKind::cuda || plan.mesh.shape().context == 1) return;
+  plan.warnings.push_back(
+      "parallel.context_parallel_size has not been run on GPUs in this version: compare answers "
+      "with those of size 1 before you rely on it");
+}
+
 /// Warns users with GPUs whose job does not run on them.
 void warn_of_gpus(const Config& config, JobPlan& plan, const PlanOptions& options) {
   if (!options.assumed_gpus && plan.computes_here && config.cluster.device == "auto" &&
@@ -203,6 +211,7 @@ Result<JobPlan> plan_job(Config config, const PlanOptions& options) {
   auto runs = check_attention(plan.model, plan.mesh, plan.engine);
   if (!runs.ok()) return about_key(config.model.path, std::move(runs).error());
   warn_of_gpus(config, plan, options);
+  warn_of_context_ranks(plan);
   TROUPE_CHECK(tell_of_attention(plan));
   if (!options.assumed_gpus) warn_of_swap_space(plan);
   const int workers_here = devices_per_node(config, world);

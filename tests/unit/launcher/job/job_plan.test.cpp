@@ -72,6 +72,18 @@ TEST(JobPlan, does_not_compare_other_hosts_with_this_machine) {
   EXPECT_THAT(plan->warnings, testing::IsEmpty());
 }
 
+TEST(JobPlan, warns_of_context_ranks_on_gpus) {
+  const Gpus two{.count = 2, .memory_bytes = std::uint64_t{80} << 30, .assumed = true};
+  const Config config =
+      *parse_config("model: {path: " TROUPE_SOURCE_DIR
+                    "/configs/demo/fable-moe, dtype: bfloat16}\n"
+                    "cluster: {device: cuda}\nparallel: {context_parallel_size: 2}\n",
+                    "c.yaml", {}, Purpose::check);
+  const auto plan = plan_job(config, {.assumed_gpus = two});
+  ASSERT_TRUE(plan.ok()) << plan.error().message;
+  EXPECT_THAT(plan->warnings, ElementsAre(HasSubstr("has not been run on GPUs in this version")));
+}
+
 TEST(JobPlan, tells_the_kernels_of_attention_on_gpus) {
   const Gpus one{.count = 1, .memory_bytes = std::uint64_t{80} << 30, .assumed = true};
   Config config = *parse_config("model: {path: " TROUPE_SOURCE_DIR
