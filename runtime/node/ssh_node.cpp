@@ -16,14 +16,16 @@ constexpr std::string_view mark = "troupe: ";
 /// A copy that does not get on, and one that is being checked and unpacked there, are given up.
 constexpr std::chrono::seconds patience{60};
 
-/// Waits until the descriptor is ready; false after `timeout`, or never if there is none.
-bool wait_until_ready(int fd, short events, const std::optional<std::chrono::seconds>& timeout) {
+/// Waits until the descriptor is ready or the process of `pidfd` has ended; false after `timeout`,
+/// or never if there is none.
+bool wait_until_ready(int fd, short events, int pidfd,
+                      const std::optional<std::chrono::seconds>& timeout) {
   using std::chrono::milliseconds;
-  pollfd polled{fd, events, 0};
+  pollfd polled[] = {{fd, events, 0}, {pidfd, POLLIN, 0}};
   Deadline deadline = deadline_in(timeout.value_or(std::chrono::hours(24)));
   while (true) {
     constexpr milliseconds turn{100};
-    const int ready = ::poll(&polled, 1, static_cast<int>(turn.count()));
+    const int ready = ::poll(polled, 2, static_cast<int>(turn.count()));
     if (ready > 0) return true;
     if (ready < 0 && errno != EINTR) return true;  // the next call says what is wrong
     if (timeout && deadline.is_over()) return false;
@@ -48,13 +50,14 @@ Result<std::string> SshNode::next_line(const std::optional<std::chrono::seconds>
       // A login shell's own output may come before.
       if (line.starts_with(mark)) return line.substr(mark.size());
     }
-    if (!wait_until_ready(said_.get(), POLLIN, timeout)) {
+    if (!wait_until_ready(said_.get(), POLLIN, pidfd(), timeout)) {
       return fail(ErrorCode::timeout, "nothing was heard of the copy of the program for {} s",
                   patience.count());
     }
     char buffer[4096];
     const ssize_t got = ::read(said_.get(), buffer, sizeof buffer);
     if (got < 0 && errno == EINTR) continue;
+    // Nothing more comes of a client that has ended, whoever else has its stdout open.
     if (got <= 0) return std::string();
     unread_.append(buffer, static_cast<std::size_t>(got));
   }
@@ -93,7 +96,7 @@ Result<void> SshNode::send_archive(const ProgramArchive& archive) {
   for (std::size_t at = 0; at < archive.bytes();) {
     TROUPE_TRY(const std::size_t size, archive.read(at, buffer.data(), buffer.size()));
     for (std::size_t done = 0; done < size;) {
-      if (!wait_until_ready(client_->input(), POLLOUT, patience)) {
+      if (!wait_until_ready(client_->input(), POLLOUT, pidfd(), patience)) {
         return fail(ErrorCode::timeout,
                     "the copy of the program has not got on for {} s at {} of {} bytes",
                     patience.count(), at + done, archive.bytes());

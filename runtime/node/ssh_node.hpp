@@ -52,7 +52,8 @@ class ProgramSource {
 /// An ssh client that runs ssh_start_command, and the agent that this becomes.
 class SshNode final : public NodeProcess {
  public:
-  /// `source` is null if the program is not to be copied. `said`: the client's stdout.
+  /// `source` is null if the program is not to be copied. `said`: the client's stdout, which
+  /// does not block.
   SshNode(std::unique_ptr<StartedNode> client, UniqueFd said, NodeTicket ticket,
           std::shared_ptr<ProgramSource> source)
       : client_(std::move(client)),

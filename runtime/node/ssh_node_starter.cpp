@@ -84,6 +84,7 @@ Result<std::unique_ptr<NodeProcess>> SshNodeStarter::start(const NodeTicket& tic
   if (::pipe2(ends, O_CLOEXEC) != 0) return fail_errno(errno, "cannot make the pipe from ssh");
   UniqueFd said(ends[0]);
   const UniqueFd stdout_end(ends[1]);
+  ::fcntl(said.get(), F_SETFL, O_NONBLOCK);
   TROUPE_TRY(auto client, StartedNode::start({.arguments = std::move(arguments),
                                               .output_path = log_path,
                                               .program = "ssh",
