@@ -51,8 +51,8 @@ std::vector<KeySpec> parallel_rows() {
            .doc = "workers that share the tokens of a step",
            .reference =
                "Workers that share the tokens of a step, for long prompts: each holds the same "
-               "weights and computes its part of the tokens, which divides the time to the first "
-               "token. Where this size times `tensor_parallel_size` divides the KV heads, "
+               "weights and computes its part of the tokens, which divides the work of long "
+               "prompts. Where this size times `tensor_parallel_size` divides the KV heads, "
                "attention's heads and the KV cache are split over the workers; otherwise each has "
                "the keys and values of all tokens. Steps of few tokens, such as those that "
                "generate, are computed by each, but for the heads: for many requests "
