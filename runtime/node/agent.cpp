@@ -145,6 +145,12 @@ int Agent::run(const NodeTicket& ticket, milliseconds patience) {
   while (true) {
     while (auto message = inbox_.take()) on_driver_message(*std::move(message));
     const auto lost = inbox_.driver_lost();
+    if (lost && is_shutting_down_ && !is_stopped_) {
+      // The driver waits no longer than it has said for processes that end slowly.
+      log::info("the driver has ended; killing {} processes that have not", children_.size());
+      kill_all();
+      break;
+    }
     if (is_stopped_ || lost) {
       log::warning("ending {} processes: {}", children_.size(),
                    lost ? "the driver is gone (" + *lost + ")" : why_stopped_);
