@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
+#include <ios>
 #include <utility>
 
 #include <fcntl.h>
@@ -59,7 +60,12 @@ std::vector<pid_t> processes_in(const std::filesystem::path& folder) {
 }
 
 std::string command_of(pid_t pid) {
-  std::string text = golden::file_bytes(fmt::format("/proc/{}/cmdline", pid));
+  std::string text;
+  try {
+    text = golden::file_bytes(fmt::format("/proc/{}/cmdline", pid));
+  } catch (const std::ios_base::failure&) {
+    text = "(ended meanwhile)";
+  }
   std::replace(text.begin(), text.end(), '\0', ' ');
   return fmt::format("{}: {}", pid, text);
 }
