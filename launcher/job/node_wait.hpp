@@ -9,8 +9,8 @@
 
 namespace troupe {
 
-/// Tells a person what a job's nodes wait for: copies of the program, and with cluster.launch: join the command that each node
-/// is to run, how many have come, and which were refused.
+/// Tells a person what a job's nodes wait for: copies of the program, and with cluster.launch: join
+/// the command that each node is to run, how many have come, and which were refused.
 class NodeWait {
  public:
   /// `tell` shows a line.

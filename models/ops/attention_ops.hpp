@@ -64,7 +64,8 @@ struct AttentionShape {
   /// [heads] f32 on the device, or empty. A head's sink is one more score in its softmax, without a
   /// value.
   Tensor sinks = {};
-  bool has_sinks = false;  ///< each layer has sinks; set also where theirs are not there, as in plan
+  /// Each layer has sinks; set also where theirs are not there, as in plan.
+  bool has_sinks = false;
 
   std::int64_t value_dim() const { return latent > 0 ? latent : head_dim; }
   /// Elements that a layer's cache holds of a token.

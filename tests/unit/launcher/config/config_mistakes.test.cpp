@@ -58,11 +58,12 @@ INSTANTIATE_TEST_SUITE_P(
                 {},
                 "c.yaml:3: unknown key tensor_parallel_size; did you mean "
                 "parallel.tensor_parallel_size?"},
-        Mistake{"nothing_near",
-                with("cluster: {zzzzzz: 2}\n"),
-                {},
-                "c.yaml:3: unknown key cluster.zzzzzz; known here: launch, hosts, copy_program, device, "
-                "devices_per_node, network, listen, nodes, token_file, join_timeout, ports"},
+        Mistake{
+            "nothing_near",
+            with("cluster: {zzzzzz: 2}\n"),
+            {},
+            "c.yaml:3: unknown key cluster.zzzzzz; known here: launch, hosts, copy_program, "
+            "device, devices_per_node, network, listen, nodes, token_file, join_timeout, ports"},
         Mistake{"type_integer",
                 with("engine: {block_size: two}\n"),
                 {},
