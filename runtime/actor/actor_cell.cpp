@@ -29,9 +29,7 @@ class ActorCell::Context final : public ActorContext {
   }
 
   WatchToken watch(const ActorAddress& actor, DownCallback callback) override {
-    auto token = services().watches->watch(actor.id, std::move(callback));
-    services().follow(actor.id);
-    return token;
+    return services().watches->watch(actor.id, std::move(callback));
   }
 
   Result<Key> channel_key(const ChannelScope& scope) override {

@@ -28,8 +28,6 @@ struct HostServices {
   std::function<Result<Key>(const ActorAddress& asker, const ChannelScope& scope)> channel_key;
   std::shared_ptr<CallHub> hub;
   std::shared_ptr<WatchTable> watches;
-  /// Has the end of this actor reported to `hub` and `watches`, at once if it has ended.
-  std::function<void(ActorId actor)> follow;
   ActorHandle<Directory> directory;
   /// See ActorContext::shared_memory.
   std::function<Result<UniqueFd>(std::string_view name, std::size_t bytes)> shared_memory;

@@ -16,6 +16,7 @@ enum class DownCause : std::uint8_t {
   signal,        ///< its process was killed by a signal
   unresponsive,  ///< its process no longer answered heartbeats and was killed
   node_lost,     ///< the agent of its node died or fell silent
+  forgotten,     ///< it ended too long ago: only the latest ends are remembered
 };
 std::string_view to_string(DownCause cause);
 

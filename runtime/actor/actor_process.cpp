@@ -102,7 +102,10 @@ Result<void> ActorProcess::boot() {
         return begin_to_ask([&](std::uint64_t ask) { return KeyRequest{ask, asker.id, scope}; })
             .get(agent_timeout);
       },
-      hub, std::make_shared<WatchTable>(), follow,
+      hub, std::make_shared<WatchTable>([follow](ActorId actor) -> std::optional<ActorDown> {
+        follow(actor);
+        return std::nullopt;
+      }),
       ActorHandle<Directory>(bootstrap->directory, hub),
       [this](std::string_view name, std::size_t bytes) { return ask_region(name, bytes, false); },
       [this](std::string_view prefix) -> Result<void> {

@@ -13,7 +13,11 @@ Result<ActorAddress> Directory::find(const std::string& name, const std::string&
 }
 
 ActorRegistry::ActorRegistry(std::vector<NodeSpec> nodes, Placement policy, LogPlaces logs)
-    : nodes_(nodes), policy_(policy), logs_(std::move(logs)), placement_(std::move(nodes)) {}
+    : nodes_(nodes),
+      policy_(policy),
+      logs_(std::move(logs)),
+      placement_(std::move(nodes)),
+      processes_of_node_(nodes_.size()) {}
 
 void ActorRegistry::name_node(std::size_t node, const std::string& name) {
   std::lock_guard lock(mutex_);
@@ -41,15 +45,8 @@ Result<ActorRegistry::Admission> ActorRegistry::admit(const SpawnOptions& option
     return fail(ErrorCode::invalid_argument,
                 "the process label '{}' has a '/', but it names a log file", options.process);
   }
-  std::string node = options.node;
-  const auto is_shared = [&](const auto& entry) {
-    const Process& process = entry.second;
-    return !options.process.empty() && process.label == options.process && !process.idle_told &&
-           (node.empty() || nodes_[process.node].name == node);
-  };
-  const auto shared = std::find_if(processes_.begin(), processes_.end(), is_shared);
-  const bool starts_process = shared == processes_.end();
-  if (!starts_process) node = nodes_[shared->second.node].name;
+  const auto shared = process_labelled(options.process, options.node);
+  const std::string& node = shared ? nodes_[processes_.at(*shared).node].name : options.node;
   TROUPE_TRY(auto reservation, placement_.place(options.resources, node, policy_));
 
   Actor actor;
@@ -57,23 +54,47 @@ Result<ActorRegistry::Admission> ActorRegistry::admit(const SpawnOptions& option
   actor.address.type = type;
   actor.named = !options.name.empty();
   actor.address.name = actor.named ? options.name : fmt::format("{}-{}", type, actor.address.id);
-  actor.process = starts_process ? next_process_++ : shared->first;
+  actor.process = shared ? *shared : next_process_++;
   actor.done = std::move(done);
   auto& process = processes_[actor.process];
-  if (starts_process) {
+  if (!shared) {
     process.node = reservation.node;
     process.label = options.process;
     process.name = options.process.empty()
                        ? actor.address.name
                        : fmt::format("{}-{}", options.process, nodes_[reservation.node].name);
+    open(actor.process, process);
   }
-  ++process.actors;
-  Admission admission{actor.address,  reservation.node, actor.process,
-                      starts_process, process.name,     reservation.devices};
+  process.actors.insert(actor.address.id);
+  Admission admission{actor.address,       reservation.node, actor.process,
+                      !shared.has_value(), process.name,     reservation.devices};
   actor.reservation = std::move(reservation);
   if (actor.named) names_[options.name] = actor.address.id;
   actors_.emplace(actor.address.id, std::move(actor));
   return admission;
+}
+
+std::optional<ProcessId> ActorRegistry::process_labelled(const std::string& label,
+                                                         const std::string& node) const {
+  const auto found = labelled_.find(label);
+  if (found == labelled_.end()) return std::nullopt;
+  for (const auto& [index, process] : found->second) {
+    if (node.empty() || nodes_[index].name == node) return process;
+  }
+  return std::nullopt;
+}
+
+void ActorRegistry::open(ProcessId id, const Process& process) {
+  processes_of_node_[process.node].insert(id);
+  if (!process.label.empty()) labelled_[process.label][process.node] = id;
+}
+
+void ActorRegistry::close(Process& process) {
+  if (std::exchange(process.is_closed, true)) return;
+  const auto found = labelled_.find(process.label);
+  if (found == labelled_.end()) return;
+  found->second.erase(process.node);
+  if (found->second.empty()) labelled_.erase(found);
 }
 
 Result<ActorAddress> ActorRegistry::admit_local(const SpawnOptions& options,
@@ -128,7 +149,7 @@ void ActorRegistry::on_failed(const ActorFailed& failed) {
 }
 
 std::vector<ActorDown> ActorRegistry::on_ended(const ActorEnded& ended) {
-  return remove_all([&](const Actor& actor) { return actor.address.id == ended.actor; },
+  return remove_all(std::span(&ended.actor, 1),
                     ended.exited ? DownCause::exited : DownCause::stopped, 0,
                     ended.exited ? fmt::format("ended itself: {}", ended.reason) : "was stopped");
 }
@@ -141,54 +162,65 @@ std::vector<ActorDown> ActorRegistry::on_process_ended(const ProcessEnded& ended
   const DownCause cause = ended.unresponsive ? DownCause::unresponsive
                           : ended.signalled  ? DownCause::signal
                                              : DownCause::exit_code;
+  std::vector<ActorId> actors;
   {
     std::lock_guard lock(mutex_);
-    // From here on no actor is admitted into this process, so the loop below misses none.
-    if (const auto found = processes_.find(ended.process); found != processes_.end()) {
-      found->second.idle_told = true;
-    }
-    for (auto& [id, actor] : actors_) {
-      if (!actor.local && actor.process == ended.process) actor.pid = ended.pid;
-    }
+    const auto found = processes_.find(ended.process);
+    if (found == processes_.end()) return {};
+    close(found->second);  // first: no actor is admitted that would be missed below
+    actors.assign(found->second.actors.begin(), found->second.actors.end());
+    std::ranges::sort(actors);
+    for (const ActorId id : actors) actors_.at(id).pid = ended.pid;
   }
-  auto downs =
-      remove_all([&](const Actor& actor) { return !actor.local && actor.process == ended.process; },
-                 cause, ended.code, what);
+  auto downs = remove_all(actors, cause, ended.code, what);
   std::lock_guard lock(mutex_);
-  processes_.erase(ended.process);
+  forget_process(ended.process);
   return downs;
 }
 
 std::vector<ActorDown> ActorRegistry::on_node_lost(std::size_t node, const std::string& how) {
+  std::vector<ProcessId> processes;
+  std::vector<ActorId> actors;
   {
     std::lock_guard lock(mutex_);
-    placement_.remove_node(node);  // first: no actor is placed there that the loop below would miss
+    placement_.remove_node(node);  // first: no actor is placed there that would be missed below
+    processes.assign(processes_of_node_[node].begin(), processes_of_node_[node].end());
+    for (const ProcessId id : processes) {
+      Process& process = processes_.at(id);
+      close(process);
+      actors.insert(actors.end(), process.actors.begin(), process.actors.end());
+    }
+    std::ranges::sort(actors);
   }
-  auto downs =
-      remove_all([&](const Actor& actor) { return !actor.local && actor.reservation.node == node; },
-                 DownCause::node_lost, 0, how);
+  auto downs = remove_all(actors, DownCause::node_lost, 0, how);
   std::lock_guard lock(mutex_);
-  std::erase_if(processes_, [&](const auto& entry) { return entry.second.node == node; });
+  for (const ProcessId id : processes) forget_process(id);
   return downs;
 }
 
-template <class Gone>
-std::vector<ActorDown> ActorRegistry::remove_all(Gone&& gone, DownCause cause, int code,
-                                                 const std::string& what) {
+void ActorRegistry::forget_process(ProcessId id) {
+  const auto found = processes_.find(id);
+  if (found == processes_.end()) return;
+  processes_of_node_[found->second.node].erase(id);
+  processes_.erase(found);
+}
+
+std::vector<ActorDown> ActorRegistry::remove_all(std::span<const ActorId> ended, DownCause cause,
+                                                 int code, const std::string& what) {
   std::vector<ActorDown> downs;
   std::vector<std::pair<AddressCallback, Error>> never_started;
   {
     std::lock_guard lock(mutex_);
-    for (auto it = actors_.begin(); it != actors_.end();) {
-      const auto found = it++;
+    for (const ActorId id : ended) {
+      const auto found = actors_.find(id);
+      if (found == actors_.end()) continue;
       Actor& actor = found->second;
-      if (!gone(actor)) continue;
       auto down = describe(actor, cause, code, actor.done ? what + " before it was ready" : what);
       if (actor.done) {
         never_started.emplace_back(std::exchange(actor.done, nullptr),
                                    Error{ErrorCode::peer_died, down.message});
       } else {
-        downs_.emplace(down.id, down);
+        ended_.add(down);
         downs.push_back(std::move(down));
       }
       remove(found);
@@ -226,27 +258,24 @@ ActorDown ActorRegistry::describe(const Actor& actor, DownCause cause, int code,
   return down;
 }
 
-void ActorRegistry::remove(std::unordered_map<ActorId, Actor>::iterator found) {
+void ActorRegistry::remove(Actors::iterator found) {
   const Actor& actor = found->second;
   if (actor.named) names_.erase(actor.address.name);
   if (!actor.local) {
     placement_.release(actor.reservation);
-    if (const auto process = processes_.find(actor.process); process != processes_.end()) {
-      --process->second.actors;
+    Process& process = processes_.at(actor.process);
+    process.actors.erase(found->first);
+    if (process.actors.empty() && !process.is_closed) {
+      close(process);
+      idle_.push_back({process.node, actor.process});
     }
   }
   actors_.erase(found);
 }
 
 std::vector<ActorRegistry::IdleProcess> ActorRegistry::take_idle_processes() {
-  std::vector<IdleProcess> idle;
   std::lock_guard lock(mutex_);
-  for (auto& [id, process] : processes_) {
-    if (process.actors != 0 || process.idle_told) continue;
-    process.idle_told = true;
-    idle.push_back({process.node, id});
-  }
-  return idle;
+  return std::exchange(idle_, {});
 }
 
 Result<ActorAddress> ActorRegistry::find(std::string_view name, std::string_view type) const {
@@ -270,9 +299,13 @@ bool ActorRegistry::has(ActorId actor) const {
 
 std::optional<ActorDown> ActorRegistry::down_of(ActorId actor) const {
   std::lock_guard lock(mutex_);
-  const auto found = downs_.find(actor);
-  if (found == downs_.end()) return std::nullopt;
-  return found->second;
+  if (auto down = ended_.find(actor)) return down;
+  if (actor >= next_actor_ || actor == 0 || actors_.contains(actor)) return std::nullopt;
+  ActorDown down;
+  down.id = actor;
+  down.cause = DownCause::forgotten;
+  down.message = fmt::format("actor {} ended so long ago that it is not known how", actor);
+  return down;
 }
 
 std::size_t ActorRegistry::process_count() const {

@@ -3,12 +3,15 @@
 #include <map>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "runtime/actor/actor_down.hpp"
 #include "runtime/actor/cluster.hpp"
+#include "runtime/actor/ended_actors.hpp"
 #include "runtime/actor/log_places.hpp"
 #include "runtime/control/messages.hpp"
 #include "runtime/node/placement_table.hpp"
@@ -16,7 +19,9 @@
 namespace troupe {
 
 /// Everything the driver knows about actors, processes and nodes: where each actor lives, its name
-/// and its reserved resources. A plain state machine without I/O; callable from any thread.
+/// and its reserved resources. Of the actors that have ended it remembers the latest. A plain state
+/// machine without I/O; callable from any thread. Starts and ends take time of their own actors
+/// alone, however many others there are.
 class ActorRegistry {
  public:
   ActorRegistry(std::vector<NodeSpec> nodes, Placement policy, LogPlaces logs);
@@ -60,6 +65,7 @@ class ActorRegistry {
   Result<ActorAddress> find(std::string_view name, std::string_view type) const;
   /// True while the actor is there or being made.
   bool has(ActorId actor) const;
+  /// How the actor ended; `forgotten` if that is too long ago. Empty if it has not ended.
   std::optional<ActorDown> down_of(ActorId actor) const;
   /// The number of processes that are to be started, run, or have not been reported as ended.
   std::size_t process_count() const;
@@ -83,17 +89,27 @@ class ActorRegistry {
     std::size_t node = 0;
     std::string name;
     std::string label;
-    std::size_t actors = 0;
-    bool idle_told = false;
+    std::unordered_set<ActorId> actors;
+    bool is_closed = false;  ///< takes no more actors
   };
+  using Actors = std::unordered_map<ActorId, Actor>;
+
+  static constexpr std::size_t remembered_ends = 4096;
 
   Result<void> check_name(const std::string& name) const;
   ActorDown describe(const Actor& actor, DownCause cause, int code, const std::string& what) const;
-  void remove(std::unordered_map<ActorId, Actor>::iterator found);
-  /// Removes all actors that `gone` picks; those not started yet have their `done` called.
-  template <class Gone>
-  std::vector<ActorDown> remove_all(Gone&& gone, DownCause cause, int code,
+  void remove(Actors::iterator found);
+  /// Removes these actors, as far as they are known; those not started yet have their `done`
+  /// called.
+  std::vector<ActorDown> remove_all(std::span<const ActorId> ended, DownCause cause, int code,
                                     const std::string& what);
+  /// The open process of this label, on `node` if one is named.
+  std::optional<ProcessId> process_labelled(const std::string& label,
+                                            const std::string& node) const;
+  void open(ProcessId id, const Process& process);
+  /// From now on the process takes no actors.
+  void close(Process& process);
+  void forget_process(ProcessId id);
 
   mutable std::mutex mutex_;
   std::vector<NodeSpec> nodes_;
@@ -102,10 +118,14 @@ class ActorRegistry {
   PlacementTable placement_;
   ActorId next_actor_ = 1;
   ProcessId next_process_ = 1;
-  std::unordered_map<ActorId, Actor> actors_;
-  std::map<ProcessId, Process> processes_;
+  Actors actors_;
+  std::unordered_map<ProcessId, Process> processes_;
+  std::vector<std::unordered_set<ProcessId>> processes_of_node_;
+  /// The open processes of each label, by node.
+  std::map<std::string, std::map<std::size_t, ProcessId>, std::less<>> labelled_;
+  std::vector<IdleProcess> idle_;
   std::map<std::string, ActorId, std::less<>> names_;
-  std::unordered_map<ActorId, ActorDown> downs_;
+  EndedActors ended_{remembered_ends};
 };
 
 }  // namespace troupe

@@ -130,17 +130,14 @@ Result<void> ClusterImpl::start_services() {
              registry_->admit_local({}, std::string(Directory::actor_type), ::getpid()));
   directory.endpoint = hub->endpoint();
   const auto regions = std::make_shared<LocalRegions>();
-  const auto watches = std::make_shared<WatchTable>();
+  const auto watches = std::make_shared<WatchTable>(
+      [registry = registry_](ActorId actor) { return registry->down_of(actor); });
   services_ = std::make_shared<HostServices>(
       HostServices{"driver", options_.address, options_.ports, options_.job_folder, "",
                    [keys = keys_](const ActorAddress& asker, const ChannelScope& scope) {
                      return channel_key(keys, asker.name, scope);
                    },
-                   hub, watches,
-                   [registry = registry_, watches](ActorId actor) {
-                     if (const auto down = registry->down_of(actor)) watches->on_down(*down);
-                   },
-                   ActorHandle<Directory>(directory, hub),
+                   hub, watches, ActorHandle<Directory>(directory, hub),
                    [local = regions](std::string_view name, std::size_t bytes) {
                      std::lock_guard lock(local->mutex);
                      return local->regions.open(name, bytes);
@@ -175,6 +172,10 @@ NodeAgents::Events ClusterImpl::agent_events() {
           options_.judge ? [this](const JoinedNode& node) { return options_.judge(*this, node); }
                          : std::function<NodeVerdict(const JoinedNode&)>(),
           [this](std::size_t node, const std::string& how) {
+            {
+              std::lock_guard lock(followers_mutex_);
+              followers_.remove(node);
+            }
             publish(registry_->on_node_lost(node, how));
           }};
 }

@@ -15,25 +15,18 @@ struct WatchTable::State {
   using WatchId = std::uint64_t;
   struct Due {
     DownCallback callback;
-    ActorDown down;
+    std::shared_ptr<const ActorDown> down;
   };
 
   std::mutex mutex;
   std::condition_variable changed;
   WatchId next = 1;
   std::unordered_map<ActorId, std::map<WatchId, DownCallback>> watches;
-  std::unordered_map<ActorId, ActorDown> known;
   std::map<WatchId, Due> due;  ///< in the order of watch ids
   std::deque<WatchId> order;   ///< keys of `due`; may name watches that were cancelled
   WatchId running = 0;
   bool stopping = false;
   std::thread thread;
-
-  void make_due(WatchId id, DownCallback callback, const ActorDown& down) {
-    due.emplace(id, Due{std::move(callback), down});
-    order.push_back(id);
-    changed.notify_all();
-  }
 
   void run() {
     std::unique_lock lock(mutex);
@@ -45,7 +38,7 @@ struct WatchTable::State {
       auto node = due.extract(running);
       if (!node.empty()) {
         lock.unlock();
-        run_callback(node.mapped().callback, node.mapped().down);
+        run_callback(node.mapped().callback, *node.mapped().down);
         node = {};
         lock.lock();
       }
@@ -66,7 +59,8 @@ struct WatchTable::State {
   }
 };
 
-WatchTable::WatchTable() : state_(std::make_shared<State>()) {
+WatchTable::WatchTable(Follow follow)
+    : follow_(std::move(follow)), state_(std::make_shared<State>()) {
   state_->thread = std::thread([state = state_.get()] { state->run(); });
 }
 
@@ -82,25 +76,33 @@ void WatchTable::stop() {
 }
 
 WatchToken WatchTable::watch(ActorId actor, DownCallback callback) {
-  std::lock_guard lock(state_->mutex);
-  const auto id = state_->next++;
-  if (const auto down = state_->known.find(actor); down != state_->known.end()) {
-    state_->make_due(id, std::move(callback), down->second);
-  } else {
-    state_->watches[actor].emplace(id, std::move(callback));
+  State::WatchId id = 0;
+  bool is_followed = false;
+  {
+    std::lock_guard lock(state_->mutex);
+    id = state_->next++;
+    auto& watches = state_->watches[actor];
+    is_followed = !watches.empty();
+    watches.emplace(id, std::move(callback));
   }
-  return WatchToken([weak = std::weak_ptr(state_), actor, id] {
+  WatchToken token([weak = std::weak_ptr(state_), actor, id] {
     if (auto state = weak.lock()) state->unwatch(actor, id);
   });
+  if (is_followed) return token;
+  if (const auto down = follow_(actor)) on_down(*down);
+  return token;
 }
 
-bool WatchTable::on_down(const ActorDown& down) {
+void WatchTable::on_down(const ActorDown& down) {
   std::lock_guard lock(state_->mutex);
-  if (!state_->known.emplace(down.id, down).second) return false;
   auto node = state_->watches.extract(down.id);
-  if (node.empty()) return true;
-  for (auto& [id, callback] : node.mapped()) state_->make_due(id, std::move(callback), down);
-  return true;
+  if (node.empty()) return;
+  const auto shared = std::make_shared<const ActorDown>(down);
+  for (auto& [id, callback] : node.mapped()) {
+    state_->due.emplace(id, State::Due{std::move(callback), shared});
+    state_->order.push_back(id);
+  }
+  state_->changed.notify_all();
 }
 
 }  // namespace troupe

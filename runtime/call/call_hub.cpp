@@ -1,5 +1,6 @@
 #include "runtime/call/call_hub.hpp"
 
+#include <algorithm>
 #include <condition_variable>
 #include <mutex>
 #include <unordered_map>
@@ -23,9 +24,16 @@ using PendingCalls = std::unordered_map<CallId, Pending>;
 
 /// A link that this process opened, with its unanswered calls.
 struct Peer {
+  std::string endpoint;
   std::shared_ptr<Link> link;
   PendingCalls pending;
   std::uint64_t answers = 0;  ///< count of all answers so far
+};
+
+/// The unanswered calls to one actor.
+struct InFlight {
+  std::size_t calls = 0;
+  std::weak_ptr<Peer> peer;  ///< the link that they went through; none for a local actor
 };
 
 class HubImpl final : public CallHub {
@@ -76,13 +84,17 @@ class HubImpl final : public CallHub {
   void on_answer(const std::shared_ptr<Link>& link, const Trailer& trailer, Bytes& body);
   void on_closed(const std::shared_ptr<Link>& link, const Error& why);
   void fail_all(const PendingCalls& calls, ErrorCode code, const std::string& why);
+  struct Orphan {
+    ActorId actor = 0;
+    CallId call = 0;
+  };
   /// Fails those of the orphans that are still there after `cause_grace`.
-  void wait_for_cause(std::vector<CallId> calls, std::string message);
+  void wait_for_cause(std::vector<Orphan> calls, std::string message);
   /// Fails the calls to an actor that is marked down once their peer has been silent for a whole
   /// `last_answer_timeout`; `answers` is the peer's count at the beginning of that time.
   void wait_for_last_answers(ActorId actor, std::uint64_t answers);
   /// Returns the peer with unanswered calls to `actor`, or null; mutex_ is held.
-  std::shared_ptr<Peer> peer_with_calls_to(ActorId actor);
+  std::shared_ptr<Peer> peer_with_calls_to(ActorId actor) const;
 
   const Options options_;
   const std::unique_ptr<Transport> transport_;
@@ -94,16 +106,17 @@ class HubImpl final : public CallHub {
   std::unordered_map<ActorId, std::shared_ptr<CallTarget>> targets_;
   std::unordered_map<std::string, std::shared_ptr<Peer>> peers_;  ///< by endpoint
   std::unordered_map<Link*, std::shared_ptr<Peer>> peer_of_link_;
-  PendingCalls orphans_;  ///< calls whose link has closed, or whose actor has left its process,
-                          ///< for a cause that is not known yet
-  std::unordered_map<ActorId, std::size_t> in_flight_;
+  /// The calls to each actor whose link has closed, or that has left its process, for a cause that
+  /// is not known yet.
+  std::unordered_map<ActorId, PendingCalls> orphans_;
+  std::unordered_map<ActorId, InFlight> in_flight_;
   CalledActors called_;
 };
 
 Result<void> HubImpl::take_credit(const ActorAddress& address, std::unique_lock<std::mutex>& lock) {
   const auto settled = [&] {
     return stopped_ || called_.cause_of_end(address.id) ||
-           in_flight_[address.id] < options_.credits;
+           in_flight_[address.id].calls < options_.credits;
   };
   if (!settled() &&
       (runs_callback() || !wait_for(credit_given_, lock, options_.credit_timeout, settled))) {
@@ -118,15 +131,15 @@ Result<void> HubImpl::take_credit(const ActorAddress& address, std::unique_lock<
   if (const std::string* cause = called_.cause_of_end(address.id)) {
     return fail(ErrorCode::peer_died, "{}", *cause);
   }
-  ++in_flight_[address.id];
+  ++in_flight_[address.id].calls;
   return {};
 }
 
 void HubImpl::give_credit(ActorId actor) {
   const auto found = in_flight_.find(actor);
   if (found == in_flight_.end()) return;
-  const bool was_full = found->second >= options_.credits;
-  if (--found->second == 0) in_flight_.erase(found);
+  const bool was_full = found->second.calls >= options_.credits;
+  if (--found->second.calls == 0) in_flight_.erase(found);
   if (was_full) credit_given_.notify_all();
 }
 
@@ -150,6 +163,7 @@ void HubImpl::call(const ActorAddress& address, std::uint16_t method, Bytes argu
   auto& peer = peers_[address.endpoint];
   if (!peer) {
     peer = std::make_shared<Peer>();
+    peer->endpoint = address.endpoint;
     peer->link = transport_->connect(address.endpoint);
     if (peer->link) peer_of_link_[peer->link.get()] = peer;
   }
@@ -162,6 +176,7 @@ void HubImpl::call(const ActorAddress& address, std::uint16_t method, Bytes argu
   const auto held = peer;
   const CallId id = next_call_++;
   held->pending.emplace(id, Pending{address.id, address.name, std::move(completion)});
+  in_flight_[address.id].peer = held;
   const bool is_first = called_.note_call(address.id);
   lock.unlock();
   if (is_first && options_.on_first_call) options_.on_first_call(address.id);
@@ -244,7 +259,8 @@ void HubImpl::on_answer(const std::shared_ptr<Link>& link, const Trailer& traile
     auto node = peer->second->pending.extract(found);
     const std::string* cause = called_.cause_of_end(node.mapped().actor);
     if (trailer.status == actor_has_left && cause == nullptr) {
-      orphans_.insert(std::move(node));
+      pending.actor = node.mapped().actor;
+      orphans_[pending.actor].insert(std::move(node));
       is_orphan = true;
     } else {
       pending = std::move(node.mapped());
@@ -259,7 +275,7 @@ void HubImpl::on_answer(const std::shared_ptr<Link>& link, const Trailer& traile
     }
   }
   if (is_orphan) {
-    return wait_for_cause({trailer.call},
+    return wait_for_cause({{pending.actor, trailer.call}},
                           {reinterpret_cast<const char*>(body.data()), body.size()});
   }
   if (trailer.status == 0) return run_callback(pending.completion, std::move(body));
@@ -270,20 +286,20 @@ void HubImpl::on_answer(const std::shared_ptr<Link>& link, const Trailer& traile
 
 void HubImpl::on_closed(const std::shared_ptr<Link>& link, const Error& why) {
   PendingCalls known;
-  std::vector<CallId> unknown;
+  std::vector<Orphan> unknown;
   {
     std::lock_guard lock(mutex_);
     const auto found = peer_of_link_.find(link.get());
     if (found == peer_of_link_.end()) return;  // a link that the other side opened
     const std::shared_ptr<Peer> peer = found->second;
     peer_of_link_.erase(found);
-    std::erase_if(peers_, [&](const auto& entry) { return entry.second == peer; });
+    peers_.erase(peer->endpoint);
     for (auto& [id, pending] : peer->pending) {
       if (called_.cause_of_end(pending.actor) || why.code != ErrorCode::peer_died) {
         known.emplace(id, std::move(pending));
       } else {
-        unknown.push_back(id);
-        orphans_.emplace(id, std::move(pending));
+        unknown.push_back({pending.actor, id});
+        orphans_[pending.actor].emplace(id, std::move(pending));
       }
     }
     peer->pending.clear();
@@ -292,15 +308,17 @@ void HubImpl::on_closed(const std::shared_ptr<Link>& link, const Error& why) {
   if (!unknown.empty()) wait_for_cause(std::move(unknown), why.message);
 }
 
-void HubImpl::wait_for_cause(std::vector<CallId> calls, std::string message) {
+void HubImpl::wait_for_cause(std::vector<Orphan> calls, std::string message) {
   transport_->run_after(options_.cause_grace,
                         [this, calls = std::move(calls), message = std::move(message)] {
                           PendingCalls late;
                           {
                             std::lock_guard lock(mutex_);
-                            for (const CallId id : calls) {
-                              if (auto node = orphans_.extract(id); !node.empty())
-                                late.insert(std::move(node));
+                            for (const auto& [actor, id] : calls) {
+                              const auto found = orphans_.find(actor);
+                              if (found == orphans_.end()) continue;
+                              late.insert(found->second.extract(id));
+                              if (found->second.empty()) orphans_.erase(found);
                             }
                           }
                           fail_all(late, ErrorCode::peer_died, message);
@@ -321,13 +339,12 @@ void HubImpl::fail_all(const PendingCalls& calls, ErrorCode code, const std::str
   }
 }
 
-std::shared_ptr<Peer> HubImpl::peer_with_calls_to(ActorId actor) {
-  for (const auto& [endpoint, peer] : peers_) {
-    for (const auto& [id, pending] : peer->pending) {
-      if (pending.actor == actor) return peer;
-    }
-  }
-  return nullptr;
+std::shared_ptr<Peer> HubImpl::peer_with_calls_to(ActorId actor) const {
+  const auto found = in_flight_.find(actor);
+  const auto peer = found == in_flight_.end() ? nullptr : found->second.peer.lock();
+  if (!peer) return nullptr;
+  const auto is_to_actor = [actor](const auto& entry) { return entry.second.actor == actor; };
+  return std::ranges::any_of(peer->pending, is_to_actor) ? peer : nullptr;
 }
 
 void HubImpl::mark_down(ActorId id, std::string why) {
@@ -339,11 +356,7 @@ void HubImpl::mark_down(ActorId id, std::string why) {
     if (stopped_ || !called_.note_end(id, std::move(why))) return;
     credit_given_.notify_all();
     if (!in_flight_.contains(id)) return;
-    for (auto it = orphans_.begin(); it != orphans_.end();) {
-      const auto next = std::next(it);
-      if (it->second.actor == id) unanswered.insert(orphans_.extract(it));
-      it = next;
-    }
+    if (auto node = orphans_.extract(id); !node.empty()) unanswered = std::move(node.mapped());
     if (const auto peer = peer_with_calls_to(id)) {
       waits = true;
       answers = peer->answers;
@@ -387,7 +400,8 @@ void HubImpl::stop() {
   {
     std::lock_guard lock(mutex_);
     for (auto& [endpoint, peer] : peers_) calls.merge(peer->pending);
-    calls.merge(orphans_);
+    for (auto& [actor, orphans] : orphans_) calls.merge(orphans);
+    orphans_.clear();
     peers_.clear();
     peer_of_link_.clear();
     targets = std::exchange(targets_, {});

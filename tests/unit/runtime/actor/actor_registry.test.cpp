@@ -43,4 +43,70 @@ TEST(ActorRegistry, fails_actors_that_wait_for_a_process_that_could_not_be_start
   EXPECT_NE(third->process, first->process) << "an id is never given out twice";
 }
 
+TEST(ActorRegistry, ends_the_actors_of_a_process_and_of_a_node_and_no_others) {
+  ActorRegistry registry({{"a", 0, {}}, {"b", 0, {}}}, Placement::pack, {});
+  const auto start = [&](const std::string& node, const std::string& label) {
+    const auto admitted = registry.admit({.node = node, .process = label}, "A", [](const auto&) {});
+    registry.on_started({admitted->address.id, "endpoint", 7});
+    return *admitted;
+  };
+  const auto first = start("a", "p");
+  const auto second = start("a", "p");
+  const auto elsewhere = start("b", "p");
+  const auto alone = start("a", "");
+  EXPECT_EQ(first.process, second.process);
+  EXPECT_NE(first.process, elsewhere.process) << "a label is of one node";
+
+  const auto killed = registry.on_process_ended({first.process, 7, true, false, 9});
+  ASSERT_EQ(killed.size(), 2U);
+  EXPECT_EQ(killed[0].id, first.address.id);
+  EXPECT_EQ(killed[1].id, second.address.id);
+  EXPECT_TRUE(registry.on_process_ended({first.process, 7, true, false, 9}).empty());
+  const auto anew = start("a", "p");
+  EXPECT_TRUE(anew.starts_process);
+
+  const auto lost = registry.on_node_lost(0, "is gone");
+  ASSERT_EQ(lost.size(), 2U);
+  EXPECT_EQ(lost[0].id, alone.address.id);
+  EXPECT_EQ(lost[1].id, anew.address.id);
+  EXPECT_EQ(registry.process_count(), 1U);
+  EXPECT_TRUE(registry.has(elsewhere.address.id));
+}
+
+TEST(ActorRegistry, reports_a_process_that_lost_its_last_actor_once) {
+  ActorRegistry registry({{"a", 0, {}}}, Placement::pack, {});
+  const auto first = registry.admit({.process = "p"}, "A", [](const auto&) {});
+  const auto second = registry.admit({.process = "p"}, "A", [](const auto&) {});
+  for (const auto& admitted : {first, second}) {
+    registry.on_started({admitted->address.id, "endpoint", 7});
+  }
+  (void)registry.on_ended({first->address.id, false, ""});
+  EXPECT_TRUE(registry.take_idle_processes().empty()) << "one actor is left";
+  (void)registry.on_ended({second->address.id, false, ""});
+  const auto idle = registry.take_idle_processes();
+  ASSERT_EQ(idle.size(), 1U);
+  EXPECT_EQ(idle[0].process, first->process);
+  EXPECT_TRUE(registry.take_idle_processes().empty());
+  const auto third = registry.admit({.process = "p"}, "A", [](const auto&) {});
+  EXPECT_TRUE(third->starts_process) << "the idle one takes no actors";
+}
+
+TEST(ActorRegistry, remembers_how_the_latest_actors_ended_and_that_older_ones_did) {
+  ActorRegistry registry({{"a", 0, {}}}, Placement::pack, {});
+  constexpr ActorId count = 5000;
+  for (ActorId id = 1; id <= count; ++id) {
+    const auto address = registry.admit_local({}, "A", 1);
+    ASSERT_EQ(address->id, id);
+    registry.on_started({id, "endpoint", 1});
+    EXPECT_FALSE(registry.down_of(id)) << "it lives";
+    (void)registry.on_ended({id, true, "done"});
+  }
+  EXPECT_EQ(registry.down_of(count)->cause, DownCause::exited);
+  const auto old = registry.down_of(1);
+  ASSERT_TRUE(old.has_value());
+  EXPECT_EQ(old->cause, DownCause::forgotten);
+  EXPECT_NE(old->message.find("actor 1 "), std::string::npos) << old->message;
+  EXPECT_FALSE(registry.down_of(count + 1)) << "there has never been one";
+}
+
 }  // namespace troupe

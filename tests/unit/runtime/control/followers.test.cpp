@@ -24,8 +24,13 @@ TEST(Followers, that_have_ended_are_forgotten) {
   Followers<int> followers;
   followers.add(7, 1);
   followers.add(7, 2);
+  followers.add(8, 1);
   followers.remove(1);
+  EXPECT_EQ(followers.size(), 1U) << "nothing is kept of an actor without followers";
+  EXPECT_TRUE(followers.add(8, 2)) << "it has none any more";
   EXPECT_THAT(followers.take(7), ElementsAre(2));
+  followers.remove(2);
+  EXPECT_EQ(followers.size(), 0U);
 }
 
 }  // namespace

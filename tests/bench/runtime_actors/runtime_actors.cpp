@@ -1,0 +1,186 @@
+// What many actors cost the driver's process. `runtime_actors [THOUSANDS]`, 1,000 without it.
+// Churn: so many thousand in-process actors are spawned and ended while 10,000 others live; its
+// rate, the resident memory and the time of a call must stay as they are at the start.
+// Deaths: actors of the driver's process end, watched by actors of another process; the time for
+// each death and watcher must not depend on how many there are.
+// Ray's figures on a two-core machine: actors need a process each, 22/s are spawned.
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "runtime/actor/cluster.hpp"
+
+namespace troupe {
+namespace {
+
+using namespace std::chrono_literals;
+using Clock = std::chrono::steady_clock;
+
+constexpr auto limit = 60s;
+constexpr int living_actors = 10000;
+constexpr int wave = 1000;  ///< actors that are spawned before the first of them is ended
+
+class Victim {
+ public:
+  int echo(int value) { return value; }
+  static constexpr std::string_view actor_type = "Victim";
+  using Methods = troupe::Methods<&Victim::echo>;
+};
+
+/// Watches actors and counts the ends it is told of.
+class Watcher {
+ public:
+  explicit Watcher(ActorContext& context) : context_(context) {}
+  void watch(const std::vector<ActorHandle<Victim>>& victims) {
+    tokens_.clear();
+    for (const auto& victim : victims) {
+      tokens_.push_back(context_.watch(victim, [this](const ActorDown&) {
+        std::lock_guard lock(mutex_);
+        if (++told_ == awaited_) changed_.notify_all();
+      }));
+    }
+  }
+  Result<void> wait_until_told(std::uint64_t deaths) {
+    std::unique_lock lock(mutex_);
+    awaited_ = deaths;
+    if (wait_for(changed_, lock, limit, [&] { return told_ >= deaths; })) return {};
+    return fail(ErrorCode::timeout, "{} of {} deaths were told", told_, deaths);
+  }
+  static constexpr std::string_view actor_type = "Watcher";
+  using Methods = troupe::Methods<&Watcher::watch, &Watcher::wait_until_told>;
+
+ private:
+  ActorContext& context_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::uint64_t told_ = 0, awaited_ = 0;
+  std::vector<WatchToken> tokens_;
+};
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+double resident_mib() {
+  std::ifstream status("/proc/self/statm");
+  std::uint64_t total = 0, resident = 0;
+  status >> total >> resident;
+  return static_cast<double>(resident) * 4096 / (1 << 20);
+}
+
+Result<std::vector<ActorHandle<Victim>>> spawn_local(Cluster& cluster, int count) {
+  std::vector<Future<ActorHandle<Victim>>> spawning;
+  for (int i = 0; i < count; ++i) spawning.push_back(cluster.spawn_local<Victim>({}));
+  std::vector<ActorHandle<Victim>> actors;
+  for (auto& one : spawning) {
+    TROUPE_TRY(auto actor, one.get(limit));
+    actors.push_back(std::move(actor));
+  }
+  return actors;
+}
+
+Result<void> end_all(Cluster& cluster, const std::vector<ActorHandle<Victim>>& actors) {
+  for (const auto& actor : actors) TROUPE_CHECK(cluster.stop(actor));
+  return {};
+}
+
+/// The times of calls to one actor, [us], sorted.
+Result<std::vector<double>> call_times(const ActorHandle<Victim>& actor) {
+  std::vector<double> times;
+  for (int i = 0; i < 2000; ++i) {
+    const auto start = Clock::now();
+    const auto answer = actor.call<&Victim::echo>(i).get(limit);
+    if (!answer.ok()) return answer.error();
+    times.push_back(seconds_since(start) * 1e6);
+  }
+  std::ranges::sort(times);
+  return times;
+}
+
+Result<void> bench_churn(Cluster& cluster, int thousands) {
+  auto start = Clock::now();
+  TROUPE_TRY(const auto living, spawn_local(cluster, living_actors));
+  std::printf("%d in-process actors spawned: %.0f /s; they live on\n", living_actors,
+              living_actors / seconds_since(start));
+  std::printf("%12s %14s %10s %12s %12s\n", "so far", "spawned+ended", "resident", "call p50",
+              "call p99");
+  const int stride = std::max(1, thousands / 10);
+  for (int done = 0; done <= thousands; done += stride) {
+    if (done > 0) {
+      start = Clock::now();
+      for (int i = 0; i < stride; ++i) {
+        TROUPE_TRY(const auto actors, spawn_local(cluster, wave));
+        TROUPE_CHECK(end_all(cluster, actors));
+      }
+    }
+    const double rate = done == 0 ? 0 : stride * wave / seconds_since(start);
+    TROUPE_TRY(const auto times, call_times(living.front()));
+    std::printf("%12d %11.0f /s %6.0f MiB %9.1f us %9.1f us\n", done * wave, rate, resident_mib(),
+                times[times.size() / 2], times[times.size() * 99 / 100]);
+    std::fflush(stdout);
+  }
+  return end_all(cluster, living);
+}
+
+Result<void> bench_deaths(Cluster& cluster, int watchers, int deaths) {
+  constexpr int at_a_time = 1000;  // each victim in life is a thread
+  std::vector<Future<ActorHandle<Watcher>>> spawning;
+  for (int i = 0; i < watchers; ++i) {
+    spawning.push_back(cluster.spawn<Watcher>({.process = "watchers"}));
+  }
+  std::vector<ActorHandle<Watcher>> watching;
+  for (auto& one : spawning) {
+    TROUPE_TRY(auto watcher, one.get(limit));
+    watching.push_back(std::move(watcher));
+  }
+  double seconds = 0;
+  for (int done = 0; done < deaths; done += at_a_time) {
+    TROUPE_TRY(const auto victims, spawn_local(cluster, at_a_time));
+    std::vector<Future<void>> waits;
+    for (const auto& watcher : watching) waits.push_back(watcher.call<&Watcher::watch>(victims));
+    for (auto& wait : waits) TROUPE_CHECK(wait.get(limit));
+    const auto start = Clock::now();
+    TROUPE_CHECK(end_all(cluster, victims));
+    waits.clear();
+    for (const auto& watcher : watching) {
+      waits.push_back(
+          watcher.call<&Watcher::wait_until_told>(static_cast<std::uint64_t>(done + at_a_time)));
+    }
+    for (auto& wait : waits) TROUPE_CHECK(wait.get(limit));
+    seconds += seconds_since(start);
+  }
+  std::printf(
+      "%6d deaths seen by %5d watchers: %7.3f s, %8.2f us a death, %8.3f us a death and watcher\n",
+      deaths, watchers, seconds, seconds / deaths * 1e6, seconds / deaths / watchers * 1e6);
+  std::fflush(stdout);
+  for (const auto& watcher : watching) TROUPE_CHECK(cluster.stop(watcher));
+  return {};
+}
+
+Result<void> bench(int thousands) {
+  TROUPE_TRY(const auto cluster, Cluster::start({}));
+  TROUPE_CHECK(bench_churn(*cluster, thousands));
+  for (const int watchers : {1, 10, 100, 1000}) {
+    TROUPE_CHECK(bench_deaths(*cluster, watchers, 1000));
+  }
+  return bench_deaths(*cluster, 1000, 10000);
+}
+
+}  // namespace
+}  // namespace troupe
+
+int main(int argc, char** argv) {
+  troupe::ActorTypes types;
+  types.add<troupe::Watcher>();
+  troupe::init(argc, argv, types);
+  const int thousands = argc > 1 ? std::atoi(argv[1]) : 1000;
+  const auto done = troupe::bench(thousands);
+  if (!done.ok()) std::fprintf(stderr, "%s\n", done.error().message.c_str());
+  return done.ok() ? 0 : 1;
+}
