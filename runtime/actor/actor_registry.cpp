@@ -12,9 +12,10 @@ Result<ActorAddress> Directory::find(const std::string& name, const std::string&
   return registry_->find(name, type);
 }
 
-ActorRegistry::ActorRegistry(std::vector<NodeSpec> nodes, Placement policy, LogPlaces logs)
+ActorRegistry::ActorRegistry(std::vector<NodeSpec> nodes, PlacementStrategy strategy,
+                             LogPlaces logs)
     : nodes_(nodes),
-      policy_(policy),
+      strategy_(strategy),
       logs_(std::move(logs)),
       placement_(std::move(nodes)),
       processes_of_node_(nodes_.size()) {}
@@ -45,9 +46,12 @@ Result<ActorRegistry::Admission> ActorRegistry::admit(const SpawnOptions& option
     return fail(ErrorCode::invalid_argument,
                 "the process label '{}' has a '/', but it names a log file", options.process);
   }
-  const auto shared = process_labelled(options.process, options.node);
-  const std::string& node = shared ? nodes_[processes_.at(*shared).node].name : options.node;
-  TROUPE_TRY(auto reservation, placement_.place(options.resources, node, policy_));
+  TROUPE_TRY(std::string node, node_asked(options));
+  const auto shared = process_labelled(options.process, node);
+  if (shared) node = nodes_[processes_.at(*shared).node].name;
+  TROUPE_TRY(auto reservation, options.bundle
+                                   ? placement_.place_in(options.resources, *options.bundle)
+                                   : placement_.place(options.resources, node, strategy_));
 
   Actor actor;
   actor.address.id = next_actor_++;
@@ -67,11 +71,21 @@ Result<ActorRegistry::Admission> ActorRegistry::admit(const SpawnOptions& option
   }
   process.actors.insert(actor.address.id);
   Admission admission{actor.address,       reservation.node, actor.process,
-                      !shared.has_value(), process.name,     reservation.devices};
+                      !shared.has_value(), process.name,     reservation.held.devices};
+  if (options.bundle) actors_of_group_[options.bundle->group].insert(actor.address.id);
   actor.reservation = std::move(reservation);
   if (actor.named) names_[options.name] = actor.address.id;
   actors_.emplace(actor.address.id, std::move(actor));
   return admission;
+}
+
+Result<std::string> ActorRegistry::node_asked(const SpawnOptions& options) const {
+  if (!options.bundle) return options.node;
+  TROUPE_TRY(const std::size_t index, placement_.node_of(*options.bundle));
+  const std::string& node = nodes_[index].name;
+  if (options.node.empty() || options.node == node) return node;
+  return fail(ErrorCode::invalid_argument, "node '{}' is asked for, but the bundle is on '{}'",
+              options.node, node);
 }
 
 std::optional<ProcessId> ActorRegistry::process_labelled(const std::string& label,
@@ -101,10 +115,10 @@ Result<ActorAddress> ActorRegistry::admit_local(const SpawnOptions& options,
                                                 const std::string& type, int pid) {
   std::lock_guard lock(mutex_);
   TROUPE_CHECK(check_name(options.name));
-  if (!options.node.empty() || !options.process.empty() || options.resources.cpus != 0 ||
-      options.resources.devices != 0) {
+  if (!options.node.empty() || !options.process.empty() || options.bundle ||
+      !options.resources.is_nothing()) {
     return fail(ErrorCode::invalid_argument,
-                "a local actor takes no node, process or resources, only a name");
+                "a local actor takes no node, process, bundle or resources, only a name");
   }
   Actor actor;
   actor.address = {next_actor_++, "", options.name, type};
@@ -263,6 +277,7 @@ void ActorRegistry::remove(Actors::iterator found) {
   if (actor.named) names_.erase(actor.address.name);
   if (!actor.local) {
     placement_.release(actor.reservation);
+    if (actor.reservation.bundle) leave_group(found->first, actor.reservation.bundle->group);
     Process& process = processes_.at(actor.process);
     process.actors.erase(found->first);
     if (process.actors.empty() && !process.is_closed) {
@@ -273,7 +288,40 @@ void ActorRegistry::remove(Actors::iterator found) {
   actors_.erase(found);
 }
 
-std::vector<ActorRegistry::IdleProcess> ActorRegistry::take_idle_processes() {
+void ActorRegistry::leave_group(ActorId actor, PlacementGroupId group) {
+  const auto found = actors_of_group_.find(group);
+  found->second.erase(actor);
+  if (found->second.empty()) actors_of_group_.erase(found);
+}
+
+Result<PlacementGroup> ActorRegistry::create_placement_group(const PlacementGroupOptions& options) {
+  std::lock_guard lock(mutex_);
+  return placement_.create_group(options);
+}
+
+std::vector<PlacementGroup> ActorRegistry::placement_groups() const {
+  std::lock_guard lock(mutex_);
+  return placement_.groups();
+}
+
+Result<std::vector<ActorRegistry::ProcessPlace>> ActorRegistry::remove_placement_group(
+    PlacementGroupId id) {
+  std::lock_guard lock(mutex_);
+  TROUPE_CHECK(placement_.remove_group(id));
+  std::vector<ProcessPlace> doomed;
+  const auto actors = actors_of_group_.find(id);
+  if (actors == actors_of_group_.end()) return doomed;
+  for (const ActorId actor : actors->second) {
+    const ProcessId process = actors_.at(actor).process;
+    Process& of_actor = processes_.at(process);
+    if (of_actor.is_closed) continue;  // it ends, or is in the list already
+    close(of_actor);
+    doomed.push_back({of_actor.node, process});
+  }
+  return doomed;
+}
+
+std::vector<ActorRegistry::ProcessPlace> ActorRegistry::take_idle_processes() {
   std::lock_guard lock(mutex_);
   return std::exchange(idle_, {});
 }
@@ -330,13 +378,13 @@ bool ActorRegistry::is_about_node(const ControlMessage& message, std::size_t nod
   return true;
 }
 
-Result<ActorRegistry::IdleProcess> ActorRegistry::process_of(ActorId actor) const {
+Result<ActorRegistry::ProcessPlace> ActorRegistry::process_of(ActorId actor) const {
   std::lock_guard lock(mutex_);
   const auto found = actors_.find(actor);
   if (found == actors_.end() || found->second.local) {
     return fail(ErrorCode::not_found, "actor {} does not live on a node", actor);
   }
-  return IdleProcess{found->second.reservation.node, found->second.process};
+  return ProcessPlace{found->second.reservation.node, found->second.process};
 }
 
 std::vector<Cluster::ActorInfo> ActorRegistry::actors() const {
@@ -344,7 +392,7 @@ std::vector<Cluster::ActorInfo> ActorRegistry::actors() const {
   std::vector<Cluster::ActorInfo> infos;
   for (const auto& [id, actor] : actors_) {
     if (actor.address.endpoint.empty()) continue;
-    Cluster::ActorInfo info{actor.address, "driver", actor.pid, actor.reservation.devices, ""};
+    Cluster::ActorInfo info{actor.address, "driver", actor.pid, actor.reservation.held.devices, ""};
     if (!actor.local) {
       info.node = nodes_[actor.reservation.node].name;
       if (const auto process = processes_.find(actor.process); process != processes_.end()) {

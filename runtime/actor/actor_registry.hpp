@@ -24,7 +24,7 @@ namespace troupe {
 /// alone, however many others there are.
 class ActorRegistry {
  public:
-  ActorRegistry(std::vector<NodeSpec> nodes, Placement policy, LogPlaces logs);
+  ActorRegistry(std::vector<NodeSpec> nodes, PlacementStrategy strategy, LogPlaces logs);
 
   /// Gives a node the name under which it has joined; before actors are placed.
   void name_node(std::size_t node, const std::string& name);
@@ -55,12 +55,19 @@ class ActorRegistry {
   std::vector<ActorDown> on_process_ended(const ProcessEnded& ended);
   std::vector<ActorDown> on_node_lost(std::size_t node, const std::string& how);
 
-  /// Processes that lost their last actor since the last call; no actor will be placed in them.
-  struct IdleProcess {
+  struct ProcessPlace {
     std::size_t node = 0;
     ProcessId process = 0;
   };
-  std::vector<IdleProcess> take_idle_processes();
+  /// Processes that lost their last actor since the last call; no actor will be placed in them.
+  std::vector<ProcessPlace> take_idle_processes();
+
+  /// See Cluster.
+  Result<PlacementGroup> create_placement_group(const PlacementGroupOptions& options);
+  std::vector<PlacementGroup> placement_groups() const;
+  /// Returns the processes of the group's actors, which are to be killed; no actor is admitted into
+  /// them or into the group any more.
+  Result<std::vector<ProcessPlace>> remove_placement_group(PlacementGroupId id);
 
   Result<ActorAddress> find(std::string_view name, std::string_view type) const;
   /// True while the actor is there or being made.
@@ -72,7 +79,7 @@ class ActorRegistry {
   /// False if the message is about a known actor or process that is not on this node.
   bool is_about_node(const ControlMessage& message, std::size_t node) const;
   /// Returns node and process of a living actor; not_found for others.
-  Result<IdleProcess> process_of(ActorId actor) const;
+  Result<ProcessPlace> process_of(ActorId actor) const;
   std::vector<Cluster::ActorInfo> actors() const;
 
  private:
@@ -97,8 +104,11 @@ class ActorRegistry {
   static constexpr std::size_t remembered_ends = 4096;
 
   Result<void> check_name(const std::string& name) const;
+  /// The node that the options ask for; empty: any.
+  Result<std::string> node_asked(const SpawnOptions& options) const;
   ActorDown describe(const Actor& actor, DownCause cause, int code, const std::string& what) const;
   void remove(Actors::iterator found);
+  void leave_group(ActorId actor, PlacementGroupId group);
   /// Removes these actors, as far as they are known; those not started yet have their `done`
   /// called.
   std::vector<ActorDown> remove_all(std::span<const ActorId> ended, DownCause cause, int code,
@@ -113,7 +123,7 @@ class ActorRegistry {
 
   mutable std::mutex mutex_;
   std::vector<NodeSpec> nodes_;
-  const Placement policy_;
+  const PlacementStrategy strategy_;
   const LogPlaces logs_;
   PlacementTable placement_;
   ActorId next_actor_ = 1;
@@ -123,7 +133,8 @@ class ActorRegistry {
   std::vector<std::unordered_set<ProcessId>> processes_of_node_;
   /// The open processes of each label, by node.
   std::map<std::string, std::map<std::size_t, ProcessId>, std::less<>> labelled_;
-  std::vector<IdleProcess> idle_;
+  std::vector<ProcessPlace> idle_;
+  std::unordered_map<PlacementGroupId, std::unordered_set<ActorId>> actors_of_group_;
   std::map<std::string, ActorId, std::less<>> names_;
   EndedActors ended_{remembered_ends};
 };

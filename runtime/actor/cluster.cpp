@@ -58,6 +58,13 @@ class ClusterImpl final : public Cluster {
   }
   Result<void> stop(const ActorAddress& actor, milliseconds timeout) override;
   Result<void> kill(const ActorAddress& actor) override;
+  Result<PlacementGroup> create_placement_group(const PlacementGroupOptions& options) override {
+    return registry_->create_placement_group(options);
+  }
+  Result<void> remove_placement_group(PlacementGroupId id) override;
+  std::vector<PlacementGroup> placement_groups() const override {
+    return registry_->placement_groups();
+  }
   std::vector<ActorInfo> actors() const override { return registry_->actors(); }
   std::vector<NodeInfo> nodes() const override { return agents_.infos(); }
   std::weak_ptr<CallHub> hub() const override { return services_->hub; }
@@ -341,6 +348,15 @@ Result<void> ClusterImpl::stop(const ActorAddress& actor, milliseconds timeout) 
 Result<void> ClusterImpl::kill(const ActorAddress& actor) {
   TROUPE_TRY(const auto place, registry_->process_of(actor.id));
   (void)agents_.send(place.node, StopProcess{place.process, true});
+  return {};
+}
+
+Result<void> ClusterImpl::remove_placement_group(PlacementGroupId id) {
+  std::lock_guard lock(spawning_);  // an agent knows each process before it is to kill it
+  TROUPE_TRY(const auto doomed, registry_->remove_placement_group(id));
+  for (const auto& place : doomed) {
+    (void)agents_.send(place.node, StopProcess{place.process, true});
+  }
   return {};
 }
 

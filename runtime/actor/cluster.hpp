@@ -15,6 +15,7 @@
 #include "runtime/call/future.hpp"
 #include "runtime/link/port_range.hpp"
 #include "runtime/node/node_starter.hpp"
+#include "runtime/node/placement_group.hpp"
 #include "runtime/node/resources.hpp"
 
 namespace troupe {
@@ -80,8 +81,8 @@ struct ClusterOptions {
   std::string job_folder;  ///< passed to the actors; may be empty
   std::string log_folder;  ///< <log_folder>/<process name>.log; empty: all to stderr
   log::Level log_level = log::Level::info;
-  Placement placement = Placement::pack;           ///< for actors that name no node
-  std::chrono::milliseconds start_timeout{10000};  ///< limit for all agents to report
+  PlacementStrategy placement = PlacementStrategy::pack;  ///< for actors that name no node
+  std::chrono::milliseconds start_timeout{10000};         ///< limit for all agents to report
   CallHub::Options calls;
 };
 
@@ -90,6 +91,9 @@ struct SpawnOptions {
                           ///< findable
   Resources resources{};  ///< reserved until the actor is gone
   std::string node{};     ///< empty: chosen by placement
+  /// If given (PlacementGroup::bundle), the resources are taken out of this bundle, and its node is
+  /// the actor's.
+  std::optional<BundleId> bundle{};
   std::string
       process{};  ///< empty: a process of its own; the same label shares a process on that node
 };
@@ -109,7 +113,8 @@ class Cluster {
   /// Starts an actor of class A (listed in ActorTypes) with the given construction arguments. The
   /// future has the handle once the actor is constructed, or an error: the actor's own,
   /// resource_exhausted with what was asked for and what is left, already_exists for a taken name,
-  /// the death of its process, invalid_argument for arguments of more than 255 MiB.
+  /// the death of its process, invalid_argument for arguments of more than 255 MiB; for a bundle
+  /// not_found if its group has been removed, peer_died if it is lost with its node.
   template <class A, class... Args>
   Future<ActorHandle<A>> spawn(const SpawnOptions& options, Args&&... args) {
     const ConstructionArguments<A> arguments(std::forward<Args>(args)...);
@@ -164,12 +169,26 @@ class Cluster {
     return stop(actor.address(), timeout);
   }
 
-  /// Kills the actor's process (SIGKILL) at once. Its death is reported like any other.
+  /// Kills the actor's process (SIGKILL) at once, with the other actors in it. Its death is
+  /// reported like any other.
   virtual Result<void> kill(const ActorAddress& actor) = 0;
   template <class A>
   Result<void> kill(const ActorHandle<A>& actor) {
     return kill(actor.address());
   }
+
+  /// Reserves bundles of resources on the nodes, all or none, for actors that are spawned into them
+  /// later (SpawnOptions::bundle). Decides at once and waits for nothing: what is not free now is
+  /// refused. A bundle is lost with its node, and not placed again. Errors: resource_exhausted says
+  /// for each bundle what each node lacks and who holds it; already_exists for a taken name;
+  /// invalid_argument for no bundles, or one that asks for nothing.
+  virtual Result<PlacementGroup> create_placement_group(const PlacementGroupOptions& options) = 0;
+  /// Kills the actors in the group, as `kill` does, and returns at once. Each bundle's resources
+  /// are free again once its actors have ended: at once if there are none. not_found if it has been
+  /// removed already.
+  virtual Result<void> remove_placement_group(PlacementGroupId id) = 0;
+  /// The groups that have not been removed, in the order of their creation.
+  virtual std::vector<PlacementGroup> placement_groups() const = 0;
 
   /// One living actor, for reports and tests.
   struct ActorInfo {

@@ -2,84 +2,198 @@
 
 #include <algorithm>
 
+#include "runtime/node/place_bundles.hpp"
+
 namespace troupe {
 
 PlacementTable::PlacementTable(std::vector<NodeSpec> nodes) {
   for (auto& spec : nodes) {
-    Node node;
-    node.free_cpus = spec.cpus;
-    node.free_devices = spec.devices;
-    std::sort(node.free_devices.begin(), node.free_devices.end());
-    node.spec = std::move(spec);
-    nodes_.push_back(std::move(node));
+    ResourceRoom free = ResourceRoom::of(spec);
+    nodes_.push_back({.spec = std::move(spec), .free = std::move(free)});
   }
 }
 
-bool PlacementTable::Node::has_room(const Resources& asked) const {
-  return alive && asked.cpus <= free_cpus && asked.devices <= static_cast<int>(free_devices.size());
+Result<std::size_t> PlacementTable::find_node(const std::string& name) const {
+  auto found = std::ranges::find_if(
+      nodes_, [&](const Node& node) { return node.alive && node.spec.name == name; });
+  if (found == nodes_.end()) {
+    found = std::ranges::find_if(nodes_, [&](const Node& node) { return node.spec.name == name; });
+  }
+  if (found == nodes_.end()) {
+    return fail(ErrorCode::not_found, "no node is named '{}'; there is {}", name,
+                of_nodes([](const Node& node) { return fmt::format("'{}'", node.spec.name); }));
+  }
+  if (!found->alive) return fail(ErrorCode::peer_died, "node '{}' is lost", name);
+  return static_cast<std::size_t>(found - nodes_.begin());
 }
 
 Result<PlacementTable::Reservation> PlacementTable::place(const Resources& asked,
                                                           const std::string& node,
-                                                          Placement policy) {
-  if (asked.cpus < 0 || asked.devices < 0) {
-    return fail(ErrorCode::invalid_argument, "resources cannot be negative: {} cpus, {} devices",
-                asked.cpus, asked.devices);
-  }
-  if (!node.empty()) {
-    auto found = std::ranges::find_if(nodes_, [&](const Node& candidate) {
-      return candidate.alive && candidate.spec.name == node;
-    });
-    if (found == nodes_.end()) {
-      found = std::ranges::find_if(
-          nodes_, [&](const Node& candidate) { return candidate.spec.name == node; });
-    }
-    if (found == nodes_.end()) {
-      return fail(ErrorCode::not_found, "no node is named '{}'; there is {}", node,
-                  describe_room());
-    }
-    if (!found->alive) return fail(ErrorCode::peer_died, "node '{}' is lost", node);
-    if (!found->has_room(asked)) {
-      return fail(ErrorCode::resource_exhausted,
-                  "{} cpus and {} devices do not fit on node '{}'; free there: {} of {} cpus, {} "
-                  "of {} devices",
-                  asked.cpus, asked.devices, node, found->free_cpus, found->spec.cpus,
-                  found->free_devices.size(), found->spec.devices.size());
-    }
-    return take(static_cast<std::size_t>(found - nodes_.begin()), asked);
-  }
+                                                          PlacementStrategy strategy) {
+  TROUPE_CHECK(asked.check());
   std::size_t best = nodes_.size();
-  for (std::size_t i = 0; i < nodes_.size(); ++i) {
-    if (!nodes_[i].has_room(asked)) continue;
-    if (best == nodes_.size() ||
-        (policy == Placement::spread && nodes_[i].actors < nodes_[best].actors))
-      best = i;
+  if (!node.empty()) {
+    TROUPE_TRY(best, find_node(node));
+    if (!nodes_[best].has_room(asked)) {
+      return fail(ErrorCode::resource_exhausted, "there is no room for {}: {}", asked.describe(),
+                  lack(nodes_[best], asked));
+    }
+  } else {
+    const bool spreads =
+        strategy == PlacementStrategy::spread || strategy == PlacementStrategy::strict_spread;
+    for (std::size_t i = 0; i < nodes_.size(); ++i) {
+      if (!nodes_[i].has_room(asked)) continue;
+      if (best == nodes_.size() || (spreads && nodes_[i].actors < nodes_[best].actors)) best = i;
+    }
+    if (best == nodes_.size()) {
+      return fail(ErrorCode::resource_exhausted, "there is no room for {}: {}", asked.describe(),
+                  lacks(asked));
+    }
   }
-  if (best == nodes_.size()) {
-    return fail(ErrorCode::resource_exhausted, "{} cpus and {} devices fit on no node; free: {}",
-                asked.cpus, asked.devices, describe_room());
-  }
-  return take(best, asked);
+  ++nodes_[best].actors;
+  return Reservation{best, nodes_[best].free.take(asked), std::nullopt};
 }
 
-PlacementTable::Reservation PlacementTable::take(std::size_t index, const Resources& asked) {
-  Node& node = nodes_[index];
-  Reservation reservation{index, asked.cpus, {}};
-  const auto end = node.free_devices.begin() + asked.devices;
-  reservation.devices.assign(node.free_devices.begin(), end);
-  node.free_devices.erase(node.free_devices.begin(), end);
-  node.free_cpus -= asked.cpus;
-  ++node.actors;
-  return reservation;
+Result<std::size_t> PlacementTable::node_of(const BundleId& bundle) const {
+  const auto found = groups_.find(bundle.group);
+  if (found == groups_.end()) {
+    return fail(ErrorCode::not_found, "there is no placement group {}, or it has been removed",
+                bundle.group);
+  }
+  const Group& group = found->second;
+  if (group.is_removed) {
+    return fail(ErrorCode::not_found, "placement group '{}' has been removed", group.name);
+  }
+  if (bundle.index >= group.bundles.size()) {
+    return fail(ErrorCode::invalid_argument,
+                "placement group '{}' has {} bundles, numbered from 0: none is {}", group.name,
+                group.bundles.size(), bundle.index);
+  }
+  const Bundle& one = group.bundles[bundle.index];
+  if (one.state != BundleState::lost) return one.node;
+  return fail(ErrorCode::peer_died, "bundle {} of placement group '{}' is lost with node '{}'",
+              bundle.index, group.name, one.node_name);
+}
+
+Result<PlacementTable::Reservation> PlacementTable::place_in(const Resources& asked,
+                                                             const BundleId& bundle) {
+  TROUPE_CHECK(asked.check());
+  TROUPE_TRY(const std::size_t node, node_of(bundle));
+  Group& group = groups_.at(bundle.group);
+  Bundle& one = group.bundles[bundle.index];
+  if (!one.free.amounts.covers(asked)) {
+    return fail(ErrorCode::resource_exhausted,
+                "there is no room for {} in bundle {} of placement group '{}', which has {}; left "
+                "there: {}",
+                asked.describe(), bundle.index, group.name, one.whole.amounts.describe(),
+                one.free.amounts.describe());
+  }
+  ++one.actors;
+  ++nodes_[node].actors;
+  return Reservation{node, one.free.take(asked), bundle};
 }
 
 void PlacementTable::release(const Reservation& reservation) {
   Node& node = nodes_[reservation.node];
-  node.free_cpus += reservation.cpus;
-  node.free_devices.insert(node.free_devices.end(), reservation.devices.begin(),
-                           reservation.devices.end());
-  std::sort(node.free_devices.begin(), node.free_devices.end());
   --node.actors;
+  if (!reservation.bundle) return node.free.put_back(reservation.held);
+  const auto found = groups_.find(reservation.bundle->group);
+  Bundle& bundle = found->second.bundles[reservation.bundle->index];
+  bundle.free.put_back(reservation.held);
+  --bundle.actors;
+  if (!found->second.is_removed || bundle.actors != 0) return;
+  retire(found->first, found->second, bundle);
+  if (found->second.in_use == 0) groups_.erase(found);
+}
+
+void PlacementTable::retire(PlacementGroupId id, Group& group, Bundle& bundle) {
+  --group.in_use;
+  if (bundle.state != BundleState::held) return;
+  bundle.state = BundleState::returned;
+  Node& node = nodes_[bundle.node];
+  node.free.put_back(bundle.whole);
+  const auto count = node.bundles.find(id);
+  if (--count->second == 0) node.bundles.erase(count);
+}
+
+Result<void> PlacementTable::check(const PlacementGroupOptions& options) const {
+  if (options.bundles.empty()) {
+    return fail(ErrorCode::invalid_argument, "a placement group needs bundles");
+  }
+  for (std::size_t i = 0; i < options.bundles.size(); ++i) {
+    if (auto checked = options.bundles[i].check(); !checked.ok()) {
+      return fail(ErrorCode::invalid_argument, "bundle {}: {}", i, checked.error().message);
+    }
+    if (options.bundles[i].is_nothing()) {
+      return fail(ErrorCode::invalid_argument, "bundle {} asks for nothing", i);
+    }
+  }
+  if (group_names_.contains(options.name)) {
+    return fail(ErrorCode::already_exists, "there is a placement group named '{}' already",
+                options.name);
+  }
+  return {};
+}
+
+Result<PlacementGroup> PlacementTable::create_group(const PlacementGroupOptions& options) {
+  TROUPE_CHECK(check(options));
+  std::vector<std::size_t> living;
+  std::vector<Resources> free;
+  for (std::size_t i = 0; i < nodes_.size(); ++i) {
+    if (!nodes_[i].alive) continue;
+    living.push_back(i);
+    free.push_back(nodes_[i].free.amounts);
+  }
+  const auto placed = place_bundles(options.bundles, free, options.strategy);
+  if (!placed) return refusal(options);
+
+  const PlacementGroupId id = next_group_++;
+  Group group{.name = options.name, .strategy = options.strategy, .in_use = placed->size()};
+  if (group.name.empty()) group.name = fmt::format("placement-group-{}", id);
+  for (std::size_t i = 0; i < placed->size(); ++i) {
+    Node& node = nodes_[living[(*placed)[i]]];
+    ResourceRoom whole = node.free.take(options.bundles[i]);
+    ++node.bundles[id];
+    group.bundles.push_back({.node = living[(*placed)[i]],
+                             .node_name = node.spec.name,
+                             .whole = whole,
+                             .free = std::move(whole)});
+  }
+  if (!options.name.empty()) group_names_.emplace(group.name, id);
+  return describe(id, groups_.emplace(id, std::move(group)).first->second);
+}
+
+Result<void> PlacementTable::remove_group(PlacementGroupId id) {
+  const auto found = groups_.find(id);
+  if (found == groups_.end() || found->second.is_removed) {
+    return fail(ErrorCode::not_found, "there is no placement group {}, or it has been removed", id);
+  }
+  Group& group = found->second;
+  const auto named = group_names_.find(group.name);
+  if (named != group_names_.end() && named->second == id) group_names_.erase(named);
+  group.is_removed = true;
+  for (Bundle& bundle : group.bundles) {
+    if (bundle.actors == 0) retire(id, group, bundle);
+  }
+  if (group.in_use == 0) groups_.erase(found);
+  return {};
+}
+
+PlacementGroup PlacementTable::describe(PlacementGroupId id, const Group& group) {
+  PlacementGroup described{id, group.name, group.strategy, {}};
+  for (const Bundle& bundle : group.bundles) {
+    described.bundles.push_back({bundle.whole.amounts, bundle.node_name, bundle.whole.devices,
+                                 bundle.state == BundleState::lost});
+  }
+  return described;
+}
+
+std::vector<PlacementGroup> PlacementTable::groups() const {
+  std::vector<PlacementGroup> described;
+  for (const auto& [id, group] : groups_) {
+    if (!group.is_removed) described.push_back(describe(id, group));
+  }
+  return described;
 }
 
 void PlacementTable::name_node(std::size_t node, const std::string& name) {
@@ -87,18 +201,16 @@ void PlacementTable::name_node(std::size_t node, const std::string& name) {
   nodes_[node].alive = true;
 }
 
-void PlacementTable::remove_node(std::size_t node) { nodes_[node].alive = false; }
-
-std::string PlacementTable::describe_room() const {
-  std::string text;
-  for (const auto& node : nodes_) {
-    if (!text.empty()) text += "; ";
-    text += node.alive ? fmt::format("'{}' with {} of {} cpus, {} of {} devices", node.spec.name,
-                                     node.free_cpus, node.spec.cpus, node.free_devices.size(),
-                                     node.spec.devices.size())
-                       : fmt::format("'{}' (lost)", node.spec.name);
+void PlacementTable::remove_node(std::size_t index) {
+  Node& node = nodes_[index];
+  node.alive = false;
+  for (const auto& [id, count] : std::exchange(node.bundles, {})) {
+    for (Bundle& bundle : groups_.at(id).bundles) {
+      if (bundle.node != index || bundle.state != BundleState::held) continue;
+      bundle.state = BundleState::lost;
+      node.free.put_back(bundle.whole);  // for an agent that takes the place of the lost one
+    }
   }
-  return text.empty() ? "no node" : text;
 }
 
 }  // namespace troupe

@@ -1,14 +1,20 @@
 #pragma once
 
+#include <functional>
+#include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "runtime/base/result.hpp"
+#include "runtime/node/placement_group.hpp"
+#include "runtime/node/resource_room.hpp"
 #include "runtime/node/resources.hpp"
 
 namespace troupe {
 
-/// The reservations of each node. Not synchronised.
+/// The reservations of each node: those of actors, and placement groups with those of the actors in
+/// them. Not synchronised.
 class PlacementTable {
  public:
   explicit PlacementTable(std::vector<NodeSpec> nodes);
@@ -16,34 +22,87 @@ class PlacementTable {
   /// One actor's reservation; return it with `release`.
   struct Reservation {
     std::size_t node = 0;  ///< index in the constructor's order
-    int cpus = 0;
-    std::vector<int> devices;
+    ResourceRoom held;
+    std::optional<BundleId> bundle;  ///< it is a part of this one's
   };
 
   /// Reserves `asked` on the node named `node`, or, if that is empty, on a living node chosen by
-  /// `policy`. Errors: not_found for an unknown node; peer_died for a lost one; resource_exhausted
-  /// says what was asked for and what each candidate has left.
-  Result<Reservation> place(const Resources& asked, const std::string& node, Placement policy);
+  /// `strategy`. Errors: not_found for an unknown node; peer_died for a lost one;
+  /// resource_exhausted says what was asked for and what each candidate has left, and who holds the
+  /// rest.
+  Result<Reservation> place(const Resources& asked, const std::string& node,
+                            PlacementStrategy strategy);
+  /// Reserves a part of a bundle. Errors: those of node_of; resource_exhausted says what is left.
+  Result<Reservation> place_in(const Resources& asked, const BundleId& bundle);
   void release(const Reservation& reservation);
+
+  /// Reserves all bundles or none. Errors: invalid_argument for no bundles, and for a bundle that
+  /// asks for nothing or a negative amount; already_exists for a taken name; resource_exhausted
+  /// says for each bundle what each node lacks.
+  Result<PlacementGroup> create_group(const PlacementGroupOptions& options);
+  /// The group takes no more actors, and each of its bundles is free again once the last actor in
+  /// it is released. not_found if there is no such group.
+  Result<void> remove_group(PlacementGroupId id);
+  /// The groups that have not been removed, in the order of their creation.
+  std::vector<PlacementGroup> groups() const;
+  /// Returns the index of the node of a bundle. Errors: not_found for a group that is not there or
+  /// has been removed; invalid_argument for an index that it does not have; peer_died for a bundle
+  /// that is lost.
+  Result<std::size_t> node_of(const BundleId& bundle) const;
+
   /// The node has another name from now on, and is there, even if it was removed.
   void name_node(std::size_t node, const std::string& name);
-  /// The node gets no more actors.
+  /// The node gets no more actors, and the bundles on it are lost.
   void remove_node(std::size_t node);
 
  private:
   struct Node {
     NodeSpec spec;
-    int free_cpus = 0;
-    std::vector<int> free_devices;  ///< ascending
+    ResourceRoom free;
     std::size_t actors = 0;
     bool alive = true;
+    std::map<PlacementGroupId, std::size_t> bundles{};  ///< how many each group has here
 
-    bool has_room(const Resources& asked) const;
+    bool has_room(const Resources& asked) const { return alive && free.amounts.covers(asked); }
   };
-  Reservation take(std::size_t index, const Resources& asked);
-  std::string describe_room() const;
+  enum class BundleState { held, lost, returned };
+  struct Bundle {
+    std::size_t node = 0;
+    std::string node_name;
+    ResourceRoom whole, free;
+    std::size_t actors = 0;
+    BundleState state = BundleState::held;
+  };
+  struct Group {
+    std::string name;
+    PlacementStrategy strategy = PlacementStrategy::pack;
+    std::vector<Bundle> bundles{};
+    bool is_removed = false;
+    std::size_t in_use = 0;  ///< removed, it is forgotten once none of its bundles is
+  };
+  using Groups = std::map<PlacementGroupId, Group>;
+
+  Result<std::size_t> find_node(const std::string& name) const;
+  Result<void> check(const PlacementGroupOptions& options) const;
+  static PlacementGroup describe(PlacementGroupId id, const Group& group);
+  /// A bundle of a removed group has lost its last actor.
+  void retire(PlacementGroupId id, Group& group, Bundle& bundle);
+
+  /// Says why a group has no place.
+  Error refusal(const PlacementGroupOptions& options) const;
+  /// "'a' has 1 of 8 devices free (held by placement group 'x'), 'b' is lost".
+  std::string lacks(const Resources& asked) const;
+  std::string lack(const Node& node, const Resources& asked) const;
+  /// " (held by placement group 'x' and actors)": who has what is not free of one resource.
+  using AmountOf = std::function<std::int64_t(const Resources&)>;
+  std::string holders(const Node& node, const AmountOf& amount_of) const;
+  /// The texts of the first nodes, and how many there are beside them.
+  std::string of_nodes(const std::function<std::string(const Node&)>& text) const;
 
   std::vector<Node> nodes_;
+  Groups groups_;
+  std::map<std::string, PlacementGroupId> group_names_;  ///< of those with a name of their own
+  PlacementGroupId next_group_ = 1;
 };
 
 }  // namespace troupe

@@ -1,19 +1,36 @@
 #pragma once
 
+#include <cstdint>
 #include <string>
+#include <unordered_map>
 #include <vector>
+
+#include "runtime/base/result.hpp"
 
 namespace troupe {
 
-/// An actor's reservation on its node: logical cpus (counted by placement, not pinned) and whole
-/// devices (exclusive).
+/// Amounts of what a node has, reserved for an actor or a bundle, or free. They are counted by
+/// placement alone: nobody is pinned to cpus or kept from allocating more memory.
 struct Resources {
   int cpus = 0;
-  int devices = 0;
+  int devices = 0;  ///< whole ones; nobody else gets them meanwhile
+  std::int64_t memory_bytes = 0;
+  std::unordered_map<std::string, std::int64_t> custom{};  ///< anything else that nodes have, by name
+
+  /// invalid_argument names the first negative amount.
+  Result<void> check() const;
+  bool is_nothing() const;
+  /// True if `asked` is no more than this, in each resource.
+  bool covers(const Resources& asked) const;
+  Resources& operator+=(const Resources& other);
+  Resources& operator-=(const Resources& covered);
+  bool operator==(const Resources&) const = default;
+  /// "4 devices, 2 cpus"; "nothing".
+  std::string describe() const;
 
   template <class Archive>
   void fields(Archive& archive) {
-    archive(cpus, devices);
+    archive(cpus, devices, memory_bytes, custom);
   }
 };
 
@@ -21,16 +38,29 @@ struct Resources {
 struct NodeSpec {
   std::string name;
   int cpus = 0;
-  std::vector<int> devices;  ///< ids, as passed to actors
+  std::vector<int> devices;       ///< ids, as passed to actors
+  std::int64_t memory_bytes = 0;  ///< 0: not counted, and requests for memory are refused
+  std::unordered_map<std::string, std::int64_t> custom{};
+
+  Resources capacity() const {
+    return {cpus, static_cast<int>(devices.size()), memory_bytes, custom};
+  }
 
   template <class Archive>
   void fields(Archive& archive) {
-    archive(name, cpus, devices);
+    archive(name, cpus, devices, memory_bytes, custom);
   }
 };
 
-/// How actors without an explicit node are spread: `pack` takes the first node with room (in the
-/// order the nodes were given), `spread` the one with the fewest actors.
-enum class Placement { pack, spread };
+/// The distribution of bundles, or of actors that name no node, over the nodes; see place_bundles.
+/// One actor by itself: `spread` takes the node with the fewest actors, and so does
+/// `strict_spread`; the others the first node with room.
+enum class PlacementStrategy {
+  pack,           ///< on as few nodes as is easily found
+  spread,         ///< on as many nodes as is easily found
+  strict_pack,    ///< all on one node
+  strict_spread,  ///< each on a node of its own
+};
+const char* name_of(PlacementStrategy strategy);
 
 }  // namespace troupe

@@ -5,7 +5,7 @@
 namespace troupe {
 
 TEST(ActorRegistry, forgets_a_process_that_could_not_be_started) {
-  ActorRegistry registry({{"node", 4, {0, 1}}}, Placement::pack, {});
+  ActorRegistry registry({{"node", 4, {0, 1}}}, PlacementStrategy::pack, {});
   std::optional<Error> outcome;
   const auto admitted = registry.admit({.resources = {.devices = 2}, .process = "p"}, "A",
                                        [&](const Result<ActorAddress>& address) {
@@ -22,7 +22,7 @@ TEST(ActorRegistry, forgets_a_process_that_could_not_be_started) {
 }
 
 TEST(ActorRegistry, fails_actors_that_wait_for_a_process_that_could_not_be_started) {
-  ActorRegistry registry({{"node", 4, {0, 1}}}, Placement::pack, {});
+  ActorRegistry registry({{"node", 4, {0, 1}}}, PlacementStrategy::pack, {});
   std::vector<std::string> outcomes;
   const auto done = [&](const Result<ActorAddress>& address) {
     outcomes.push_back(address.ok() ? "started" : address.error().message);
@@ -44,7 +44,7 @@ TEST(ActorRegistry, fails_actors_that_wait_for_a_process_that_could_not_be_start
 }
 
 TEST(ActorRegistry, ends_the_actors_of_a_process_and_of_a_node_and_no_others) {
-  ActorRegistry registry({{"a", 0, {}}, {"b", 0, {}}}, Placement::pack, {});
+  ActorRegistry registry({{"a", 0, {}}, {"b", 0, {}}}, PlacementStrategy::pack, {});
   const auto start = [&](const std::string& node, const std::string& label) {
     const auto admitted = registry.admit({.node = node, .process = label}, "A", [](const auto&) {});
     registry.on_started({admitted->address.id, "endpoint", 7});
@@ -74,7 +74,7 @@ TEST(ActorRegistry, ends_the_actors_of_a_process_and_of_a_node_and_no_others) {
 }
 
 TEST(ActorRegistry, reports_a_process_that_lost_its_last_actor_once) {
-  ActorRegistry registry({{"a", 0, {}}}, Placement::pack, {});
+  ActorRegistry registry({{"a", 0, {}}}, PlacementStrategy::pack, {});
   const auto first = registry.admit({.process = "p"}, "A", [](const auto&) {});
   const auto second = registry.admit({.process = "p"}, "A", [](const auto&) {});
   for (const auto& admitted : {first, second}) {
@@ -92,7 +92,7 @@ TEST(ActorRegistry, reports_a_process_that_lost_its_last_actor_once) {
 }
 
 TEST(ActorRegistry, remembers_how_the_latest_actors_ended_and_that_older_ones_did) {
-  ActorRegistry registry({{"a", 0, {}}}, Placement::pack, {});
+  ActorRegistry registry({{"a", 0, {}}}, PlacementStrategy::pack, {});
   constexpr ActorId count = 5000;
   for (ActorId id = 1; id <= count; ++id) {
     const auto address = registry.admit_local({}, "A", 1);
@@ -107,6 +107,37 @@ TEST(ActorRegistry, remembers_how_the_latest_actors_ended_and_that_older_ones_di
   EXPECT_EQ(old->cause, DownCause::forgotten);
   EXPECT_NE(old->message.find("actor 1 "), std::string::npos) << old->message;
   EXPECT_FALSE(registry.down_of(count + 1)) << "there has never been one";
+}
+
+TEST(ActorRegistry, kills_each_process_of_a_removed_group_once) {
+  ActorRegistry registry({{"a", 4, {0, 1}}, {"b", 4, {0, 1}}}, PlacementStrategy::pack, {});
+  const auto group = *registry.create_placement_group(
+      {"x", {{.cpus = 2}, {.cpus = 2}}, PlacementStrategy::strict_spread});
+  const auto ignore = [](const Result<ActorAddress>&) {};
+  const auto admit = [&](std::optional<BundleId> bundle, const std::string& process) {
+    return *registry.admit({.resources = {.cpus = 1}, .bundle = bundle, .process = process}, "A",
+                           ignore);
+  };
+  const auto shared = admit(group.bundle(1), "p");
+  EXPECT_EQ(shared.node, 1U);
+  EXPECT_EQ(admit(group.bundle(1), "p").process, shared.process);
+  const auto other = admit(std::nullopt, "q");
+  EXPECT_EQ(admit(group.bundle(0), "p").node, 0U) << "a label is shared within a node";
+  EXPECT_EQ(registry.admit({.node = "a", .bundle = group.bundle(1)}, "A", ignore).error().code,
+            ErrorCode::invalid_argument);
+
+  const auto doomed = registry.remove_placement_group(group.id);
+  ASSERT_TRUE(doomed.ok());
+  EXPECT_EQ(doomed->size(), 2U);
+  for (const auto& place : *doomed) EXPECT_NE(place.process, other.process);
+  EXPECT_NE(admit(std::nullopt, "p").process, shared.process) << "nobody joins a dying process";
+  EXPECT_EQ(registry.admit({.bundle = group.bundle(0)}, "A", ignore).error().code,
+            ErrorCode::not_found);
+  const PlacementGroupOptions all{"y", {{.cpus = 4}}, PlacementStrategy::pack};
+  EXPECT_FALSE(registry.create_placement_group(all).ok()) << "the actors have not ended yet";
+  for (const auto& place : *doomed)
+    (void)registry.on_process_ended({place.process, 1, true, false, 9});
+  EXPECT_TRUE(registry.create_placement_group(all).ok());
 }
 
 }  // namespace troupe

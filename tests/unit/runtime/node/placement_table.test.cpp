@@ -1,60 +1,206 @@
 #include "runtime/node/placement_table.hpp"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 namespace troupe {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+using enum PlacementStrategy;
 
 PlacementTable two_nodes() { return PlacementTable({{"a", 4, {0, 1}}, {"b", 4, {2, 3}}}); }
 
 TEST(PlacementTable, packs_or_spreads) {
   auto table = two_nodes();
-  EXPECT_EQ(table.place({1, 0}, "", Placement::pack)->node, 0U);
-  EXPECT_EQ(table.place({1, 0}, "", Placement::pack)->node, 0U);
-  EXPECT_EQ(table.place({1, 0}, "", Placement::spread)->node, 1U);
-  EXPECT_EQ(table.place({3, 0}, "", Placement::pack)->node, 1U)
+  EXPECT_EQ(table.place({1, 0}, "", pack)->node, 0U);
+  EXPECT_EQ(table.place({1, 0}, "", pack)->node, 0U);
+  EXPECT_EQ(table.place({1, 0}, "", spread)->node, 1U);
+  EXPECT_EQ(table.place({3, 0}, "", pack)->node, 1U)
       << "what does not fit on the first goes to the next";
 }
 
 TEST(PlacementTable, gives_each_device_to_one_actor_until_it_is_released) {
   auto table = two_nodes();
-  const auto first = table.place({0, 1}, "b", Placement::pack);
-  const auto second = table.place({0, 1}, "b", Placement::pack);
-  EXPECT_EQ(first->devices, std::vector<int>{2});
-  EXPECT_EQ(second->devices, std::vector<int>{3});
-  const auto refused = table.place({0, 1}, "b", Placement::pack);
+  const auto first = table.place({0, 1}, "b", pack);
+  const auto second = table.place({0, 1}, "b", pack);
+  EXPECT_EQ(first->held.devices, std::vector<int>{2});
+  EXPECT_EQ(second->held.devices, std::vector<int>{3});
+  const auto refused = table.place({0, 1}, "b", pack);
   ASSERT_FALSE(refused.ok());
   EXPECT_EQ(refused.error().code, ErrorCode::resource_exhausted);
   EXPECT_EQ(refused.error().message,
-            "0 cpus and 1 devices do not fit on node 'b'; free there: 4 of 4 cpus, 0 of 2 devices");
+            "there is no room for 1 device: 'b' has 0 of 2 devices free (held by actors)");
   table.release(*first);
-  EXPECT_EQ(table.place({0, 1}, "b", Placement::pack)->devices, std::vector<int>{2});
+  EXPECT_EQ(table.place({0, 1}, "b", pack)->held.devices, std::vector<int>{2});
 }
 
 TEST(PlacementTable, says_what_there_is_when_nothing_fits) {
   auto table = two_nodes();
-  const auto refused = table.place({5, 0}, "", Placement::spread);
+  const auto refused = table.place({5, 0}, "", spread);
   ASSERT_FALSE(refused.ok());
-  EXPECT_NE(refused.error().message.find("'a' with 4 of 4 cpus, 2 of 2 devices"), std::string::npos)
-      << refused.error().message;
-  EXPECT_EQ(table.place({}, "c", Placement::pack).error().code, ErrorCode::not_found);
-  EXPECT_EQ(table.place({-1, 0}, "", Placement::pack).error().code, ErrorCode::invalid_argument);
+  EXPECT_EQ(refused.error().message,
+            "there is no room for 5 cpus: 'a' has 4 of 4 cpus free, 'b' has 4 of 4 cpus free");
+  EXPECT_EQ(table.place({}, "c", pack).error().code, ErrorCode::not_found);
+  EXPECT_EQ(table.place({-1, 0}, "", pack).error().code, ErrorCode::invalid_argument);
 }
 
 TEST(PlacementTable, leaves_out_lost_nodes) {
   auto table = two_nodes();
   table.remove_node(0);
-  EXPECT_EQ(table.place({1, 0}, "", Placement::pack)->node, 1U);
-  EXPECT_EQ(table.place({1, 0}, "a", Placement::pack).error().code, ErrorCode::peer_died);
+  EXPECT_EQ(table.place({1, 0}, "", pack)->node, 1U);
+  EXPECT_EQ(table.place({1, 0}, "a", pack).error().code, ErrorCode::peer_died);
 }
 
 TEST(PlacementTable, takes_the_next_node_in_the_place_of_a_lost_one) {
   auto table = two_nodes();
   table.remove_node(0);
   table.name_node(0, "c");
-  EXPECT_EQ(table.place({1, 0}, "c", Placement::pack)->node, 0U);
+  EXPECT_EQ(table.place({1, 0}, "c", pack)->node, 0U);
   table.remove_node(0);
   table.name_node(1, "c");  // the same host comes again, and gets another place
-  EXPECT_EQ(table.place({1, 0}, "c", Placement::pack)->node, 1U);
+  EXPECT_EQ(table.place({1, 0}, "c", pack)->node, 1U);
 }
 
+TEST(PlacementTable, counts_memory_and_custom_resources) {
+  PlacementTable table({{"a", 1, {}, 1000, {{"licence", 2}}}, {"b", 1, {}}});
+  const auto first = table.place({.memory_bytes = 800, .custom = {{"licence", 1}}}, "", pack);
+  ASSERT_TRUE(first.ok());
+  EXPECT_EQ(table.place({.memory_bytes = 800}, "", pack).error().message,
+            "there is no room for 800 bytes of memory: 'a' has 200 of 1000 bytes of memory free "
+            "(held by actors), 'b' has memory that is not counted");
+  EXPECT_EQ(table.place({.custom = {{"licence", 2}}}, "", pack).error().message,
+            "there is no room for 2 of 'licence': 'a' has 1 of 2 'licence' free (held by actors), "
+            "'b' has 0 of 0 'licence' free");
+  EXPECT_EQ(table.place({.custom = {{"licence", -2}}}, "", pack).error().code,
+            ErrorCode::invalid_argument);
+  table.release(*first);
+  EXPECT_TRUE(table.place({.memory_bytes = 1000, .custom = {{"licence", 2}}}, "", pack).ok());
+}
+
+TEST(PlacementTable, reserves_all_bundles_of_a_group_or_none) {
+  auto table = two_nodes();
+  const auto group = table.create_group({"x", {{.devices = 2}, {.cpus = 4, .devices = 1}}, pack});
+  ASSERT_TRUE(group.ok()) << group.error().message;
+  EXPECT_EQ(group->name, "x");
+  EXPECT_EQ(group->bundles[0].node, "a");
+  EXPECT_EQ(group->bundles[0].devices, (std::vector<int>{0, 1}));
+  EXPECT_EQ(group->bundles[1].node, "b");
+  EXPECT_EQ(group->bundles[1].devices, (std::vector<int>{2}));
+  EXPECT_THAT(table.groups(), SizeIs(1));
+
+  const auto refused = table.create_group({"y", {{.devices = 1}, {.devices = 1}}, pack});
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().code, ErrorCode::resource_exhausted);
+  const auto single = table.place({.devices = 1}, "", pack);
+  ASSERT_TRUE(single.ok()) << "the refused group holds nothing";
+  EXPECT_EQ(single->held.devices, std::vector<int>{3});
+}
+
+TEST(PlacementTable, says_for_each_bundle_what_each_node_lacks_and_who_holds_it) {
+  PlacementTable table({{"a", 4, {0, 1}}, {"b", 4, {0, 1}}, {"c", 4, {0, 1}}});
+  ASSERT_TRUE(table.create_group({"x", {{.devices = 1}}, pack}).ok());
+  ASSERT_TRUE(table.place({.cpus = 1}, "a", pack).ok());
+  ASSERT_TRUE(table.place({.devices = 1}, "b", pack).ok());
+  ASSERT_TRUE(table.create_group({"z", {{.devices = 1}, {.devices = 1}}, spread}).ok());
+  table.remove_node(2);
+  const auto refused = table.create_group({"y", {{.cpus = 1}, {.cpus = 4, .devices = 2}}, pack});
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().message,
+            "there is no room for placement group 'y' (pack, 2 bundles): bundle 1 (2 devices, 4 "
+            "cpus): 'a' has 0 of 2 devices free (held by placement groups 'x', 'z') and 3 of 4 "
+            "cpus free (held by actors), 'b' has 0 of 2 devices free (held by placement group 'z' "
+            "and actors), 'c' is lost");
+  const auto apart =
+      table.create_group({"", {{.cpus = 2}, {.cpus = 2}, {.cpus = 2}}, strict_spread});
+  ASSERT_FALSE(apart.ok());
+  EXPECT_EQ(apart.error().message,
+            "there is no room for a placement group (strict_spread, 3 bundles): each bundle has "
+            "room by itself, but there is not a node for each of them; free: 'a' 3 cpus, 'b' 4 "
+            "cpus, 'c' is lost");
+}
+
+TEST(PlacementTable, names_few_of_many_nodes_and_bundles) {
+  std::vector<NodeSpec> nodes;
+  for (int i = 0; i < 300; ++i) nodes.push_back({fmt::format("n{}", i), 1, {}});
+  PlacementTable table(nodes);
+  const auto refused = table.create_group({"", std::vector<Resources>(300, {.devices = 1}), pack});
+  EXPECT_THAT(refused.error().message,
+              HasSubstr("'n7' has 0 of 0 devices free and 292 more nodes"));
+  EXPECT_THAT(refused.error().message, HasSubstr("and 296 more bundles"));
+}
+
+TEST(PlacementTable, refuses_groups_that_ask_for_nothing) {
+  auto table = two_nodes();
+  const auto code = [&](std::vector<Resources> bundles) {
+    return table.create_group({"", std::move(bundles), pack}).error().code;
+  };
+  EXPECT_EQ(code({}), ErrorCode::invalid_argument);
+  EXPECT_EQ(code({{.cpus = 1}, {}}), ErrorCode::invalid_argument);
+  EXPECT_EQ(code({{.cpus = -1}}), ErrorCode::invalid_argument);
+  ASSERT_TRUE(table.create_group({"x", {{.cpus = 1}}, pack}).ok());
+  EXPECT_EQ(table.create_group({"x", {{.cpus = 1}}, pack}).error().code, ErrorCode::already_exists);
+}
+
+TEST(PlacementTable, takes_actors_resources_out_of_their_bundle) {
+  auto table = two_nodes();
+  const auto group = *table.create_group({"x", {{.cpus = 3, .devices = 2}}, pack});
+  const auto first = table.place_in({.cpus = 2, .devices = 1}, group.bundle(0));
+  ASSERT_TRUE(first.ok());
+  EXPECT_EQ(first->held.devices, std::vector<int>{0});
+  const auto refused = table.place_in({.cpus = 2}, group.bundle(0));
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().code, ErrorCode::resource_exhausted);
+  EXPECT_EQ(refused.error().message,
+            "there is no room for 2 cpus in bundle 0 of placement group 'x', which has 2 devices, "
+            "3 cpus; left there: 1 device, 1 cpu");
+  table.release(*first);
+  EXPECT_TRUE(table.place_in({.cpus = 3, .devices = 2}, group.bundle(0)).ok());
+  EXPECT_EQ(table.place_in({}, group.bundle(1)).error().code, ErrorCode::invalid_argument);
+  EXPECT_EQ(table.place_in({}, {group.id + 1, 0}).error().code, ErrorCode::not_found);
+}
+
+TEST(PlacementTable, frees_a_removed_group_once_its_last_actor_is_released) {
+  auto table = two_nodes();
+  const auto group = *table.create_group({"x", {{.devices = 2}, {.devices = 1}}, pack});
+  const auto actor = *table.place_in({.devices = 1}, group.bundle(0));
+  ASSERT_TRUE(table.remove_group(group.id).ok());
+  EXPECT_THAT(table.groups(), IsEmpty());
+  EXPECT_EQ(table.place_in({}, group.bundle(0)).error().code, ErrorCode::not_found);
+  EXPECT_EQ(table.remove_group(group.id).error().code, ErrorCode::not_found);
+  EXPECT_EQ(table.place({.devices = 2}, "b", pack)->held.devices, (std::vector<int>{2, 3}))
+      << "a bundle without actors is free at once";
+  EXPECT_THAT(table.place({.devices = 1}, "a", pack).error().message,
+              HasSubstr("held by placement group 'x' that is being removed)"));
+  table.release(actor);
+  EXPECT_EQ(table.place({.devices = 2}, "a", pack)->held.devices, (std::vector<int>{0, 1}));
+  EXPECT_TRUE(table.create_group({"x", {{.cpus = 1}}, pack}).ok()) << "the name is free again";
+}
+
+TEST(PlacementTable, loses_the_bundles_of_a_lost_node_for_good) {
+  auto table = two_nodes();
+  const auto group = *table.create_group({"x", {{.devices = 2}, {.devices = 1}}, pack});
+  const auto actor = *table.place_in({.devices = 1}, group.bundle(0));
+  table.remove_node(0);
+  const auto refused = table.place_in({}, group.bundle(0));
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().code, ErrorCode::peer_died);
+  EXPECT_EQ(refused.error().message, "bundle 0 of placement group 'x' is lost with node 'a'");
+  EXPECT_TRUE(table.groups()[0].bundles[0].is_lost);
+  EXPECT_FALSE(table.groups()[0].bundles[1].is_lost);
+  EXPECT_TRUE(table.place_in({.devices = 1}, group.bundle(1)).ok());
+  table.release(actor);
+
+  table.name_node(0, "c");  // another agent takes the place of the lost one
+  EXPECT_EQ(table.place({.cpus = 4, .devices = 2}, "c", pack)->held.devices,
+            (std::vector<int>{0, 1}));
+  EXPECT_EQ(table.place_in({}, group.bundle(0)).error().code, ErrorCode::peer_died);
+  ASSERT_TRUE(table.remove_group(group.id).ok());
+  EXPECT_EQ(table.place({.devices = 1}, "c", pack).error().code, ErrorCode::resource_exhausted)
+      << "a lost bundle's devices are not given back twice";
+}
+
+}  // namespace
 }  // namespace troupe
