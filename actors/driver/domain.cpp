@@ -6,6 +6,7 @@
 
 #include "actors/driver/answers.hpp"
 #include "actors/driver/driver.hpp"
+#include "actors/driver/rank_placement.hpp"
 #include "runtime/base/log.hpp"
 
 namespace troupe {
@@ -43,12 +44,13 @@ SchedulerConfig scheduler_config(const EngineSpec& spec, const EngineInfo& info)
 
 }  // namespace
 
-Domain::Domain(Cluster& cluster, const EngineSpec& spec, const Mesh& mesh,
-               std::vector<std::string> nodes, std::int32_t index, std::uint32_t epoch)
+Domain::Domain(Cluster& cluster, const EngineSpec& spec, const Mesh& mesh, PlacementGroup workers,
+               std::int32_t index, std::uint32_t epoch)
     : cluster_(cluster),
       spec_(spec),
       mesh_(mesh),
-      nodes_(std::move(nodes)),
+      placed_(std::move(workers)),
+      nodes_(nodes_of_ranks(mesh, placed_)),
       index_(index),
       epoch_(epoch) {}
 
@@ -89,10 +91,11 @@ void Domain::begin_spawn(const ActorHandle<ReportSink>& reports,
       ExecutorSpec{spec_.model_path, index_, spec_.max_model_len, spec_.created, reports}));
   const int end = first_rank() + replicas() * workers_per_replica();
   for (int rank = first_rank(); rank < end; ++rank) {
+    const std::size_t bundle = bundle_of(mesh_, rank, placed_.bundles.size());
     spawning_workers_.push_back(
         cluster_.spawn<Worker>({.name = worker_name(rank),
                                 .resources = {.devices = 1},
-                                .node = nodes_[static_cast<std::size_t>(rank)]},
+                                .bundle = placed_.bundle(bundle)},
                                worker_spec(rank, load_progress)));
   }
 }

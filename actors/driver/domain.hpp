@@ -14,6 +14,7 @@
 #include "runtime/actor/actor_handle.hpp"
 #include "runtime/actor/cluster.hpp"
 #include "runtime/base/result.hpp"
+#include "runtime/node/placement_group.hpp"
 
 namespace troupe {
 
@@ -33,9 +34,8 @@ AfterSubmission after_submission(const Result<void>& taken);
 class Domain {
  public:
   /// `cluster`, `spec` and `mesh` outlive the object. `index` counts domains from 0; `epoch` is
-  /// part of the groups' names.
-  /// `nodes`: the node's name of each rank of the mesh.
-  Domain(Cluster& cluster, const EngineSpec& spec, const Mesh& mesh, std::vector<std::string> nodes,
+  /// part of the groups' names. `workers` was made of worker_bundles().
+  Domain(Cluster& cluster, const EngineSpec& spec, const Mesh& mesh, PlacementGroup workers,
          std::int32_t index, std::uint32_t epoch);
 
   /// Requests the processes of the executor, which reports to `reports`, and of the workers, which
@@ -85,6 +85,7 @@ class Domain {
   Cluster& cluster_;
   const EngineSpec& spec_;
   const Mesh& mesh_;
+  PlacementGroup placed_;           ///< the workers' bundles
   std::vector<std::string> nodes_;  ///< of the ranks
   std::int32_t index_;
   std::uint32_t epoch_;

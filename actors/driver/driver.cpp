@@ -39,9 +39,11 @@ Result<EngineInfo> Driver::start() {
   const std::int32_t domains = spec_.data_parallel_size / mesh_.replicas_per_domain();
   std::vector<NodeSpec> specs;
   for (const auto& node : cluster_->nodes()) specs.push_back(node.spec);
-  TROUPE_TRY(const std::vector<std::string> nodes, nodes_of_ranks(mesh_, specs));
+  TROUPE_TRY(const PlacementGroup workers,
+             cluster_->create_placement_group({"workers", worker_bundles(mesh_, specs)}));
+  const std::vector<std::string> nodes = nodes_of_ranks(mesh_, workers);
   for (std::int32_t index = 0; index < domains; ++index) {
-    domains_.push_back(std::make_unique<Domain>(*cluster_, spec_, mesh_, nodes, index, epoch_));
+    domains_.push_back(std::make_unique<Domain>(*cluster_, spec_, mesh_, workers, index, epoch_));
     domains_.back()->begin_spawn(context_.self<Driver>(), load_progress);
   }
   for (auto& domain : domains_) TROUPE_CHECK(domain->finish_spawn(events_.on_down));

@@ -4,6 +4,8 @@
 
 #include <fmt/format.h>
 
+#include "runtime/node/place_bundles.hpp"
+
 namespace troupe {
 namespace {
 
@@ -19,24 +21,39 @@ Error no_room(const Mesh& mesh, std::span<const NodeSpec> nodes) {
 
 }  // namespace
 
-Result<std::vector<int>> place_ranks(const Mesh& mesh, std::span<const NodeSpec> nodes) {
-  const int group = mesh.shape().tensor;
+std::vector<Resources> worker_bundles(const Mesh& mesh, std::span<const NodeSpec> nodes) {
+  const int tensor = mesh.shape().tensor;
   const bool fits_on_one = std::ranges::any_of(
-      nodes, [&](const NodeSpec& node) { return std::ssize(node.devices) >= group; });
-  std::vector<int> placed;
-  std::size_t node = 0;
-  int used = 0;
+      nodes, [&](const NodeSpec& node) { return std::ssize(node.devices) >= tensor; });
+  const int each = fits_on_one ? tensor : 1;
+  const Resources bundle{.devices = each};
+  return std::vector<Resources>(static_cast<std::size_t>(mesh.world_size() / each), bundle);
+}
+
+std::size_t bundle_of(const Mesh& mesh, int rank, std::size_t bundles) {
+  const auto ranks_each = static_cast<std::size_t>(mesh.world_size()) / bundles;
+  return static_cast<std::size_t>(rank) / ranks_each;
+}
+
+Result<std::vector<int>> place_ranks(const Mesh& mesh, std::span<const NodeSpec> nodes) {
+  const std::vector<Resources> bundles = worker_bundles(mesh, nodes);
+  std::vector<Resources> free;
+  for (const NodeSpec& node : nodes) free.push_back(node.capacity());
+  const auto placed = place_bundles(bundles, free, PlacementStrategy::pack);
+  if (!placed) return no_room(mesh, nodes);
+  std::vector<int> node_of_rank;
   for (int rank = 0; rank < mesh.world_size(); ++rank) {
-    const int wanted = fits_on_one && rank % group == 0 ? group : 1;
-    while (node < nodes.size() && used + wanted > std::ssize(nodes[node].devices)) {
-      ++node;
-      used = 0;
-    }
-    if (node == nodes.size()) return no_room(mesh, nodes);
-    placed.push_back(static_cast<int>(node));
-    ++used;
+    node_of_rank.push_back(static_cast<int>((*placed)[bundle_of(mesh, rank, bundles.size())]));
   }
-  return placed;
+  return node_of_rank;
+}
+
+std::vector<std::string> nodes_of_ranks(const Mesh& mesh, const PlacementGroup& workers) {
+  std::vector<std::string> names;
+  for (int rank = 0; rank < mesh.world_size(); ++rank) {
+    names.push_back(workers.bundles[bundle_of(mesh, rank, workers.bundles.size())].node);
+  }
+  return names;
 }
 
 Result<std::vector<std::string>> nodes_of_ranks(const Mesh& mesh, std::span<const NodeSpec> nodes) {

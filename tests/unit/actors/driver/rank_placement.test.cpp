@@ -37,6 +37,17 @@ TEST(RankPlacement, splits_a_tensor_group_that_fits_on_none) {
   EXPECT_THAT(placed({.tensor = 4}, {{"a", 1}, {"b", 1}, {"c", 2}}), ElementsAre(0, 1, 2, 2));
 }
 
+TEST(RankPlacement, reserves_a_bundle_for_each_tensor_group_that_fits_on_a_node) {
+  const Mesh mesh = *Mesh::create({.pipeline = 3, .tensor = 2});
+  const auto groups = worker_bundles(mesh, nodes_with({{"a", 1}, {"b", 2}}));
+  EXPECT_EQ(groups, std::vector<Resources>(3, {.devices = 2}));
+  EXPECT_EQ(bundle_of(mesh, 1, groups.size()), 0U);
+  EXPECT_EQ(bundle_of(mesh, 2, groups.size()), 1U);
+  const auto ranks = worker_bundles(mesh, nodes_with({{"a", 1}, {"b", 1}}));
+  EXPECT_EQ(ranks, std::vector<Resources>(6, {.devices = 1}));
+  EXPECT_EQ(bundle_of(mesh, 5, ranks.size()), 5U);
+}
+
 TEST(RankPlacement, says_what_does_not_fit) {
   const auto none =
       place_ranks(*Mesh::create({.pipeline = 2, .tensor = 2}), nodes_with({{"a", 3}, {"b", 1}}));
