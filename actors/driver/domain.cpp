@@ -95,7 +95,8 @@ void Domain::begin_spawn(const ActorHandle<ReportSink>& reports,
     spawning_workers_.push_back(
         cluster_.spawn<Worker>({.name = worker_name(rank),
                                 .resources = {.devices = 1},
-                                .bundle = placed_.bundle(bundle)},
+                                .bundle = placed_.bundle(bundle),
+                                .hides_other_devices = false},  // peers map its memory
                                worker_spec(rank, load_progress)));
   }
 }

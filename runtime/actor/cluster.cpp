@@ -271,10 +271,12 @@ void ClusterImpl::spawn_remote(const SpawnOptions& options, std::string type, By
     std::lock_guard lock(spawning_);
     auto admitted = registry_->admit(options, type, done);
     if (!admitted.ok()) return std::move(admitted).error();
-    const auto sent =
-        agents_.send(admitted->node,
-                     StartActor{admitted->process, admitted->starts_process, admitted->process_name,
-                                admitted->address, std::move(arguments), admitted->devices});
+    const bool hides_others =
+        options.hides_other_devices && options.process.empty() && !admitted->devices.empty();
+    const auto sent = agents_.send(
+        admitted->node,
+        StartActor{admitted->process, admitted->starts_process, admitted->process_name,
+                   admitted->address, std::move(arguments), admitted->devices, hides_others});
     if (!sent.ok()) unsent = {admitted->address.id, sent.error().code, sent.error().message};
     return std::nullopt;
   }();

@@ -96,6 +96,10 @@ struct SpawnOptions {
   std::optional<BundleId> bundle{};
   std::string
       process{};  ///< empty: a process of its own; the same label shares a process on that node
+  /// The process of an actor with devices, if it is its own, sees no others: the agent sets
+  /// CUDA_VISIBLE_DEVICES, and CUDA counts the actor's devices from 0. Otherwise it sees what the
+  /// agent sees, and ActorContext::device_ids are ordinals there.
+  bool hides_other_devices = true;
 };
 
 /// The driver's side of a job: starts one agent per node, and actors on them. All functions are

@@ -22,7 +22,7 @@ using ProcessId = std::uint64_t;
 /// vocabulary; each comment says which way a message goes (D driver, A agent, P actor process).
 
 /// Changes whenever a control message does.
-inline constexpr std::uint32_t control_protocol = 7;
+inline constexpr std::uint32_t control_protocol = 8;
 
 /// A -> D, first: the agent of the ticket for `node`, or one that joins by a token and has chosen
 /// this name until it is given a node, has come. An agent of another build is refused.
@@ -49,9 +49,10 @@ struct StartActor {
   ActorAddress actor;  ///< without endpoint
   Bytes arguments;     ///< its construction arguments, encoded
   std::vector<std::int32_t> devices;
+  bool hides_other_devices = false;  ///< of the node from the process that it starts
   template <class Archive>
   void fields(Archive& archive) {
-    archive(process, starts_process, process_name, actor, arguments, devices);
+    archive(process, starts_process, process_name, actor, arguments, devices, hides_other_devices);
   }
 };
 /// P -> A -> D.

@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <csignal>
+#include <cstdlib>
 #include <map>
 #include <thread>
 
@@ -20,6 +21,7 @@
 #include "runtime/node/join_token.hpp"
 #include "runtime/node/node_ticket.hpp"
 #include "runtime/node/regions.hpp"
+#include "runtime/node/visible_devices.hpp"
 #include "runtime/process/child_channel.hpp"
 #include "runtime/process/child_process.hpp"
 #include "runtime/security/handshake.hpp"
@@ -252,12 +254,17 @@ Result<AgentChild*> Agent::start_process(const StartActor& message) {
   if (!bootstrap_.log_folder.empty()) {
     bootstrap.log_path = fmt::format("{}/{}.log", bootstrap_.log_folder, message.process_name);
   }
-  TROUPE_TRY(
-      auto process,
-      ChildProcess::start({{fmt::format("troupe: {} on {}", message.process_name, bootstrap.node),
-                            "--troupe-process=actor"},
-                           bootstrap_.log_folder.empty() ? "" : bootstrap.log_path,
-                           ends.second.get()}));
+  ChildOptions child;
+  child.arguments = {fmt::format("troupe: {} on {}", message.process_name, bootstrap.node),
+                     "--troupe-process=actor"};
+  if (!bootstrap_.log_folder.empty()) child.output_path = bootstrap.log_path;
+  child.inherited_fd = ends.second.get();
+  if (message.hides_other_devices) {
+    TROUPE_TRY(const std::string visible,
+               visible_devices(message.devices, std::getenv("CUDA_VISIBLE_DEVICES")));
+    child.environment.push_back("CUDA_VISIBLE_DEVICES=" + visible);
+  }
+  TROUPE_TRY(auto process, ChildProcess::start(child));
   auto channel = std::make_unique<ChildChannel>(std::move(ends.first));
   auto& started = children_
                       .try_emplace(message.process, std::move(process), std::move(channel),

@@ -1,5 +1,6 @@
 #include "runtime/process/child_process.hpp"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
@@ -24,6 +25,33 @@ struct ChildFds {
   int only_stdout = -1;
 };
 
+/// What execve takes.
+struct Program {
+  const char* path;
+  char* const* arguments;
+  char* const* environment;
+};
+
+std::vector<char*> pointers_to(const std::vector<std::string>& texts) {
+  std::vector<char*> pointers;
+  for (const auto& text : texts) pointers.push_back(const_cast<char*>(text.c_str()));
+  pointers.push_back(nullptr);
+  return pointers;
+}
+
+std::vector<std::string> inherited_environment(const std::vector<std::string>& replaced) {
+  std::vector<std::string> all;
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    const std::string_view text(*entry);
+    const std::string_view name = text.substr(0, text.find('='));
+    const bool is_replaced = std::ranges::any_of(replaced, [&](const std::string& other) {
+      return std::string_view(other).substr(0, other.find('=')) == name;
+    });
+    if (!is_replaced) all.emplace_back(text);
+  }
+  return all;
+}
+
 /// No signal reaches the calling thread while this lives.
 class SignalsBlocked {
  public:
@@ -42,7 +70,7 @@ class SignalsBlocked {
 
 /// Runs between vfork and exec, in the memory of the parent, whose thread waits meanwhile:
 /// async-signal-safe calls only, and nothing of the parent's is changed.
-[[noreturn]] void become_child(const char* program, char* const* argv, ChildFds fds, pid_t parent) {
+[[noreturn]] void become_child(const Program& program, ChildFds fds, pid_t parent) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != parent) ::_exit(127);  // the parent died before the line above
   ::setpgid(0, 0);
@@ -68,7 +96,7 @@ class SignalsBlocked {
     first_to_close = 4;
   }
   ::syscall(SYS_close_range, first_to_close, ~0U, 0U);
-  ::execv(program, argv);
+  ::execve(program.path, program.arguments, program.environment);
   constexpr char text[] = "troupe: cannot execute the program of a child process\n";
   [[maybe_unused]] const auto written = ::write(2, text, sizeof text - 1);
   ::_exit(127);
@@ -77,11 +105,11 @@ class SignalsBlocked {
 /// Returns the child's id, or -1. vfork copies no page tables: fork does so under a lock of the
 /// whole process, and if it loses its core meanwhile, all other threads stop at their next page
 /// fault. On a machine with 500 runnable processes agents were silent for 1.8 s and were given up.
-pid_t make_child(const char* program, char* const* argv, ChildFds fds, pid_t parent) {
+pid_t make_child(const Program& program, ChildFds fds, pid_t parent) {
   const SignalsBlocked no_handler_runs_in_the_child;
   // posix_spawn cannot have the child die with its parent.
   const pid_t pid = ::vfork();  // NOLINT(bugprone-unsafe-functions)
-  if (pid == 0) become_child(program, argv, fds, parent);
+  if (pid == 0) become_child(program, fds, parent);
   return pid;
 }
 
@@ -130,15 +158,14 @@ Result<ChildProcess> ChildProcess::start(const ChildOptions& options) {
     if (!output)
       return fail_errno(errno, fmt::format("cannot open the log file {}", options.output_path));
   }
-  std::vector<char*> argv;
-  for (const auto& argument : options.arguments)
-    argv.push_back(const_cast<char*>(argument.c_str()));
-  argv.push_back(nullptr);
+  std::vector<std::string> environment = inherited_environment(options.environment);
+  environment.insert(environment.end(), options.environment.begin(), options.environment.end());
+  const std::vector<char*> argv = pointers_to(options.arguments), envp = pointers_to(environment);
 
   const pid_t parent = ::getpid();
   const ChildFds fds{options.input_fd, output ? output.get() : options.output_fd,
                      options.inherited_fd, options.stdout_fd};
-  const pid_t pid = make_child(program.c_str(), argv.data(), fds, parent);
+  const pid_t pid = make_child({program.c_str(), argv.data(), envp.data()}, fds, parent);
   if (pid < 0) return fail_errno(errno, "cannot fork a child process");
   UniqueFd pidfd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
   if (!pidfd) {

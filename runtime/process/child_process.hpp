@@ -31,6 +31,7 @@ struct ChildOptions {
   std::string program{};  ///< looked up in PATH unless it has a slash; empty: this one again
   int output_fd = -1;     ///< becomes its stdout and stderr in place of output_path
   int stdout_fd = -1;     ///< becomes its stdout; the others then hold for stderr alone
+  std::vector<std::string> environment{};  ///< "NAME=value", beside or instead of the inherited
 };
 
 /// A child that executes this same program again (/proc/self/exe), or another one, and cannot

@@ -32,6 +32,35 @@ TEST(Spawn, places_actors_and_tells_them_node_and_devices) {
       << "a stopped actor's device is free";
 }
 
+TEST(Spawn, shows_a_process_of_its_own_only_its_actor_s_devices) {
+  ASSERT_EQ(::unsetenv("CUDA_VISIBLE_DEVICES"), 0);
+  const auto seen = [](Cluster& cluster, const SpawnOptions& options) {
+    const auto actor = must(cluster.spawn<Insider>(options).get(limit));
+    return must(actor.call<&Insider::visible_devices>().get(limit));
+  };
+  ClusterOptions options;
+  options.nodes = {{"node", 8, {0, 1, 2, 3, 4, 5, 6, 7}}};
+  {
+    const auto cluster = start_cluster(options);
+    EXPECT_EQ(seen(*cluster, {}), "not set");
+    EXPECT_EQ(seen(*cluster, {.resources = {.devices = 2}}), "0,1");
+    EXPECT_EQ(seen(*cluster, {.resources = {.devices = 1}, .hides_other_devices = false}),
+              "not set");
+    EXPECT_EQ(seen(*cluster, {.resources = {.devices = 1}, .process = "shared"}), "not set");
+    const auto group =
+        must(cluster->create_placement_group({"", {{.devices = 1}, {.devices = 3}}}));
+    EXPECT_EQ(seen(*cluster, {.resources = {.devices = 2}, .bundle = group.bundle(1)}), "5,6");
+  }
+  ASSERT_EQ(::setenv("CUDA_VISIBLE_DEVICES", "6,7", 1), 0);
+  const auto cluster = start_cluster(options);  // its agent sees two
+  ASSERT_EQ(::unsetenv("CUDA_VISIBLE_DEVICES"), 0);
+  EXPECT_EQ(seen(*cluster, {}), "6,7");
+  EXPECT_EQ(seen(*cluster, {.resources = {.devices = 1}}), "6");
+  const auto refused = cluster->spawn<Insider>({.resources = {.devices = 3}}).get(limit);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().code, ErrorCode::invalid_argument) << refused.error().message;
+}
+
 TEST(Spawn, gives_actors_a_process_of_their_own_or_a_shared_one) {
   const auto cluster = start_cluster();
   const auto a = must(cluster->spawn<Insider>({.process = "together"}).get(limit));

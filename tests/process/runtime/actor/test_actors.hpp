@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstdlib>
 #include <map>
 #include <optional>
 #include <string>
@@ -98,6 +99,10 @@ class Insider {
   }
   std::string node() { return context_.node(); }
   std::vector<int> devices() { return context_.device_ids(); }
+  std::string visible_devices() {
+    const char* set = std::getenv("CUDA_VISIBLE_DEVICES");
+    return set == nullptr ? "not set" : set;
+  }
   int pid() { return ::getpid(); }
   /// Waits for the end of `counter` as reported by a watch of this process.
   Result<std::string> watch_until_down(const ActorHandle<Counter>& counter) {
@@ -126,12 +131,12 @@ class Insider {
   ActorHandle<Insider> self() { return context_.self<Insider>(); }
 
   static constexpr std::string_view actor_type = "Insider";
-  using Methods =
-      troupe::Methods<&Insider::add_through, &Insider::add_by_name, &Insider::node,
-                      &Insider::devices, &Insider::pid, &Insider::watch_until_down,
-                      &Insider::memory_inode, &Insider::write_memory, &Insider::read_memory,
-                      &Insider::release_memory, &Insider::leave, &Insider::self,
-                      &Insider::add_through_interface, &Insider::pid_of, &Insider::end_of>;
+  using Methods = troupe::Methods<&Insider::add_through, &Insider::add_by_name, &Insider::node,
+                                  &Insider::devices, &Insider::pid, &Insider::watch_until_down,
+                                  &Insider::memory_inode, &Insider::write_memory,
+                                  &Insider::read_memory, &Insider::release_memory, &Insider::leave,
+                                  &Insider::self, &Insider::add_through_interface, &Insider::pid_of,
+                                  &Insider::end_of, &Insider::visible_devices>;
 
  private:
   ActorContext& context_;

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "runtime/call/codec.hpp"
+
 namespace troupe {
 namespace {
 
@@ -97,6 +99,22 @@ TEST(PlacementTable, reserves_all_bundles_of_a_group_or_none) {
   const auto single = table.place({.devices = 1}, "", pack);
   ASSERT_TRUE(single.ok()) << "the refused group holds nothing";
   EXPECT_EQ(single->held.devices, std::vector<int>{3});
+}
+
+TEST(PlacementTable, describes_groups_as_values_that_can_be_sent) {
+  PlacementTable table({{"a", 4, {0, 1}, 1000, {{"licence", 2}}}});
+  const auto group = *table.create_group(
+      {"x", {{.devices = 1, .memory_bytes = 10, .custom = {{"licence", 1}}}}, strict_pack});
+  const auto sent = decode<PlacementGroup>(encode(group));
+  ASSERT_TRUE(sent.ok());
+  EXPECT_EQ(sent->id, group.id);
+  EXPECT_EQ(sent->name, "x");
+  EXPECT_EQ(sent->strategy, strict_pack);
+  ASSERT_EQ(sent->bundles.size(), 1U);
+  EXPECT_EQ(sent->bundles[0].resources, group.bundles[0].resources);
+  EXPECT_EQ(sent->bundles[0].node, "a");
+  EXPECT_EQ(sent->bundles[0].devices, std::vector<int>{0});
+  EXPECT_TRUE(table.place_in({.memory_bytes = 10}, sent->bundle(0)).ok());
 }
 
 TEST(PlacementTable, says_for_each_bundle_what_each_node_lacks_and_who_holds_it) {
