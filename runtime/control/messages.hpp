@@ -49,7 +49,7 @@ struct StartActor {
   ActorAddress actor;  ///< without endpoint
   Bytes arguments;     ///< its construction arguments, encoded
   std::vector<std::int32_t> devices;
-  bool hides_other_devices = false;  ///< of the node from the process that it starts
+  bool hides_other_devices = false;  ///< the process that it starts sees only `devices`
   template <class Archive>
   void fields(Archive& archive) {
     archive(process, starts_process, process_name, actor, arguments, devices, hides_other_devices);

@@ -27,7 +27,7 @@ struct BundleId {
 struct PlacementGroupOptions {
   std::string name{};  ///< unique among the groups that have not been removed; empty: made from
                        ///< the id
-  std::vector<Resources> bundles{};  ///< each lies on one node, and asks for something
+  std::vector<Resources> bundles{};  ///< each on one node; none may be empty
   PlacementStrategy strategy = PlacementStrategy::pack;
 };
 

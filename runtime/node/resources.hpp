@@ -13,9 +13,10 @@ namespace troupe {
 /// placement alone: nobody is pinned to cpus or kept from allocating more memory.
 struct Resources {
   int cpus = 0;
-  int devices = 0;  ///< whole ones; nobody else gets them meanwhile
+  int devices = 0;  ///< whole ones, shared with nobody
   std::int64_t memory_bytes = 0;
-  std::unordered_map<std::string, std::int64_t> custom{};  ///< anything else that nodes have, by name
+  std::unordered_map<std::string, std::int64_t>
+      custom{};  ///< anything else that nodes have, by name
 
   /// invalid_argument names the first negative amount.
   Result<void> check() const;
@@ -56,10 +57,10 @@ struct NodeSpec {
 /// One actor by itself: `spread` takes the node with the fewest actors, and so does
 /// `strict_spread`; the others the first node with room.
 enum class PlacementStrategy {
-  pack,           ///< on as few nodes as is easily found
-  spread,         ///< on as many nodes as is easily found
-  strict_pack,    ///< all on one node
-  strict_spread,  ///< each on a node of its own
+  pack,           ///< all on one node if there is one with room, else on few
+  spread,         ///< each on a node of its own if there are enough with room, else on many
+  strict_pack,    ///< all on one node, or not at all
+  strict_spread,  ///< each on a node of its own, or not at all
 };
 const char* name_of(PlacementStrategy strategy);
 

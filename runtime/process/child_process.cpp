@@ -25,7 +25,7 @@ struct ChildFds {
   int only_stdout = -1;
 };
 
-/// What execve takes.
+/// The arguments of execve.
 struct Program {
   const char* path;
   char* const* arguments;
