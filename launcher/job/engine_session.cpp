@@ -33,6 +33,9 @@ int distance_from_cause(DownCause cause) {
       return 4;
     case DownCause::stopped:
       return 5;
+    case DownCause::not_restarted:
+    case DownCause::forgotten:
+      break;
   }
   return 6;
 }

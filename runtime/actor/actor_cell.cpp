@@ -9,6 +9,15 @@
 
 namespace troupe {
 
+void HostServices::report_end(const ActorDown& down) const {
+  if (down.restarts) {
+    hub->mark_restarting(down.id, down.incarnation, down.message);
+  } else {
+    hub->mark_down(down.id, down.message);
+  }
+  watches->on_down(down);
+}
+
 class ActorCell::Context final : public ActorContext {
  public:
   Context(ActorCell& cell, std::vector<int> devices) : cell_(cell), devices_(std::move(devices)) {}

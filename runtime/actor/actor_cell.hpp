@@ -32,6 +32,9 @@ struct HostServices {
   /// See ActorContext::shared_memory.
   std::function<Result<UniqueFd>(std::string_view name, std::size_t bytes)> shared_memory;
   std::function<Result<void>(std::string_view prefix)> release_shared_memory;
+
+  /// Tells the callers and the watchers in this process.
+  void report_end(const ActorDown& down) const;
 };
 
 /// One hosted actor: its mailbox, its thread, and its context. The thread makes the actor, runs its

@@ -76,7 +76,8 @@ class ActorContext {
                                             std::chrono::milliseconds timeout) = 0;
 
   /// Runs `callback` exactly once, on a runtime thread, when the actor is gone or if it is gone
-  /// already. The callback must not block. Hold the token as long as the callback may run.
+  /// already; before, at the end of each incarnation that is followed by another (ActorDown::
+  /// restarts). The callback must not block. Hold the token as long as the callback may run.
   virtual WatchToken watch(const ActorAddress& actor, DownCallback callback) = 0;
   template <class A>
   WatchToken watch(const ActorHandle<A>& actor, DownCallback callback) {

@@ -16,6 +16,8 @@ std::string_view to_string(DownCause cause) {
       return "unresponsive";
     case DownCause::node_lost:
       return "node_lost";
+    case DownCause::not_restarted:
+      return "not_restarted";
     case DownCause::forgotten:
       return "forgotten";
   }

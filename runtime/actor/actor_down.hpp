@@ -10,17 +10,18 @@ namespace troupe {
 
 /// Why an actor is gone.
 enum class DownCause : std::uint8_t {
-  stopped,       ///< it was asked to stop (Cluster::stop or shutdown)
-  exited,        ///< it called ActorContext::exit
-  exit_code,     ///< its process ended with a code by itself
-  signal,        ///< its process was killed by a signal
-  unresponsive,  ///< its process no longer answered heartbeats and was killed
-  node_lost,     ///< the agent of its node died or fell silent
-  forgotten,     ///< it ended too long ago: only the latest ends are remembered
+  stopped,        ///< it was asked to stop (Cluster::stop or shutdown)
+  exited,         ///< it called ActorContext::exit
+  exit_code,      ///< its process ended with a code by itself
+  signal,         ///< its process was killed by a signal
+  unresponsive,   ///< its process no longer answered heartbeats and was killed
+  node_lost,      ///< the agent of its node died or fell silent
+  not_restarted,  ///< it could not be started again
+  forgotten,      ///< it ended too long ago: only the latest ends are remembered
 };
 std::string_view to_string(DownCause cause);
 
-/// The end of an actor, reported exactly once to each watcher.
+/// The end of an actor, or of one of its incarnations; reported exactly once to each watcher.
 struct ActorDown {
   ActorId id = 0;
   std::string name;
@@ -28,13 +29,15 @@ struct ActorDown {
   std::string node;
   int pid = 0;
   DownCause cause = DownCause::stopped;
-  int code = 0;          ///< exit code or signal number, where the cause has one
+  int code = 0;                   ///< exit code or signal number, where the cause has one
+  std::uint32_t incarnation = 0;  ///< which one ended
+  bool restarts = false;          ///< the actor is started again, under its id and name
   std::string message;   ///< one sentence for people: which actor, where, why, and the log's path
   std::string log_path;  ///< its process's log; empty if there is none
 
   template <class Archive>
   void fields(Archive& archive) {
-    archive(id, name, type, node, pid, cause, code, message, log_path);
+    archive(id, name, type, node, pid, cause, code, incarnation, restarts, message, log_path);
   }
 };
 

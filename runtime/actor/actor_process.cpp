@@ -83,8 +83,9 @@ Result<void> ActorProcess::boot() {
   calls.credits = bootstrap->credits;
   calls.credit_timeout = milliseconds(bootstrap->credit_timeout_ms);
   calls.cause_grace = milliseconds(bootstrap->cause_grace_ms);
-  const auto follow = [this](ActorId actor) { tell(FollowActor{actor}); };
-  calls.on_first_call = follow;
+  calls.on_first_call = [this](const ActorAddress& actor) {
+    tell(FollowActor{actor.id, actor.is_restartable});
+  };
   CallKeys keys{bootstrap->call_name, bootstrap->call_key,
                 [this](const std::string& listener, CallKeys::Answer answer) {
                   begin_to_ask([&](std::uint64_t ask) {
@@ -102,8 +103,8 @@ Result<void> ActorProcess::boot() {
         return begin_to_ask([&](std::uint64_t ask) { return KeyRequest{ask, asker.id, scope}; })
             .get(agent_timeout);
       },
-      hub, std::make_shared<WatchTable>([follow](ActorId actor) -> std::optional<ActorDown> {
-        follow(actor);
+      hub, std::make_shared<WatchTable>([this](ActorId actor) -> std::optional<ActorDown> {
+        tell(FollowActor{actor, false});
         return std::nullopt;
       }),
       ActorHandle<Directory>(bootstrap->directory, hub),
@@ -162,6 +163,9 @@ void ActorProcess::on_message(ChildChannel::Message message) {
     return;
   }
   if (const auto* gone = std::get_if<ActorGone>(&*decoded)) return on_actor_gone(*gone);
+  if (const auto* moved = std::get_if<ActorMoved>(&*decoded)) {
+    return services_->hub->mark_moved(moved->actor);
+  }
   if (const auto* reply = std::get_if<RegionReply>(&*decoded)) {
     return on_region_reply(*reply, std::move(message.fd));
   }
@@ -218,8 +222,7 @@ void ActorProcess::forget(ActorId id) {
 void ActorProcess::on_actor_gone(const ActorGone& gone) {
   auto down = decode<ActorDown>(gone.down);
   if (!down.ok()) return log::error("from the agent: {}", down.error().message);
-  services_->hub->mark_down(down->id, down->message);
-  services_->watches->on_down(*down);
+  services_->report_end(*down);
 }
 
 Result<UniqueFd> ActorProcess::ask_region(std::string_view name, std::size_t bytes, bool release) {

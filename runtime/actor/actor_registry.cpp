@@ -39,6 +39,7 @@ Result<void> ActorRegistry::check_name(const std::string& name) const {
 
 Result<ActorRegistry::Admission> ActorRegistry::admit(const SpawnOptions& options,
                                                       const std::string& type,
+                                                      const Bytes& arguments,
                                                       AddressCallback done) {
   std::lock_guard lock(mutex_);
   TROUPE_CHECK(check_name(options.name));
@@ -46,34 +47,19 @@ Result<ActorRegistry::Admission> ActorRegistry::admit(const SpawnOptions& option
     return fail(ErrorCode::invalid_argument,
                 "the process label '{}' has a '/', but it names a log file", options.process);
   }
-  TROUPE_TRY(std::string node, node_asked(options));
-  const auto shared = process_labelled(options.process, node);
-  if (shared) node = nodes_[processes_.at(*shared).node].name;
-  TROUPE_TRY(auto reservation, options.bundle
-                                   ? placement_.place_in(options.resources, *options.bundle)
-                                   : placement_.place(options.resources, node, strategy_));
-
   Actor actor;
-  actor.address.id = next_actor_++;
+  actor.address.id = next_actor_;
   actor.address.type = type;
   actor.named = !options.name.empty();
   actor.address.name = actor.named ? options.name : fmt::format("{}-{}", type, actor.address.id);
-  actor.process = shared ? *shared : next_process_++;
+  actor.address.is_restartable = options.max_restarts != 0;
+  TROUPE_TRY(auto admission, place(actor, options));
+  ++next_actor_;
   actor.done = std::move(done);
-  auto& process = processes_[actor.process];
-  if (!shared) {
-    process.node = reservation.node;
-    process.label = options.process;
-    process.name = options.process.empty()
-                       ? actor.address.name
-                       : fmt::format("{}-{}", options.process, nodes_[reservation.node].name);
-    open(actor.process, process);
+  if (actor.address.is_restartable) {
+    actor.restarts = std::make_unique<Restartable>(
+        Restartable{options, arguments, RestartBudget(options.max_restarts)});
   }
-  process.actors.insert(actor.address.id);
-  Admission admission{actor.address,       reservation.node, actor.process,
-                      !shared.has_value(), process.name,     reservation.held.devices};
-  if (options.bundle) actors_of_group_[options.bundle->group].insert(actor.address.id);
-  actor.reservation = std::move(reservation);
   if (actor.named) names_[options.name] = actor.address.id;
   actors_.emplace(actor.address.id, std::move(actor));
   return admission;
@@ -86,6 +72,54 @@ Result<std::string> ActorRegistry::node_asked(const SpawnOptions& options) const
   if (options.node.empty() || options.node == node) return node;
   return fail(ErrorCode::invalid_argument, "node '{}' is asked for, but the bundle is on '{}'",
               options.node, node);
+}
+
+Result<ActorRegistry::Restart> ActorRegistry::admit_again(ActorId id) {
+  std::lock_guard lock(mutex_);
+  const auto found = actors_.find(id);
+  if (found == actors_.end() || !found->second.restarts || !found->second.restarts->is_waiting) {
+    return fail(ErrorCode::not_found, "actor {} is not to be restarted", id);
+  }
+  Actor& actor = found->second;
+  ++actor.address.incarnation;
+  auto admission = place(actor, actor.restarts->options);
+  if (!admission.ok()) {
+    if (admission.error().code == ErrorCode::resource_exhausted) return admission.error();
+    // Its node is lost or its placement group is gone, and it may be nowhere else.
+    actor.restarts->budget.cancel();
+    return Error{ErrorCode::peer_died, admission.error().message};
+  }
+  actor.restarts->is_waiting = false;
+  return Restart{*std::move(admission), actor.restarts->arguments};
+}
+
+Result<ActorRegistry::Admission> ActorRegistry::place(Actor& actor, const SpawnOptions& options) {
+  TROUPE_TRY(std::string node, node_asked(options));
+  const auto shared = process_labelled(options.process, node);
+  if (shared) node = nodes_[processes_.at(*shared).node].name;
+  TROUPE_TRY(actor.reservation, options.bundle
+                                    ? placement_.place_in(options.resources, *options.bundle)
+                                    : placement_.place(options.resources, node, strategy_));
+  const ActorId id = actor.address.id;
+  if (options.bundle) actors_of_group_[options.bundle->group].insert(id);
+  actor.process = shared ? *shared : next_process_++;
+  auto& process = processes_[actor.process];
+  const std::size_t index = actor.reservation.node;
+  if (!shared) {
+    process.node = index;
+    process.label = options.process;
+    process.name = options.process.empty()
+                       ? actor.address.name
+                       : fmt::format("{}-{}", options.process, nodes_[index].name);
+    open(actor.process, process);
+  }
+  process.actors.insert(id);
+  const auto& devices = actor.reservation.held.devices;
+  const bool hides_others =
+      options.hides_other_devices && options.process.empty() && !devices.empty();
+  return Admission{actor.address, index,   actor.process, !shared.has_value(),
+                   process.name,  devices, hides_others};
+}
 }
 
 std::optional<ProcessId> ActorRegistry::process_labelled(const std::string& label,
@@ -116,9 +150,9 @@ Result<ActorAddress> ActorRegistry::admit_local(const SpawnOptions& options,
   std::lock_guard lock(mutex_);
   TROUPE_CHECK(check_name(options.name));
   if (!options.node.empty() || !options.process.empty() || options.bundle ||
-      !options.resources.is_nothing()) {
+      !options.resources.is_nothing() || options.max_restarts != 0) {
     return fail(ErrorCode::invalid_argument,
-                "a local actor takes no node, process, bundle or resources, only a name");
+                "a local actor takes no node, process, bundle, resources or restarts, only a name");
   }
   Actor actor;
   actor.address = {next_actor_++, "", options.name, type};
@@ -132,34 +166,45 @@ Result<ActorAddress> ActorRegistry::admit_local(const SpawnOptions& options,
   return address;
 }
 
-void ActorRegistry::on_started(const ActorStarted& started) {
+std::optional<ActorAddress> ActorRegistry::on_started(const ActorStarted& started) {
   AddressCallback done;
   ActorAddress address;
   {
     std::lock_guard lock(mutex_);
     const auto found = actors_.find(started.actor);
-    if (found == actors_.end()) return;
-    found->second.address.endpoint = started.endpoint;
-    found->second.pid = started.pid;
-    done = std::exchange(found->second.done, nullptr);
-    address = found->second.address;
+    if (found == actors_.end()) return std::nullopt;
+    Actor& actor = found->second;
+    actor.address.endpoint = started.endpoint;
+    actor.pid = started.pid;
+    actor.is_there = true;
+    if (actor.restarts) actor.restarts->budget.note_start(RestartBudget::Clock::now());
+    done = std::exchange(actor.done, nullptr);
+    address = actor.address;
   }
-  if (done) done(std::move(address));
+  if (!done) return address;
+  done(std::move(address));
+  return std::nullopt;
 }
 
-void ActorRegistry::on_failed(const ActorFailed& failed) {
+std::vector<ActorDown> ActorRegistry::on_failed(const ActorFailed& failed) {
   AddressCallback done;
   Error error;
   {
-    std::lock_guard lock(mutex_);
+    std::unique_lock lock(mutex_);
     const auto found = actors_.find(failed.actor);
-    if (found == actors_.end()) return;
+    if (found == actors_.end()) return {};
     done = std::exchange(found->second.done, nullptr);
+    if (!done && found->second.restarts) {
+      lock.unlock();
+      return remove_all(std::span(&failed.actor, 1), DownCause::not_restarted, 0,
+                        fmt::format("could not be started again: {}", failed.message));
+    }
     error = fail(failed.code, "actor '{}' ({}) could not be made: {}", found->second.address.name,
                  found->second.address.type, failed.message);
     remove(found);
   }
   if (done) done(std::move(error));
+  return {};
 }
 
 std::vector<ActorDown> ActorRegistry::on_ended(const ActorEnded& ended) {
@@ -234,8 +279,10 @@ std::vector<ActorDown> ActorRegistry::remove_all(std::span<const ActorId> ended,
         never_started.emplace_back(std::exchange(actor.done, nullptr),
                                    Error{ErrorCode::peer_died, down.message});
       } else {
-        ended_.add(down);
+        const bool restarts = begin_restart(actor, down);
+        if (!restarts) ended_.add(down);
         downs.push_back(std::move(down));
+        if (restarts) continue;
       }
       remove(found);
     }
@@ -250,6 +297,7 @@ ActorDown ActorRegistry::describe(const Actor& actor, DownCause cause, int code,
   down.id = actor.address.id;
   down.name = actor.address.name;
   down.type = actor.address.type;
+  down.incarnation = actor.address.incarnation;
   down.node = actor.local ? "driver" : nodes_[actor.reservation.node].name;
   down.pid = actor.pid;
   down.cause = cause;
@@ -273,19 +321,22 @@ ActorDown ActorRegistry::describe(const Actor& actor, DownCause cause, int code,
 }
 
 void ActorRegistry::remove(Actors::iterator found) {
-  const Actor& actor = found->second;
+  Actor& actor = found->second;
   if (actor.named) names_.erase(actor.address.name);
-  if (!actor.local) {
-    placement_.release(actor.reservation);
-    if (actor.reservation.bundle) leave_group(found->first, actor.reservation.bundle->group);
-    Process& process = processes_.at(actor.process);
-    process.actors.erase(found->first);
-    if (process.actors.empty() && !process.is_closed) {
-      close(process);
-      idle_.push_back({process.node, actor.process});
-    }
-  }
+  if (!actor.local) leave_process(actor);
   actors_.erase(found);
+}
+
+void ActorRegistry::leave_process(Actor& actor) {
+  if (actor.restarts && actor.restarts->is_waiting) return;
+  const ActorId id = actor.address.id;
+  placement_.release(actor.reservation);
+  if (actor.reservation.bundle) leave_group(id, actor.reservation.bundle->group);
+  Process& process = processes_.at(actor.process);
+  process.actors.erase(id);
+  if (!process.actors.empty() || process.is_closed) return;
+  close(process);
+  idle_.push_back({process.node, actor.process});
 }
 
 void ActorRegistry::leave_group(ActorId actor, PlacementGroupId group) {
@@ -312,13 +363,55 @@ Result<std::vector<ActorRegistry::ProcessPlace>> ActorRegistry::remove_placement
   const auto actors = actors_of_group_.find(id);
   if (actors == actors_of_group_.end()) return doomed;
   for (const ActorId actor : actors->second) {
-    const ProcessId process = actors_.at(actor).process;
-    Process& of_actor = processes_.at(process);
+    Actor& of_group = actors_.at(actor);
+    if (of_group.restarts) of_group.restarts->budget.cancel();
+    Process& of_actor = processes_.at(of_group.process);
     if (of_actor.is_closed) continue;  // it ends, or is in the list already
     close(of_actor);
-    doomed.push_back({of_actor.node, process});
+    doomed.push_back({of_actor.node, of_group.process});
   }
   return doomed;
+}
+
+bool ActorRegistry::begin_restart(Actor& actor, ActorDown& down) {
+  if (!actor.restarts || down.cause == DownCause::stopped || down.cause == DownCause::exited) {
+    return false;
+  }
+  const auto now = RestartBudget::Clock::now();
+  const auto delay = actor.restarts->budget.take(now);
+  if (!delay) return false;
+  leave_process(actor);
+  actor.restarts->is_waiting = true;
+  actor.is_there = false;
+  restarts_.push_back({actor.address.id, now + *delay});
+  down.restarts = true;
+  down.message += delay->count() == 0
+                      ? "; it is started again"
+                      : fmt::format("; it is started again in {} ms", delay->count());
+  return true;
+}
+
+std::vector<ActorRegistry::DueRestart> ActorRegistry::take_restarts() {
+  std::lock_guard lock(mutex_);
+  return std::exchange(restarts_, {});
+}
+
+std::vector<ActorDown> ActorRegistry::forbid_restarts(ActorId id) {
+  {
+    std::lock_guard lock(mutex_);
+    const auto found = actors_.find(id);
+    if (found == actors_.end() || !found->second.restarts) return {};
+    found->second.restarts->budget.cancel();
+    if (!found->second.restarts->is_waiting) return {};
+  }
+  return remove_all(std::span(&id, 1), DownCause::stopped, 0, "was stopped");
+}
+
+std::optional<ActorAddress> ActorRegistry::address_of(ActorId actor) const {
+  std::lock_guard lock(mutex_);
+  const auto found = actors_.find(actor);
+  if (found == actors_.end() || !found->second.is_there) return std::nullopt;
+  return found->second.address;
 }
 
 std::vector<ActorRegistry::ProcessPlace> ActorRegistry::take_idle_processes() {
@@ -381,9 +474,9 @@ bool ActorRegistry::is_about_node(const ControlMessage& message, std::size_t nod
 Result<ActorRegistry::ProcessPlace> ActorRegistry::process_of(ActorId actor) const {
   std::lock_guard lock(mutex_);
   const auto found = actors_.find(actor);
-  if (found == actors_.end() || found->second.local) {
-    return fail(ErrorCode::not_found, "actor {} does not live on a node", actor);
-  }
+  const bool is_placed = found != actors_.end() && !found->second.local &&
+                         !(found->second.restarts && found->second.restarts->is_waiting);
+  if (!is_placed) return fail(ErrorCode::not_found, "actor {} does not live on a node", actor);
   return ProcessPlace{found->second.reservation.node, found->second.process};
 }
 
@@ -391,7 +484,7 @@ std::vector<Cluster::ActorInfo> ActorRegistry::actors() const {
   std::lock_guard lock(mutex_);
   std::vector<Cluster::ActorInfo> infos;
   for (const auto& [id, actor] : actors_) {
-    if (actor.address.endpoint.empty()) continue;
+    if (!actor.is_there) continue;
     Cluster::ActorInfo info{actor.address, "driver", actor.pid, actor.reservation.held.devices, ""};
     if (!actor.local) {
       info.node = nodes_[actor.reservation.node].name;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <map>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <span>
@@ -13,6 +14,7 @@
 #include "runtime/actor/cluster.hpp"
 #include "runtime/actor/ended_actors.hpp"
 #include "runtime/actor/log_places.hpp"
+#include "runtime/actor/restart_budget.hpp"
 #include "runtime/control/messages.hpp"
 #include "runtime/node/placement_table.hpp"
 
@@ -39,18 +41,29 @@ class ActorRegistry {
     bool starts_process = false;  ///< the actor is the first in its process
     std::string process_name;
     std::vector<int> devices;
+    bool hides_other_devices = false;
   };
   /// Admits an actor on a node: checks the name, places it, and finds or makes its process.
   /// on_started, on_failed or one of the ends reports the outcome of the start and calls `done`.
+  /// `arguments` are kept if it may be restarted.
   Result<Admission> admit(const SpawnOptions& options, const std::string& type,
-                          AddressCallback done);
+                          const Bytes& arguments, AddressCallback done);
+  /// The next incarnation of an actor.
+  struct Restart {
+    Admission admission;
+    Bytes arguments;
+  };
+  /// Places an actor whose restart is due. not_found if it is not to be restarted any more; others
+  /// are those of admit, for on_failed.
+  Result<Restart> admit_again(ActorId actor);
   /// Admits an actor of the driver process; its on_started or on_failed follows too.
   Result<ActorAddress> admit_local(const SpawnOptions& options, const std::string& type, int pid);
 
   /// Each of the following returns the actors that end because of it, and calls the `done` (without
   /// the lock) of actors whose start it decides.
-  void on_started(const ActorStarted& started);
-  void on_failed(const ActorFailed& failed);
+  /// Returns the address of an actor that is there again.
+  std::optional<ActorAddress> on_started(const ActorStarted& started);
+  std::vector<ActorDown> on_failed(const ActorFailed& failed);
   std::vector<ActorDown> on_ended(const ActorEnded& ended);
   std::vector<ActorDown> on_process_ended(const ProcessEnded& ended);
   std::vector<ActorDown> on_node_lost(std::size_t node, const std::string& how);
@@ -69,6 +82,17 @@ class ActorRegistry {
   /// them or into the group any more.
   Result<std::vector<ProcessPlace>> remove_placement_group(PlacementGroupId id);
 
+  struct DueRestart {
+    ActorId actor = 0;
+    RestartBudget::Clock::time_point due;
+  };
+  /// The restarts decided since the last call.
+  std::vector<DueRestart> take_restarts();
+  /// The actor is not restarted any more. Returns its end if it waits for a restart.
+  std::vector<ActorDown> forbid_restarts(ActorId actor);
+
+  /// Where a living actor is; empty while it is started.
+  std::optional<ActorAddress> address_of(ActorId actor) const;
   Result<ActorAddress> find(std::string_view name, std::string_view type) const;
   /// True while the actor is there or being made.
   bool has(ActorId actor) const;
@@ -78,11 +102,19 @@ class ActorRegistry {
   std::size_t process_count() const;
   /// False if the message is about a known actor or process that is not on this node.
   bool is_about_node(const ControlMessage& message, std::size_t node) const;
-  /// Returns node and process of a living actor; not_found for others.
+  /// Returns node and process of a living actor; not_found for others, and between two
+  /// incarnations.
   Result<ProcessPlace> process_of(ActorId actor) const;
   std::vector<Cluster::ActorInfo> actors() const;
 
  private:
+  /// What it takes to start an actor again.
+  struct Restartable {
+    SpawnOptions options;
+    Bytes arguments;
+    RestartBudget budget;
+    bool is_waiting = false;  ///< between two incarnations: in no process, with no reservation
+  };
   struct Actor {
     ActorAddress address;
     bool named = false;
@@ -91,6 +123,8 @@ class ActorRegistry {
     PlacementTable::Reservation reservation;
     AddressCallback done;  ///< set until it has started
     int pid = 0;
+    bool is_there = false;                  ///< has started
+    std::unique_ptr<Restartable> restarts;  ///< null if it is never restarted
   };
   struct Process {
     std::size_t node = 0;
@@ -107,6 +141,11 @@ class ActorRegistry {
   /// The node that the options ask for; empty: any.
   Result<std::string> node_asked(const SpawnOptions& options) const;
   ActorDown describe(const Actor& actor, DownCause cause, int code, const std::string& what) const;
+  /// Gives the actor a place and a process there.
+  Result<Admission> place(Actor& actor, const SpawnOptions& options);
+  void leave_process(Actor& actor);
+  /// Lets the actor wait for a restart, if it may be restarted after this; adds how to `down`.
+  bool begin_restart(Actor& actor, ActorDown& down);
   void remove(Actors::iterator found);
   void leave_group(ActorId actor, PlacementGroupId group);
   /// Removes these actors, as far as they are known; those not started yet have their `done`
@@ -135,6 +174,7 @@ class ActorRegistry {
   std::map<std::string, std::map<std::size_t, ProcessId>, std::less<>> labelled_;
   std::vector<ProcessPlace> idle_;
   std::unordered_map<PlacementGroupId, std::unordered_set<ActorId>> actors_of_group_;
+  std::vector<DueRestart> restarts_;
   std::map<std::string, ActorId, std::less<>> names_;
   EndedActors ended_{remembered_ends};
 };

@@ -10,6 +10,7 @@
 #include "runtime/actor/actor_cell.hpp"
 #include "runtime/actor/actor_registry.hpp"
 #include "runtime/actor/node_agents.hpp"
+#include "runtime/actor/restart_timer.hpp"
 #include "runtime/call/network_transport.hpp"
 #include "runtime/control/followers.hpp"
 #include "runtime/node/regions.hpp"
@@ -86,8 +87,11 @@ class ClusterImpl final : public Cluster {
   NodeAgents::Events agent_events();
   AgentBootstrap bootstrap_of(const std::string& node, const AgentReady& hello) const;
   void on_agent_message(std::size_t node, ControlMessage message);
-  void follow(std::size_t node, ActorId actor);
+  void follow(std::size_t node, const FollowActor& wish);
+  void restart(ActorId actor);
+  Result<void> send_start(const ActorRegistry::Admission& admission, Bytes arguments);
   void publish(const std::vector<ActorDown>& downs);
+  void publish(const ActorAddress& again);
   /// Returns the actors that have not ended in time.
   std::map<ActorId, std::shared_ptr<ActorCell>> stop_local_actors(milliseconds timeout);
 
@@ -107,7 +111,8 @@ class ClusterImpl final : public Cluster {
   std::mutex followers_mutex_;
   Followers<std::size_t> followers_;  ///< nodes
   std::mutex spawning_;  ///< agents get actors in the order in which they were admitted
-  NodeAgents agents_;    ///< last: its events use the members above
+  RestartTimer restarts_{[this](ActorId actor) { restart(actor); }};
+  NodeAgents agents_;  ///< last: its events use the members above
 };
 
 Result<void> ClusterImpl::boot() {
@@ -214,48 +219,84 @@ void ClusterImpl::on_agent_message(std::size_t node, ControlMessage message) {
     return log::error("the agent of node '{}' speaks for what is not on its node",
                       agents_.infos()[node].spec.name);
   }
-  if (const auto* followed = std::get_if<FollowActor>(&message)) follow(node, followed->actor);
-  if (const auto* started = std::get_if<ActorStarted>(&message)) registry_->on_started(*started);
+  if (const auto* wish = std::get_if<FollowActor>(&message)) follow(node, *wish);
+  if (const auto* started = std::get_if<ActorStarted>(&message)) {
+    if (const auto again = registry_->on_started(*started)) publish(*again);
+  }
   if (const auto* failed = std::get_if<ActorFailed>(&message)) {
-    registry_->on_failed(*failed);
-    publish({});
+    publish(registry_->on_failed(*failed));
   }
   if (const auto* ended = std::get_if<ActorEnded>(&message)) publish(registry_->on_ended(*ended));
   if (const auto* process = std::get_if<ProcessEnded>(&message))
     publish(registry_->on_process_ended(*process));
 }
 
-/// The node's agent is to hear of the actor's end.
-void ClusterImpl::follow(std::size_t node, ActorId actor) {
+/// The node's agent is to hear of the actor's end, and where it is if it wishes.
+void ClusterImpl::follow(std::size_t node, const FollowActor& wish) {
+  bool is_there = false;
   {
     std::lock_guard lock(followers_mutex_);
-    if (registry_->has(actor)) {  // publish() comes after it has left the registry
-      followers_.add(actor, node);
-      return;
-    }
+    is_there = registry_->has(wish.actor);  // publish() comes after it has left the registry
+    if (is_there) followers_.add(wish.actor, node);
   }
-  if (const auto down = registry_->down_of(actor)) {
-    (void)agents_.send(node, ActorGone{actor, encode(*down)});
+  if (!is_there) {
+    const auto down = registry_->down_of(wish.actor);
+    if (down) (void)agents_.send(node, ActorGone{wish.actor, false, encode(*down)});
+    return;
   }
+  if (!wish.wants_address) return;
+  const auto address = registry_->address_of(wish.actor);
+  if (address) (void)agents_.send(node, ActorMoved{*address});
 }
 
 /// Reports the ends to those who follow the actors, and ends processes without actors.
 void ClusterImpl::publish(const std::vector<ActorDown>& downs) {
   for (const auto& down : downs) {
-    services_->hub->mark_down(down.id, down.message);
-    services_->watches->on_down(down);
+    services_->report_end(down);
     std::set<std::size_t> nodes;
     {
       std::lock_guard lock(followers_mutex_);
-      nodes = followers_.take(down.id);
+      nodes = down.restarts ? followers_.of(down.id) : followers_.take(down.id);
     }
     if (nodes.empty()) continue;
-    const ActorGone gone{down.id, encode(down)};
+    const ActorGone gone{down.id, down.restarts, encode(down)};
     for (const std::size_t node : nodes) (void)agents_.send(node, gone);
   }
+  for (const auto& [actor, due] : registry_->take_restarts()) restarts_.add(actor, due);
   for (const auto& idle : registry_->take_idle_processes()) {
     (void)agents_.send(idle.node, StopProcess{idle.process, false});
   }
+}
+
+/// Reports where an actor is that was started again.
+void ClusterImpl::publish(const ActorAddress& again) {
+  log::info("actor '{}' is there again, for the {}. time", again.name, again.incarnation + 1);
+  services_->hub->mark_moved(again);
+  std::set<std::size_t> nodes;
+  {
+    std::lock_guard lock(followers_mutex_);
+    nodes = followers_.of(again.id);
+  }
+  for (const std::size_t node : nodes) (void)agents_.send(node, ActorMoved{again});
+}
+
+void ClusterImpl::restart(ActorId actor) {
+  Result<void> sent;
+  {
+    std::lock_guard lock(spawning_);
+    auto again = registry_->admit_again(actor);
+    if (!again.ok() && again.error().code == ErrorCode::not_found) return;
+    sent = again.ok() ? send_start(again->admission, std::move(again->arguments)) : again.error();
+  }
+  if (sent.ok()) return;
+  publish(registry_->on_failed({actor, sent.error().code, sent.error().message}));
+}
+
+Result<void> ClusterImpl::send_start(const ActorRegistry::Admission& admission, Bytes arguments) {
+  return agents_.send(admission.node, StartActor{admission.process, admission.starts_process,
+                                                 admission.process_name, admission.address,
+                                                 std::move(arguments), admission.devices,
+                                                 admission.hides_other_devices});
 }
 
 void ClusterImpl::spawn_remote(const SpawnOptions& options, std::string type, Bytes arguments,
@@ -266,24 +307,22 @@ void ClusterImpl::spawn_remote(const SpawnOptions& options, std::string type, By
                      "the construction arguments of a {} have {} bytes; the limit is {}", type,
                      arguments.size(), max_argument_bytes));
   }
+  const auto started = [this, done](Result<ActorAddress> address) {
+    if (address.ok() && address->is_restartable) services_->hub->mark_moved(*address);
+    done(std::move(address));
+  };
   std::optional<ActorFailed> unsent;
   const auto refused = [&]() -> std::optional<Error> {
     std::lock_guard lock(spawning_);
-    auto admitted = registry_->admit(options, type, done);
+    auto admitted = registry_->admit(options, type, arguments, started);
     if (!admitted.ok()) return std::move(admitted).error();
-    const bool hides_others =
-        options.hides_other_devices && options.process.empty() && !admitted->devices.empty();
-    const auto sent = agents_.send(
-        admitted->node,
-        StartActor{admitted->process, admitted->starts_process, admitted->process_name,
-                   admitted->address, std::move(arguments), admitted->devices, hides_others});
+    const auto sent = send_start(*admitted, std::move(arguments));
     if (!sent.ok()) unsent = {admitted->address.id, sent.error().code, sent.error().message};
     return std::nullopt;
   }();
   if (refused) done(*refused);
   if (!unsent) return;
-  registry_->on_failed(*unsent);
-  publish({});
+  publish(registry_->on_failed(*unsent));
 }
 
 void ClusterImpl::spawn_here(const SpawnOptions& options, std::string type, LocalFactory make,
@@ -304,11 +343,10 @@ void ClusterImpl::spawn_here(const SpawnOptions& options, std::string type, Loca
   events.on_made = [registry = registry_, address = *admitted, done,
                     forget](const Result<void>& made) {
     if (made.ok()) {
-      registry->on_started({address.id, address.endpoint, ::getpid()});
+      (void)registry->on_started({address.id, address.endpoint, ::getpid()});
       return done(address);
     }
-    registry->on_failed({address.id, made.error().code, made.error().message});
-    forget({});
+    forget(registry->on_failed({address.id, made.error().code, made.error().message}));
     done(made.error());
   };
   events.on_ended = [registry = registry_, id, forget](bool exited, const std::string& reason) {
@@ -321,13 +359,16 @@ void ClusterImpl::spawn_here(const SpawnOptions& options, std::string type, Loca
     return;
   }
   lock.unlock();
-  registry_->on_failed({id, cell.error().code, cell.error().message});
+  (void)registry_->on_failed({id, cell.error().code, cell.error().message});
   done(cell.error());
 }
 
 Result<void> ClusterImpl::stop(const ActorAddress& actor, milliseconds timeout) {
   auto down = std::make_shared<Promise<ActorDown>>();
-  const auto token = watch(actor, [down](const ActorDown& end) { down->complete(end); });
+  const auto token = watch(actor, [down](const ActorDown& end) {
+    if (!end.restarts) down->complete(end);
+  });
+  publish(registry_->forbid_restarts(actor.id));
   std::shared_ptr<ActorCell> cell;
   {
     std::lock_guard lock(mutex_);
@@ -379,6 +420,7 @@ std::map<ActorId, std::shared_ptr<ActorCell>> ClusterImpl::stop_local_actors(mil
 
 void ClusterImpl::shutdown(milliseconds timeout) {
   if (shutting_down_.exchange(true)) return;
+  restarts_.stop();
   const auto busy = stop_local_actors(timeout);
   agents_.stop(timeout);
   for (std::size_t i = 0; i < agents_.size(); ++i)

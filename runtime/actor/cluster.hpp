@@ -100,6 +100,10 @@ struct SpawnOptions {
   /// CUDA_VISIBLE_DEVICES, and CUDA counts the actor's devices from 0. Otherwise it sees what the
   /// agent sees, and ActorContext::device_ids are ordinals there.
   bool hides_other_devices = true;
+  /// How often the actor is started again, with the same arguments, id and name, after its process
+  /// or its node was lost: on `node`, or where placement chooses; -1: always. Calls under way then
+  /// fail, later ones wait for the next incarnation. Its watchers are told of each end.
+  int max_restarts = 0;
 };
 
 /// The driver's side of a job: starts one agent per node, and actors on them. All functions are
@@ -173,8 +177,8 @@ class Cluster {
     return stop(actor.address(), timeout);
   }
 
-  /// Kills the actor's process (SIGKILL) at once, with the other actors in it. Its death is
-  /// reported like any other.
+  /// Kills the actor's process (SIGKILL) at once. Its death is reported like any other, and the
+  /// actor restarted if it may be. not_found if it is not there at the moment.
   virtual Result<void> kill(const ActorAddress& actor) = 0;
   template <class A>
   Result<void> kill(const ActorHandle<A>& actor) {

@@ -13,49 +13,50 @@ namespace troupe {
 
 struct WatchTable::State {
   using WatchId = std::uint64_t;
-  struct Due {
+  struct Watch {
     DownCallback callback;
+    bool is_cancelled = false;
+  };
+  struct Due {
+    std::shared_ptr<Watch> watch;
     std::shared_ptr<const ActorDown> down;
   };
 
   std::mutex mutex;
   std::condition_variable changed;
   WatchId next = 1;
-  std::unordered_map<ActorId, std::map<WatchId, DownCallback>> watches;
-  std::map<WatchId, Due> due;  ///< in the order of watch ids
-  std::deque<WatchId> order;   ///< keys of `due`; may name watches that were cancelled
-  WatchId running = 0;
+  std::unordered_map<ActorId, std::map<WatchId, std::shared_ptr<Watch>>> watches;
+  std::deque<Due> due;
+  const Watch* running = nullptr;
   bool stopping = false;
   std::thread thread;
 
   void run() {
     std::unique_lock lock(mutex);
     while (true) {
-      changed.wait(lock, [this] { return stopping || !order.empty(); });
+      changed.wait(lock, [this] { return stopping || !due.empty(); });
       if (stopping) return;
-      running = order.front();
-      order.pop_front();
-      auto node = due.extract(running);
-      if (!node.empty()) {
-        lock.unlock();
-        run_callback(node.mapped().callback, *node.mapped().down);
-        node = {};
-        lock.lock();
-      }
-      running = 0;
+      Due first = std::move(due.front());
+      due.pop_front();
+      if (!first.watch->is_cancelled) running = first.watch.get();
+      lock.unlock();
+      if (running != nullptr) run_callback(first.watch->callback, *first.down);
+      first = {};  // a callback's destructor may take locks
+      lock.lock();
+      running = nullptr;
       changed.notify_all();
     }
   }
 
-  void unwatch(ActorId actor, WatchId id) {
+  void unwatch(ActorId actor, WatchId id, const std::shared_ptr<Watch>& watch) {
     std::unique_lock lock(mutex);
+    watch->is_cancelled = true;
     if (const auto found = watches.find(actor); found != watches.end()) {
       found->second.erase(id);
       if (found->second.empty()) watches.erase(found);
     }
-    due.erase(id);
     if (std::this_thread::get_id() == thread.get_id()) return;
-    changed.wait(lock, [&] { return running != id; });
+    changed.wait(lock, [&] { return running != watch.get(); });
   }
 };
 
@@ -76,6 +77,7 @@ void WatchTable::stop() {
 }
 
 WatchToken WatchTable::watch(ActorId actor, DownCallback callback) {
+  auto watch = std::make_shared<State::Watch>(State::Watch{std::move(callback)});
   State::WatchId id = 0;
   bool is_followed = false;
   {
@@ -83,10 +85,10 @@ WatchToken WatchTable::watch(ActorId actor, DownCallback callback) {
     id = state_->next++;
     auto& watches = state_->watches[actor];
     is_followed = !watches.empty();
-    watches.emplace(id, std::move(callback));
+    watches.emplace(id, watch);
   }
-  WatchToken token([weak = std::weak_ptr(state_), actor, id] {
-    if (auto state = weak.lock()) state->unwatch(actor, id);
+  WatchToken token([weak = std::weak_ptr(state_), actor, id, watch = std::move(watch)] {
+    if (auto state = weak.lock()) state->unwatch(actor, id, watch);
   });
   if (is_followed) return token;
   if (const auto down = follow_(actor)) on_down(*down);
@@ -95,13 +97,11 @@ WatchToken WatchTable::watch(ActorId actor, DownCallback callback) {
 
 void WatchTable::on_down(const ActorDown& down) {
   std::lock_guard lock(state_->mutex);
-  auto node = state_->watches.extract(down.id);
-  if (node.empty()) return;
+  const auto found = state_->watches.find(down.id);
+  if (found == state_->watches.end()) return;
   const auto shared = std::make_shared<const ActorDown>(down);
-  for (auto& [id, callback] : node.mapped()) {
-    state_->due.emplace(id, State::Due{std::move(callback), shared});
-    state_->order.push_back(id);
-  }
+  for (const auto& [id, watch] : found->second) state_->due.push_back({watch, shared});
+  if (!down.restarts) state_->watches.erase(found);
   state_->changed.notify_all();
 }
 

@@ -22,7 +22,7 @@ class WatchTable {
   WatchTable& operator=(const WatchTable&) = delete;
 
   WatchToken watch(ActorId actor, DownCallback callback);
-  /// Notifies all watchers of the actor, each once.
+  /// Notifies all watchers of the actor. Unless it restarts, they watch no longer.
   void on_down(const ActorDown& down);
   /// Stops callbacks: none runs after this returns. Not to be called from a callback.
   void stop();

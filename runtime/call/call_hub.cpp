@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <condition_variable>
+#include <deque>
 #include <mutex>
 #include <unordered_map>
 #include <vector>
@@ -16,6 +17,7 @@ namespace {
 
 struct Pending {
   ActorId actor = 0;
+  std::uint32_t incarnation = 0;  ///< that it was sent to
   std::string actor_name;
   CallCompletion completion;
 };
@@ -28,6 +30,22 @@ struct Peer {
   std::shared_ptr<Link> link;
   PendingCalls pending;
   std::uint64_t answers = 0;  ///< count of all answers so far
+};
+
+/// A call that waits for an actor to be started again.
+struct WaitingCall {
+  ActorAddress address;
+  std::uint16_t method = 0;
+  Bytes arguments;
+  CallCompletion completion;
+};
+
+/// Where a restartable actor is.
+struct Route {
+  std::string endpoint;           ///< empty: not known, or the actor is not there
+  std::uint32_t incarnation = 0;  ///< that is there or is awaited
+  std::string last_cause;         ///< of the end of the incarnation before
+  std::deque<WaitingCall> waiting;
 };
 
 /// The unanswered calls to one actor.
@@ -69,6 +87,8 @@ class HubImpl final : public CallHub {
   void call(const ActorAddress& address, std::uint16_t method, Bytes arguments,
             CallCompletion completion) override;
   void mark_down(ActorId id, std::string why) override;
+  void mark_restarting(ActorId id, std::uint32_t incarnation, std::string why) override;
+  void mark_moved(const ActorAddress& address) override;
   Result<void> flush(std::chrono::milliseconds timeout) override {
     return transport_->flush(timeout);
   }
@@ -79,6 +99,13 @@ class HubImpl final : public CallHub {
   void give_credit(ActorId actor);
   void call_local(const ActorAddress& address, const std::shared_ptr<CallTarget>& target,
                   IncomingCall call);
+  /// Sends a call that has its credit to another process; mutex_ is held by `lock`, and released.
+  void call_remote(const ActorAddress& address, std::uint16_t method, Bytes arguments,
+                   CallCompletion completion, std::unique_lock<std::mutex> lock);
+  /// Sends the calls that have waited for the actor, as long as it is there.
+  void send_waiting(ActorId actor);
+  /// Why the actor that the call was sent to is gone, or null; mutex_ is held.
+  const std::string* cause_of_end(const Pending& call) const;
   void on_frame(const std::shared_ptr<Link>& link, Bytes& frame);
   void on_call(const std::shared_ptr<Link>& link, const Trailer& trailer, Bytes& body);
   void on_answer(const std::shared_ptr<Link>& link, const Trailer& trailer, Bytes& body);
@@ -90,11 +117,12 @@ class HubImpl final : public CallHub {
   };
   /// Fails those of the orphans that are still there after `cause_grace`.
   void wait_for_cause(std::vector<Orphan> calls, std::string message);
+  /// Sees to the unanswered calls of an actor that is marked down, or of an incarnation of it;
+  /// mutex_ is held by `lock`, and released.
+  void end_calls(ActorId actor, std::unique_lock<std::mutex> lock);
   /// Fails the calls to an actor that is marked down once their peer has been silent for a whole
   /// `last_answer_timeout`; `answers` is the peer's count at the beginning of that time.
-  void wait_for_last_answers(ActorId actor, std::uint64_t answers);
-  /// Returns the peer with unanswered calls to `actor`, or null; mutex_ is held.
-  std::shared_ptr<Peer> peer_with_calls_to(ActorId actor) const;
+  void wait_for_last_answers(ActorId actor, std::weak_ptr<Peer> peer, std::uint64_t answers);
 
   const Options options_;
   const std::unique_ptr<Transport> transport_;
@@ -111,6 +139,7 @@ class HubImpl final : public CallHub {
   std::unordered_map<ActorId, PendingCalls> orphans_;
   std::unordered_map<ActorId, InFlight> in_flight_;
   CalledActors called_;
+  std::unordered_map<ActorId, Route> routes_;  ///< of restartable actors that live
 };
 
 Result<void> HubImpl::take_credit(const ActorAddress& address, std::unique_lock<std::mutex>& lock) {
@@ -155,11 +184,31 @@ void HubImpl::call(const ActorAddress& address, std::uint16_t method, Bytes argu
     lock.unlock();
     return call_local(address, held, {method, std::move(arguments), std::move(completion)});
   }
+  if (address.is_restartable) {
+    Route& route = routes_[address.id];
+    if (route.endpoint.empty() || !route.waiting.empty()) {
+      route.waiting.push_back({address, method, std::move(arguments), std::move(completion)});
+      const bool is_first = called_.note_call(address.id);
+      lock.unlock();
+      if (is_first && options_.on_first_call) options_.on_first_call(address);
+      return;
+    }
+    ActorAddress latest = address;
+    latest.endpoint = route.endpoint;
+    latest.incarnation = route.incarnation;
+    return call_remote(latest, method, std::move(arguments), std::move(completion),
+                       std::move(lock));
+  }
   if (address.endpoint == endpoint()) {
     give_credit(address.id);
     lock.unlock();
     return run_callback(completion, fail(ErrorCode::peer_died, "actor '{}' is gone", address.name));
   }
+  call_remote(address, method, std::move(arguments), std::move(completion), std::move(lock));
+}
+
+void HubImpl::call_remote(const ActorAddress& address, std::uint16_t method, Bytes arguments,
+                          CallCompletion completion, std::unique_lock<std::mutex> lock) {
   auto& peer = peers_[address.endpoint];
   if (!peer) {
     peer = std::make_shared<Peer>();
@@ -175,11 +224,12 @@ void HubImpl::call(const ActorAddress& address, std::uint16_t method, Bytes argu
   }
   const auto held = peer;
   const CallId id = next_call_++;
-  held->pending.emplace(id, Pending{address.id, address.name, std::move(completion)});
+  held->pending.emplace(
+      id, Pending{address.id, address.incarnation, address.name, std::move(completion)});
   in_flight_[address.id].peer = held;
   const bool is_first = called_.note_call(address.id);
   lock.unlock();
-  if (is_first && options_.on_first_call) options_.on_first_call(address.id);
+  if (is_first && options_.on_first_call) options_.on_first_call(address);
 
   const Trailer trailer{id, address.id, method, 0, FrameKind::call, 0};
   auto sent = send_frame(*held->link, arguments, trailer);
@@ -257,7 +307,7 @@ void HubImpl::on_answer(const std::shared_ptr<Link>& link, const Trailer& traile
     const auto found = peer->second->pending.find(trailer.call);
     if (found == peer->second->pending.end()) return;
     auto node = peer->second->pending.extract(found);
-    const std::string* cause = called_.cause_of_end(node.mapped().actor);
+    const std::string* cause = cause_of_end(node.mapped());
     if (trailer.status == actor_has_left && cause == nullptr) {
       pending.actor = node.mapped().actor;
       orphans_[pending.actor].insert(std::move(node));
@@ -295,7 +345,7 @@ void HubImpl::on_closed(const std::shared_ptr<Link>& link, const Error& why) {
     peer_of_link_.erase(found);
     peers_.erase(peer->endpoint);
     for (auto& [id, pending] : peer->pending) {
-      if (called_.cause_of_end(pending.actor) || why.code != ErrorCode::peer_died) {
+      if (cause_of_end(pending) || why.code != ErrorCode::peer_died) {
         known.emplace(id, std::move(pending));
       } else {
         unknown.push_back({pending.actor, id});
@@ -331,7 +381,7 @@ void HubImpl::fail_all(const PendingCalls& calls, ErrorCode code, const std::str
     {
       std::lock_guard lock(mutex_);
       give_credit(pending.actor);
-      if (const std::string* cause = called_.cause_of_end(pending.actor)) {
+      if (const std::string* cause = cause_of_end(pending)) {
         error = {ErrorCode::peer_died, *cause};
       }
     }
@@ -339,52 +389,112 @@ void HubImpl::fail_all(const PendingCalls& calls, ErrorCode code, const std::str
   }
 }
 
-std::shared_ptr<Peer> HubImpl::peer_with_calls_to(ActorId actor) const {
-  const auto found = in_flight_.find(actor);
-  const auto peer = found == in_flight_.end() ? nullptr : found->second.peer.lock();
-  if (!peer) return nullptr;
-  const auto is_to_actor = [actor](const auto& entry) { return entry.second.actor == actor; };
-  return std::ranges::any_of(peer->pending, is_to_actor) ? peer : nullptr;
+const std::string* HubImpl::cause_of_end(const Pending& call) const {
+  if (const std::string* cause = called_.cause_of_end(call.actor)) return cause;
+  const auto route = routes_.find(call.actor);
+  const bool is_of_earlier = route != routes_.end() && call.incarnation < route->second.incarnation;
+  return is_of_earlier ? &route->second.last_cause : nullptr;
 }
 
 void HubImpl::mark_down(ActorId id, std::string why) {
-  PendingCalls unanswered;  // calls of a connection that has ended
-  std::uint64_t answers = 0;
-  bool waits = false;
-  {
-    std::lock_guard lock(mutex_);
-    if (stopped_ || !called_.note_end(id, std::move(why))) return;
-    credit_given_.notify_all();
-    if (!in_flight_.contains(id)) return;
-    if (auto node = orphans_.extract(id); !node.empty()) unanswered = std::move(node.mapped());
-    if (const auto peer = peer_with_calls_to(id)) {
-      waits = true;
-      answers = peer->answers;
+  std::unique_lock lock(mutex_);
+  if (stopped_ || !called_.note_end(id, std::move(why))) return;
+  credit_given_.notify_all();
+  if (auto route = routes_.extract(id); !route.empty()) {
+    for (auto& waiting : route.mapped().waiting) {
+      if (!waiting.completion) continue;  // it is being sent
+      orphans_[id].emplace(next_call_++, Pending{id, 0, std::move(waiting.address.name),
+                                                 std::move(waiting.completion)});
     }
   }
-  if (waits) wait_for_last_answers(id, answers);
+  end_calls(id, std::move(lock));
+}
+
+void HubImpl::mark_restarting(ActorId id, std::uint32_t incarnation, std::string why) {
+  std::unique_lock lock(mutex_);
+  if (stopped_) return;
+  Route& route = routes_[id];
+  if (incarnation < route.incarnation) return;
+  route.incarnation = incarnation + 1;
+  route.endpoint.clear();
+  route.last_cause = std::move(why);
+  end_calls(id, std::move(lock));
+}
+
+void HubImpl::mark_moved(const ActorAddress& address) {
+  {
+    std::lock_guard lock(mutex_);
+    if (stopped_ || called_.cause_of_end(address.id)) return;
+    Route& route = routes_[address.id];
+    if (address.incarnation < route.incarnation || !route.endpoint.empty()) return;
+    route.incarnation = address.incarnation;
+    route.endpoint = address.endpoint;
+    if (route.waiting.empty()) return;
+  }
+  // Sending may have to wait, but not on the transport's thread.
+  transport_->run_after(std::chrono::milliseconds(0),
+                        [this, id = address.id] { send_waiting(id); });
+}
+
+void HubImpl::send_waiting(ActorId actor) {
+  while (true) {
+    std::unique_lock lock(mutex_);
+    const auto route = routes_.find(actor);
+    if (route == routes_.end() || route->second.endpoint.empty()) return;
+    if (route->second.waiting.empty()) return;
+    // An entry without completion stays while the call is sent, so that no later one overtakes it.
+    WaitingCall call = std::exchange(route->second.waiting.front(), {});
+    call.address.endpoint = route->second.endpoint;
+    call.address.incarnation = route->second.incarnation;
+    call_remote(call.address, call.method, std::move(call.arguments), std::move(call.completion),
+                std::move(lock));
+    lock = std::unique_lock(mutex_);
+    const auto again = routes_.find(actor);
+    if (again == routes_.end() || again->second.waiting.front().completion) return;
+    again->second.waiting.pop_front();
+  }
+}
+
+void HubImpl::end_calls(ActorId actor, std::unique_lock<std::mutex> lock) {
+  const auto in_flight = in_flight_.find(actor);
+  if (in_flight == in_flight_.end()) return;
+  PendingCalls unanswered;  // calls of a connection that has ended
+  if (auto node = orphans_.extract(actor); !node.empty()) unanswered = std::move(node.mapped());
+  const auto peer = in_flight->second.peer.lock();
+  const std::uint64_t answers = peer ? peer->answers : 0;
+  const bool waits = peer && std::ranges::any_of(peer->pending, [actor](const auto& entry) {
+                       return entry.second.actor == actor;
+                     });
+  lock.unlock();
+  if (waits) wait_for_last_answers(actor, peer, answers);
   if (unanswered.empty()) return;
   transport_->run_after(std::chrono::milliseconds(0), [this, calls = std::move(unanswered)] {
     fail_all(calls, ErrorCode::peer_died, "it is gone");
   });
 }
 
-void HubImpl::wait_for_last_answers(ActorId actor, std::uint64_t answers) {
-  transport_->run_after(options_.last_answer_timeout, [this, actor, answers] {
-    PendingCalls unanswered;
-    {
-      std::lock_guard lock(mutex_);
-      const auto peer = peer_with_calls_to(actor);
-      if (!peer) return;
-      if (peer->answers != answers) return wait_for_last_answers(actor, peer->answers);
-      for (auto it = peer->pending.begin(); it != peer->pending.end();) {
-        const auto next = std::next(it);
-        if (it->second.actor == actor) unanswered.insert(peer->pending.extract(it));
-        it = next;
-      }
-    }
-    fail_all(unanswered, ErrorCode::peer_died, "it is gone");
-  });
+void HubImpl::wait_for_last_answers(ActorId actor, std::weak_ptr<Peer> weak,
+                                    std::uint64_t answers) {
+  transport_->run_after(
+      options_.last_answer_timeout, [this, actor, weak = std::move(weak), answers] {
+        PendingCalls unanswered;
+        {
+          std::lock_guard lock(mutex_);
+          const auto peer = weak.lock();
+          if (!peer) return;
+          const auto is_lost = [&](const auto& entry) {
+            return entry.second.actor == actor && cause_of_end(entry.second) != nullptr;
+          };
+          if (std::ranges::none_of(peer->pending, is_lost)) return;
+          if (peer->answers != answers) return wait_for_last_answers(actor, peer, peer->answers);
+          for (auto it = peer->pending.begin(); it != peer->pending.end();) {
+            const auto next = std::next(it);
+            if (is_lost(*it)) unanswered.insert(peer->pending.extract(it));
+            it = next;
+          }
+        }
+        fail_all(unanswered, ErrorCode::peer_died, "it is gone");
+      });
 }
 
 void HubImpl::stop() {
@@ -402,6 +512,14 @@ void HubImpl::stop() {
     for (auto& [endpoint, peer] : peers_) calls.merge(peer->pending);
     for (auto& [actor, orphans] : orphans_) calls.merge(orphans);
     orphans_.clear();
+    for (auto& [actor, route] : routes_) {
+      for (auto& waiting : route.waiting) {
+        if (!waiting.completion) continue;
+        calls.emplace(next_call_++, Pending{actor, 0, std::move(waiting.address.name),
+                                            std::move(waiting.completion)});
+      }
+    }
+    routes_.clear();
     peers_.clear();
     peer_of_link_.clear();
     targets = std::exchange(targets_, {});

@@ -45,6 +45,8 @@ class CallTarget {
 /// answer. So a call is known to be unanswered only once its connection has ended: then it fails
 /// with peer_died, with the cause if supervision reports it within `cause_grace`. So does one to an
 /// actor that has left a process which goes on. Later calls fail at once.
+/// Restarts: calls to an actor that may be started again go to its latest incarnation. While there
+/// is none they are kept, in order and within the credits. No call is sent twice.
 class CallHub : public std::enable_shared_from_this<CallHub> {
  public:
   struct Options {
@@ -58,8 +60,8 @@ class CallHub : public std::enable_shared_from_this<CallHub> {
     /// never called.
     std::size_t remembered_ends = 4096;
     /// Called before the first call to an actor of another process, so that its end be reported to
-    /// mark_down; may be null.
-    std::function<void(ActorId actor)> on_first_call{};
+    /// mark_down, and where it is to mark_moved if it is restartable; may be null.
+    std::function<void(const ActorAddress& actor)> on_first_call{};
   };
 
   /// The hub listens on the transport's endpoint from the start.
@@ -82,6 +84,13 @@ class CallHub : public std::enable_shared_from_this<CallHub> {
   /// Marks an actor as gone, with a text for a person: later calls fail with peer_died, and calls
   /// under way as described above. The first text counts.
   virtual void mark_down(ActorId id, std::string why) = 0;
+
+  /// The same for one incarnation of an actor that is started again: calls under way to it fail,
+  /// later ones wait for the next incarnation.
+  virtual void mark_restarting(ActorId id, std::uint32_t incarnation, std::string why) = 0;
+  /// Marks where an incarnation of a restartable actor is; the latest counts. Calls that have waited
+  /// for it are sent.
+  virtual void mark_moved(const ActorAddress& address) = 0;
 
   /// Waits until all answers and calls sent so far are with the kernel, which delivers them even if
   /// this process ends. Errors: timeout. Not in a callback.

@@ -21,6 +21,10 @@ class Followers {
     if (all.insert(who).second) followed_by_[who].insert(actor);
     return all.size() == 1;
   }
+  std::set<Who> of(ActorId actor) const {
+    const auto found = of_.find(actor);
+    return found == of_.end() ? std::set<Who>() : found->second;
+  }
   /// Returns the actor's followers and forgets them.
   std::set<Who> take(ActorId actor) {
     auto node = of_.extract(actor);

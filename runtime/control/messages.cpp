@@ -43,13 +43,13 @@ bool travels_on(ControlEdge edge, const ControlMessage& message) {
                        Suspended, Heartbeat>(message);
     case ControlEdge::driver_to_agent:
       return is_one_of<AgentBootstrap, AgentRefused, StartActor, StopActor, StopProcess, ActorGone,
-                       Shutdown, Suspend, Resume, Heartbeat>(message);
+                       ActorMoved, Shutdown, Suspend, Resume, Heartbeat>(message);
     case ControlEdge::process_to_agent:
       return is_one_of<ActorStarted, ActorFailed, ActorEnded, FollowActor, RegionRequest,
                        KeyRequest, CallKeyRequest, Heartbeat>(message);
     case ControlEdge::agent_to_process:
-      return is_one_of<ProcessBootstrap, StartActor, StopActor, StopProcess, ActorGone, RegionReply,
-                       KeyReply, Heartbeat>(message);
+      return is_one_of<ProcessBootstrap, StartActor, StopActor, StopProcess, ActorGone, ActorMoved,
+                       RegionReply, KeyReply, Heartbeat>(message);
   }
   return false;
 }

@@ -117,21 +117,32 @@ struct ProcessEnded {
   }
 };
 /// P -> A -> D: the process calls or watches this actor, and is to hear of its end (ActorGone), at
-/// once if it has ended.
+/// once if it has ended. With `wants_address` also, at once, where it is (ActorMoved).
 struct FollowActor {
   ActorId actor = 0;
+  bool wants_address = false;
   template <class Archive>
   void fields(Archive& archive) {
-    archive(actor);
+    archive(actor, wants_address);
   }
 };
-/// D -> A -> P, to those that follow it: an actor is gone; `down` is an encoded ActorDown.
+/// D -> A -> P, to those that follow it: an actor is gone, for good unless it `restarts`; `down` is
+/// an encoded ActorDown.
 struct ActorGone {
   ActorId actor = 0;
+  bool restarts = false;
   Bytes down;
   template <class Archive>
   void fields(Archive& archive) {
-    archive(actor, down);
+    archive(actor, restarts, down);
+  }
+};
+/// D -> A -> P, to those that follow it: where this incarnation of the actor is.
+struct ActorMoved {
+  ActorAddress actor;
+  template <class Archive>
+  void fields(Archive& archive) {
+    archive(actor);
   }
 };
 /// D -> A: end all processes and yourself within this time.
@@ -263,7 +274,7 @@ using ControlMessage =
     std::variant<AgentReady, StartActor, ActorStarted, ActorFailed, StopActor, ActorEnded,
                  StopProcess, ProcessEnded, FollowActor, ActorGone, Shutdown, ProcessBootstrap,
                  Heartbeat, RegionRequest, RegionReply, KeyRequest, CallKeyRequest, KeyReply,
-                 Suspend, Suspended, Resume, AgentBootstrap, AgentRefused>;
+                 Suspend, Suspended, Resume, AgentBootstrap, AgentRefused, ActorMoved>;
 
 /// Sender and receiver.
 enum class ControlEdge { agent_to_driver, driver_to_agent, process_to_agent, agent_to_process };

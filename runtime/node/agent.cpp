@@ -210,7 +210,13 @@ void Agent::on_driver_message(ControlMessage message) {
     if (child != nullptr && end->kill) child->process().signal(SIGKILL);
     if (child != nullptr && !end->kill) child->stop(stop_grace);
   } else if (const auto* gone = std::get_if<ActorGone>(&message)) {
-    for (const ProcessId follower : followers_.take(gone->actor)) {
+    const auto followers =
+        gone->restarts ? followers_.of(gone->actor) : followers_.take(gone->actor);
+    for (const ProcessId follower : followers) {
+      if (AgentChild* child = child_of(follower)) child->send(message);
+    }
+  } else if (const auto* moved = std::get_if<ActorMoved>(&message)) {
+    for (const ProcessId follower : followers_.of(moved->actor.id)) {
       if (AgentChild* child = child_of(follower)) child->send(message);
     }
   } else if (const auto* shutdown = std::get_if<Shutdown>(&message)) {
@@ -310,7 +316,8 @@ void Agent::on_child_message(ProcessId id, AgentChild& child, ChildChannel::Mess
                       *actor);
   }
   if (const auto* followed = std::get_if<FollowActor>(&*decoded)) {
-    if (!followers_.add(followed->actor, id)) return;  // the driver knows
+    const bool is_first = followers_.add(followed->actor, id);
+    if (!is_first && !followed->wants_address) return;  // the driver knows
   }
   if (const auto* request = std::get_if<RegionRequest>(&*decoded))
     return answer_region(child, *request);

@@ -7,7 +7,7 @@ namespace troupe {
 TEST(ActorRegistry, forgets_a_process_that_could_not_be_started) {
   ActorRegistry registry({{"node", 4, {0, 1}}}, PlacementStrategy::pack, {});
   std::optional<Error> outcome;
-  const auto admitted = registry.admit({.resources = {.devices = 2}, .process = "p"}, "A",
+  const auto admitted = registry.admit({.resources = {.devices = 2}, .process = "p"}, "A", {},
                                        [&](const Result<ActorAddress>& address) {
                                          if (!address.ok()) outcome = address.error();
                                        });
@@ -27,8 +27,8 @@ TEST(ActorRegistry, fails_actors_that_wait_for_a_process_that_could_not_be_start
   const auto done = [&](const Result<ActorAddress>& address) {
     outcomes.push_back(address.ok() ? "started" : address.error().message);
   };
-  const auto first = registry.admit({.process = "p"}, "A", done);
-  const auto second = registry.admit({.name = "late", .process = "p"}, "A", done);
+  const auto first = registry.admit({.process = "p"}, "A", {}, done);
+  const auto second = registry.admit({.name = "late", .process = "p"}, "A", {}, done);
   ASSERT_TRUE(first.ok() && second.ok());
   EXPECT_FALSE(second->starts_process);
   EXPECT_EQ(second->process, first->process);
@@ -37,7 +37,7 @@ TEST(ActorRegistry, fails_actors_that_wait_for_a_process_that_could_not_be_start
   ASSERT_EQ(outcomes.size(), 2U);
   EXPECT_NE(outcomes[1].find("'late'"), std::string::npos) << outcomes[1];
   EXPECT_NE(outcomes[1].find("could not be started"), std::string::npos) << outcomes[1];
-  const auto third = registry.admit({.process = "p"}, "A", done);
+  const auto third = registry.admit({.process = "p"}, "A", {}, done);
   ASSERT_TRUE(third.ok());
   EXPECT_TRUE(third->starts_process);
   EXPECT_NE(third->process, first->process) << "an id is never given out twice";
@@ -46,7 +46,8 @@ TEST(ActorRegistry, fails_actors_that_wait_for_a_process_that_could_not_be_start
 TEST(ActorRegistry, ends_the_actors_of_a_process_and_of_a_node_and_no_others) {
   ActorRegistry registry({{"a", 0, {}}, {"b", 0, {}}}, PlacementStrategy::pack, {});
   const auto start = [&](const std::string& node, const std::string& label) {
-    const auto admitted = registry.admit({.node = node, .process = label}, "A", [](const auto&) {});
+    const auto admitted =
+        registry.admit({.node = node, .process = label}, "A", {}, [](const auto&) {});
     registry.on_started({admitted->address.id, "endpoint", 7});
     return *admitted;
   };
@@ -75,8 +76,8 @@ TEST(ActorRegistry, ends_the_actors_of_a_process_and_of_a_node_and_no_others) {
 
 TEST(ActorRegistry, reports_a_process_that_lost_its_last_actor_once) {
   ActorRegistry registry({{"a", 0, {}}}, PlacementStrategy::pack, {});
-  const auto first = registry.admit({.process = "p"}, "A", [](const auto&) {});
-  const auto second = registry.admit({.process = "p"}, "A", [](const auto&) {});
+  const auto first = registry.admit({.process = "p"}, "A", {}, [](const auto&) {});
+  const auto second = registry.admit({.process = "p"}, "A", {}, [](const auto&) {});
   for (const auto& admitted : {first, second}) {
     registry.on_started({admitted->address.id, "endpoint", 7});
   }
@@ -87,7 +88,7 @@ TEST(ActorRegistry, reports_a_process_that_lost_its_last_actor_once) {
   ASSERT_EQ(idle.size(), 1U);
   EXPECT_EQ(idle[0].process, first->process);
   EXPECT_TRUE(registry.take_idle_processes().empty());
-  const auto third = registry.admit({.process = "p"}, "A", [](const auto&) {});
+  const auto third = registry.admit({.process = "p"}, "A", {}, [](const auto&) {});
   EXPECT_TRUE(third->starts_process) << "the idle one takes no actors";
 }
 
@@ -116,14 +117,14 @@ TEST(ActorRegistry, kills_each_process_of_a_removed_group_once) {
   const auto ignore = [](const Result<ActorAddress>&) {};
   const auto admit = [&](std::optional<BundleId> bundle, const std::string& process) {
     return *registry.admit({.resources = {.cpus = 1}, .bundle = bundle, .process = process}, "A",
-                           ignore);
+                           {}, ignore);
   };
   const auto shared = admit(group.bundle(1), "p");
   EXPECT_EQ(shared.node, 1U);
   EXPECT_EQ(admit(group.bundle(1), "p").process, shared.process);
   const auto other = admit(std::nullopt, "q");
   EXPECT_EQ(admit(group.bundle(0), "p").node, 0U) << "a label is shared within a node";
-  EXPECT_EQ(registry.admit({.node = "a", .bundle = group.bundle(1)}, "A", ignore).error().code,
+  EXPECT_EQ(registry.admit({.node = "a", .bundle = group.bundle(1)}, "A", {}, ignore).error().code,
             ErrorCode::invalid_argument);
 
   const auto doomed = registry.remove_placement_group(group.id);
@@ -131,13 +132,92 @@ TEST(ActorRegistry, kills_each_process_of_a_removed_group_once) {
   EXPECT_EQ(doomed->size(), 2U);
   for (const auto& place : *doomed) EXPECT_NE(place.process, other.process);
   EXPECT_NE(admit(std::nullopt, "p").process, shared.process) << "nobody joins a dying process";
-  EXPECT_EQ(registry.admit({.bundle = group.bundle(0)}, "A", ignore).error().code,
+  EXPECT_EQ(registry.admit({.bundle = group.bundle(0)}, "A", {}, ignore).error().code,
             ErrorCode::not_found);
   const PlacementGroupOptions all{"y", {{.cpus = 4}}, PlacementStrategy::pack};
   EXPECT_FALSE(registry.create_placement_group(all).ok()) << "the actors have not ended yet";
   for (const auto& place : *doomed)
     (void)registry.on_process_ended({place.process, 1, true, false, 9});
   EXPECT_TRUE(registry.create_placement_group(all).ok());
+}
+
+TEST(ActorRegistry, restarts_an_actor_where_there_is_room_until_its_restarts_are_used_up) {
+  ActorRegistry registry({{"a", 1, {}}, {"b", 1, {}}}, PlacementStrategy::pack, {});
+  const auto admitted = registry.admit({.name = "x", .resources = {.cpus = 1}, .max_restarts = 2},
+                                       "A", encode(7), [](const auto&) {});
+  const ActorId id = admitted->address.id;
+  EXPECT_FALSE(registry.on_started({id, "first", 7})) << "the spawner hears of it by `done`";
+  EXPECT_TRUE(registry.admit({.resources = {.cpus = 1}}, "A", {}, [](const auto&) {}).ok());
+
+  const auto lost = registry.on_node_lost(0, "is gone");
+  ASSERT_EQ(lost.size(), 1U);
+  EXPECT_TRUE(lost[0].restarts);
+  EXPECT_EQ(lost[0].incarnation, 0U);
+  EXPECT_TRUE(registry.has(id));
+  EXPECT_FALSE(registry.address_of(id)) << "it is between two incarnations";
+  EXPECT_EQ(registry.process_of(id).error().code, ErrorCode::not_found);
+  EXPECT_EQ(registry.admit({.name = "x"}, "A", {}, [](const auto&) {}).error().code,
+            ErrorCode::already_exists)
+      << "it keeps its name";
+  const auto due = registry.take_restarts();
+  ASSERT_EQ(due.size(), 1U);
+  EXPECT_EQ(due[0].actor, id);
+
+  const auto full = registry.admit_again(id);
+  ASSERT_FALSE(full.ok()) << "the other node is full";
+  const auto again = registry.on_failed({id, full.error().code, full.error().message});
+  ASSERT_EQ(again.size(), 1U);
+  EXPECT_TRUE(again[0].restarts);
+  EXPECT_NE(again[0].message.find("fit on no node"), std::string::npos) << again[0].message;
+  EXPECT_GE(registry.take_restarts().at(0).due, due[0].due + RestartBudget::first_delay);
+
+  const auto over = registry.on_failed({id, full.error().code, full.error().message});
+  ASSERT_EQ(over.size(), 1U);
+  EXPECT_FALSE(over[0].restarts);
+  EXPECT_EQ(over[0].cause, DownCause::not_restarted);
+  EXPECT_FALSE(registry.has(id));
+  EXPECT_TRUE(registry.take_restarts().empty());
+  EXPECT_EQ(registry.down_of(id)->incarnation, over[0].incarnation);
+}
+
+TEST(ActorRegistry, gives_a_restarted_actor_its_arguments_and_the_next_incarnation) {
+  ActorRegistry registry({{"a", 0, {}}}, PlacementStrategy::pack, {});
+  const auto first =
+      registry.admit({.process = "p", .max_restarts = -1}, "A", encode(7), [](const auto&) {});
+  const ActorId id = first->address.id;
+  (void)registry.on_started({id, "first", 7});
+  for (std::uint32_t incarnation = 1; incarnation < 20; ++incarnation) {
+    const auto process = registry.process_of(id)->process;
+    const auto downs = registry.on_process_ended({process, 7, true, false, 9});
+    ASSERT_EQ(downs.size(), 1U);
+    EXPECT_TRUE(downs[0].restarts);
+    EXPECT_EQ(downs[0].incarnation, incarnation - 1);
+    const auto again = registry.admit_again(id);
+    ASSERT_TRUE(again.ok()) << again.error().message;
+    EXPECT_EQ(again->arguments, encode(7));
+    EXPECT_EQ(again->admission.address.incarnation, incarnation);
+    EXPECT_TRUE(again->admission.starts_process);
+    const auto there = registry.on_started({id, "next", 8});
+    ASSERT_TRUE(there.has_value());
+    EXPECT_EQ(there->endpoint, "next");
+  }
+  EXPECT_TRUE(registry.forbid_restarts(id).empty()) << "it lives";
+  const auto process = registry.process_of(id)->process;
+  EXPECT_FALSE(registry.on_process_ended({process, 7, true, false, 9}).at(0).restarts);
+}
+
+TEST(RestartBudget, waits_longer_each_time_until_an_incarnation_lives_for_a_while) {
+  using namespace std::chrono_literals;
+  RestartBudget budget(6);
+  const auto begin = RestartBudget::Clock::time_point(1h);
+  budget.note_start(begin);
+  EXPECT_EQ(budget.take(begin), 0ms);
+  EXPECT_EQ(budget.take(begin), 100ms);
+  EXPECT_EQ(budget.take(begin), 200ms);
+  EXPECT_EQ(budget.take(begin), 400ms);
+  EXPECT_EQ(budget.take(begin + RestartBudget::long_life), 0ms);
+  EXPECT_EQ(budget.take(begin), 100ms);
+  EXPECT_EQ(budget.take(begin), std::nullopt);
 }
 
 }  // namespace troupe

@@ -153,8 +153,9 @@ TEST(CallHub, forgets_actors_that_ended_long_ago_and_asks_anew_for_their_ends) {
   server->add_target(7, std::make_shared<Mirror>());
   std::vector<ActorId> followed;
   const auto client = make_hub(
-      "client", Key{}, {},
-      {.remembered_ends = 2, .on_first_call = [&](ActorId id) { followed.push_back(id); }});
+      "client", Key{}, {}, {.remembered_ends = 2, .on_first_call = [&](const ActorAddress& actor) {
+                              followed.push_back(actor.id);
+                            }});
   for (int i = 0; i < 2; ++i) EXPECT_TRUE(call(*client, server->endpoint(), 7, {}).ok());
   EXPECT_EQ(followed, (std::vector<ActorId>{7}));
   client->mark_down(7, "it was eaten");
@@ -217,6 +218,85 @@ TEST(CallHub, what_exceeds_the_limit_of_a_frame_fails_alone_and_says_so) {
   EXPECT_NE(too_large.error().message.find("'mirror'"), std::string::npos)
       << too_large.error().message;
   for (const auto& hub : {server, client}) hub->stop();
+}
+
+ActorAddress restartable(ActorId id, const std::string& endpoint, std::uint32_t incarnation) {
+  return {id, endpoint, "mirror", "Mirror", incarnation, true};
+}
+
+Future<Bytes> begin_call_to(CallHub& hub, const ActorAddress& address, Bytes arguments) {
+  Promise<Bytes> promise;
+  hub.call(address, 0, std::move(arguments),
+           [promise](Result<Bytes> answer) { promise.complete(std::move(answer)); });
+  return promise.future();
+}
+
+TEST(CallHub, keeps_the_calls_to_an_actor_that_is_restarted_and_sends_them_in_order) {
+  const auto first = make_hub("first", Key{});
+  const auto second = make_hub("second", Key{});
+  const auto client = make_hub("client", Key{});
+  const auto holder = std::make_shared<Holder>();
+  first->add_target(7, holder);
+  const auto address = restartable(7, first->endpoint(), 0);
+  auto early = begin_call_to(*client, address, {});
+  EXPECT_FALSE(early.wait(50ms)) << "nobody has said where it is";
+  client->mark_moved(address);
+  const IncomingCall under_way = holder->take();
+
+  client->mark_restarting(7, 0, "it was eaten; it is started again");
+  first->stop();
+  const auto lost = early.get(10s);
+  ASSERT_FALSE(lost.ok()) << "it may have run, so it is not sent again";
+  EXPECT_EQ(lost.error().message, "it was eaten; it is started again");
+  client->mark_moved(address);  // late news of the first incarnation
+
+  /// Answers with the number of calls so far.
+  class Counter final : public CallTarget {
+   public:
+    void deliver(IncomingCall call) override { call.answer(encode(++calls_)); }
+
+   private:
+    int calls_ = 0;
+  };
+  second->add_target(7, std::make_shared<Counter>());
+  std::vector<Future<Bytes>> waiting;
+  for (int i = 0; i < 100; ++i) waiting.push_back(begin_call_to(*client, address, {}));
+  EXPECT_FALSE(waiting[0].wait(50ms));
+  client->mark_moved(restartable(7, second->endpoint(), 1));
+  for (int i = 0; i < 100; ++i) waiting.push_back(begin_call_to(*client, address, {}));
+  for (int i = 0; i < 200; ++i) {
+    const auto answer = waiting[static_cast<std::size_t>(i)].get(10s);
+    ASSERT_TRUE(answer.ok()) << answer.error().message;
+    EXPECT_EQ(*answer, encode(i + 1));
+  }
+  for (const auto& hub : {second, client}) hub->stop();
+}
+
+TEST(CallHub, fails_the_calls_that_wait_for_an_actor_that_does_not_come_back) {
+  const auto client = make_hub("client", Key{}, {}, {.credits = 2, .credit_timeout = 50ms});
+  const auto address = restartable(7, "nowhere", 0);
+  client->mark_moved(address);
+  client->mark_restarting(7, 0, "it was eaten; it is started again");
+  auto first = begin_call_to(*client, address, {});
+  auto second = begin_call_to(*client, address, {});
+  EXPECT_EQ(begin_call_to(*client, address, {}).get(10s).error().code,
+            ErrorCode::resource_exhausted)
+      << "those that wait use up the credits";
+  client->mark_down(7, "it could not be started again");
+  for (auto* call : {&first, &second}) {
+    EXPECT_EQ(call->get(10s).error().message, "it could not be started again");
+  }
+  EXPECT_EQ(begin_call_to(*client, address, {}).get(10s).error().code, ErrorCode::peer_died);
+  client->mark_moved(restartable(7, "elsewhere", 1));
+  EXPECT_EQ(begin_call_to(*client, address, {}).get(10s).error().code, ErrorCode::peer_died);
+  client->stop();
+}
+
+TEST(CallHub, answers_calls_that_wait_for_a_restart_when_it_stops) {
+  const auto client = make_hub("client", Key{});
+  auto waiting = begin_call_to(*client, restartable(7, "nowhere", 0), {});
+  client->stop();
+  EXPECT_EQ(waiting.get(10s).error().code, ErrorCode::cancelled);
 }
 
 }  // namespace troupe
