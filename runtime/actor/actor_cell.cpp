@@ -51,6 +51,13 @@ class ActorCell::Context final : public ActorContext {
     return services().release_shared_memory(prefix);
   }
   void exit(std::string reason) override { cell_.request_exit(std::move(reason)); }
+  void stop(const ActorAddress& owned) override { services().stop(address().id, owned.id); }
+
+ protected:
+  void spawn_actor(const SpawnOptions& options, std::string type, Bytes arguments,
+                   AddressCallback done) override {
+    services().spawn(address().id, options, std::move(type), std::move(arguments), std::move(done));
+  }
 
  private:
   const HostServices& services() const { return *cell_.services_; }

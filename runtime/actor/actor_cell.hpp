@@ -32,6 +32,12 @@ struct HostServices {
   /// See ActorContext::shared_memory.
   std::function<Result<UniqueFd>(std::string_view name, std::size_t bytes)> shared_memory;
   std::function<Result<void>(std::string_view prefix)> release_shared_memory;
+  /// See ActorContext::spawn. `done` is called once, unless this process ends before.
+  std::function<void(ActorId owner, const SpawnOptions& options, std::string type, Bytes arguments,
+                     std::function<void(Result<ActorAddress>)> done)>
+      spawn;
+  /// See ActorContext::stop.
+  std::function<void(ActorId owner, ActorId actor)> stop;
 
   /// Tells the callers and the watchers in this process.
   void report_end(const ActorDown& down) const;

@@ -40,9 +40,10 @@ class [[nodiscard]] WatchToken {
   std::function<void()> unwatch_;
 };
 
+struct SpawnOptions;
+
 /// An actor's view of the runtime, passed to its constructor; lives as long as the actor. All
-/// functions are callable from any thread of the actor. Only the driver spawns: an actor that needs
-/// another one asks an actor of the driver process for it.
+/// functions are callable from any thread of the actor.
 class ActorContext {
  public:
   virtual ~ActorContext() = default;
@@ -75,6 +76,28 @@ class ActorContext {
   virtual Result<ActorAddress> find_address(std::string_view name, std::string_view type,
                                             std::chrono::milliseconds timeout) = 0;
 
+  /// Starts an actor as Cluster::spawn does. This actor owns it: when this incarnation of this
+  /// actor is gone, however it ended, it ends too, after its current method, and its name is free
+  /// at once; unless it `is_detached`.
+  template <class A, class... Args>
+  Future<ActorHandle<A>> spawn(const SpawnOptions& options, Args&&... args) {
+    const ConstructionArguments<A> arguments(std::forward<Args>(args)...);
+    Promise<ActorHandle<A>> promise;
+    spawn_actor(options, std::string(A::actor_type), encode(arguments),
+                [promise, hub = hub()](Result<ActorAddress> address) {
+                  if (!address.ok()) return promise.complete(std::move(address).error());
+                  promise.complete(ActorHandle<A>(*std::move(address), hub));
+                });
+    return promise.future();
+  }
+  /// Ends an actor that this one owns, after its current method; its watchers are told. Nothing
+  /// happens to others.
+  virtual void stop(const ActorAddress& owned) = 0;
+  template <class A>
+  void stop(const ActorHandle<A>& owned) {
+    stop(owned.address());
+  }
+
   /// Runs `callback` exactly once, on a runtime thread, when the actor is gone or if it is gone
   /// already; before, at the end of each incarnation that is followed by another (ActorDown::
   /// restarts). The callback must not block. Hold the token as long as the callback may run.
@@ -101,6 +124,11 @@ class ActorContext {
 
   /// Ends this actor after its current method; watchers get `reason`.
   virtual void exit(std::string reason) = 0;
+
+ protected:
+  using AddressCallback = std::function<void(Result<ActorAddress>)>;
+  virtual void spawn_actor(const SpawnOptions& options, std::string type, Bytes arguments,
+                           AddressCallback done) = 0;
 };
 
 }  // namespace troupe

@@ -8,7 +8,10 @@
 #include <unistd.h>
 
 #include "runtime/actor/actor_cell.hpp"
+#include "runtime/actor/argument_limit.hpp"
+#include "runtime/actor/cluster.hpp"
 #include "runtime/base/log.hpp"
+#include "runtime/call/callback.hpp"
 #include "runtime/call/future.hpp"
 #include "runtime/call/network_transport.hpp"
 #include "runtime/control/messages.hpp"
@@ -48,6 +51,10 @@ class ActorProcess {
   template <class Make>
   Future<Key> begin_to_ask(Make&& make);
   void on_key_reply(const KeyReply& reply);
+  using AddressCallback = std::function<void(Result<ActorAddress>)>;
+  void spawn(ActorId owner, const SpawnOptions& options, std::string type, Bytes arguments,
+             AddressCallback done);
+  void on_spawn_reply(const SpawnReply& reply);
   Result<UniqueFd> ask_region(std::string_view name, std::size_t bytes, bool release);
   void forget(ActorId id);
   void begin_to_end();
@@ -64,6 +71,7 @@ class ActorProcess {
   std::map<ActorId, std::shared_ptr<ActorCell>> cells_;
   std::map<std::uint64_t, Promise<UniqueFd>> region_asks_;
   std::map<std::uint64_t, Promise<Key>> key_asks_;
+  std::map<std::uint64_t, AddressCallback> spawn_asks_;
   std::uint64_t next_ask_ = 1;
   std::optional<Clock::time_point> ends_at_;  ///< set when asked to end; used by the main thread
                                               ///< only
@@ -113,7 +121,12 @@ Result<void> ActorProcess::boot() {
         TROUPE_TRY(auto nothing, ask_region(prefix, 0, true));
         (void)nothing;
         return {};
-      }});
+      },
+      [this](ActorId owner, const SpawnOptions& options, std::string type, Bytes arguments,
+             AddressCallback done) {
+        spawn(owner, options, std::move(type), std::move(arguments), std::move(done));
+      },
+      [this](ActorId owner, ActorId actor) { tell(StopOwned{owner, actor}); }});
   return {};
 }
 
@@ -170,6 +183,7 @@ void ActorProcess::on_message(ChildChannel::Message message) {
     return on_region_reply(*reply, std::move(message.fd));
   }
   if (const auto* reply = std::get_if<KeyReply>(&*decoded)) return on_key_reply(*reply);
+  if (const auto* reply = std::get_if<SpawnReply>(&*decoded)) return on_spawn_reply(*reply);
   if (std::holds_alternative<StopProcess>(*decoded)) return begin_to_end();
   if (const auto* stop = std::get_if<StopActor>(&*decoded)) {
     std::lock_guard lock(mutex_);
@@ -268,6 +282,29 @@ void ActorProcess::on_key_reply(const KeyReply& reply) {
   if (node.empty()) return;
   if (reply.ok) return node.mapped().complete(reply.key.bytes);
   node.mapped().complete(Error{reply.code, reply.message});
+}
+
+void ActorProcess::spawn(ActorId owner, const SpawnOptions& options, std::string type,
+                         Bytes arguments, AddressCallback done) {
+  if (auto fits = check_argument_bytes(type, arguments); !fits.ok()) {
+    return run_callback(done, std::move(fits).error());
+  }
+  std::uint64_t ask = 0;
+  {
+    std::lock_guard lock(mutex_);
+    ask = next_ask_++;
+    spawn_asks_.emplace(ask, std::move(done));
+  }
+  tell(SpawnRequest{ask, 0, owner, encode(options), std::move(type), std::move(arguments)});
+}
+
+void ActorProcess::on_spawn_reply(const SpawnReply& reply) {
+  std::unique_lock lock(mutex_);
+  const auto node = spawn_asks_.extract(reply.request);
+  lock.unlock();
+  if (node.empty()) return;
+  if (!reply.ok) return run_callback(node.mapped(), Error{reply.code, reply.message});
+  run_callback(node.mapped(), reply.actor);
 }
 
 void ActorProcess::begin_to_end() {

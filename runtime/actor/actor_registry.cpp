@@ -39,9 +39,13 @@ Result<void> ActorRegistry::check_name(const std::string& name) const {
 
 Result<ActorRegistry::Admission> ActorRegistry::admit(const SpawnOptions& options,
                                                       const std::string& type,
-                                                      const Bytes& arguments,
-                                                      AddressCallback done) {
+                                                      const Bytes& arguments, AddressCallback done,
+                                                      ActorId owner) {
   std::lock_guard lock(mutex_);
+  const auto owning = actors_.find(owner);
+  if (owner != 0 && owning == actors_.end()) {
+    return fail(ErrorCode::peer_died, "the actor that spawns a {} is gone", type);
+  }
   TROUPE_CHECK(check_name(options.name));
   if (options.process.find('/') != std::string::npos) {
     return fail(ErrorCode::invalid_argument,
@@ -61,6 +65,10 @@ Result<ActorRegistry::Admission> ActorRegistry::admit(const SpawnOptions& option
         Restartable{options, arguments, RestartBudget(options.max_restarts)});
   }
   if (actor.named) names_[options.name] = actor.address.id;
+  if (owner != 0 && !options.is_detached) {
+    actor.owner = owner;
+    owning->second.owned.insert(actor.address.id);
+  }
   actors_.emplace(actor.address.id, std::move(actor));
   return admission;
 }
@@ -324,7 +332,18 @@ void ActorRegistry::remove(Actors::iterator found) {
   Actor& actor = found->second;
   if (actor.named) names_.erase(actor.address.name);
   if (!actor.local) leave_process(actor);
+  if (const auto owner = actors_.find(actor.owner); owner != actors_.end()) {
+    owner->second.owned.erase(found->first);
+  }
+  for (const ActorId owned : actor.owned) lose_owner(owned);
   actors_.erase(found);
+}
+
+void ActorRegistry::lose_owner(ActorId id) {
+  Actor& actor = actors_.at(id);
+  actor.owner = 0;
+  if (std::exchange(actor.named, false)) names_.erase(actor.address.name);
+  orphans_.push_back(id);
 }
 
 void ActorRegistry::leave_process(Actor& actor) {
@@ -383,6 +402,7 @@ bool ActorRegistry::begin_restart(Actor& actor, ActorDown& down) {
   leave_process(actor);
   actor.restarts->is_waiting = true;
   actor.is_there = false;
+  for (const ActorId owned : std::exchange(actor.owned, {})) lose_owner(owned);
   restarts_.push_back({actor.address.id, now + *delay});
   down.restarts = true;
   down.message += delay->count() == 0
@@ -394,6 +414,25 @@ bool ActorRegistry::begin_restart(Actor& actor, ActorDown& down) {
 std::vector<ActorRegistry::DueRestart> ActorRegistry::take_restarts() {
   std::lock_guard lock(mutex_);
   return std::exchange(restarts_, {});
+}
+
+std::vector<ActorId> ActorRegistry::take_orphans() {
+  std::lock_guard lock(mutex_);
+  return std::exchange(orphans_, {});
+}
+
+bool ActorRegistry::owns(ActorId owner, ActorId actor) const {
+  std::lock_guard lock(mutex_);
+  const auto found = actors_.find(actor);
+  return found != actors_.end() && owner != 0 && found->second.owner == owner;
+}
+
+bool ActorRegistry::is_alone(ActorId actor) const {
+  std::lock_guard lock(mutex_);
+  const auto found = actors_.find(actor);
+  if (found == actors_.end() || found->second.local) return false;
+  const auto process = processes_.find(found->second.process);
+  return process != processes_.end() && process->second.actors.size() == 1;
 }
 
 std::vector<ActorDown> ActorRegistry::forbid_restarts(ActorId id) {
@@ -464,6 +503,8 @@ bool ActorRegistry::is_about_node(const ControlMessage& message, std::size_t nod
   if (const auto* started = std::get_if<ActorStarted>(&message)) return has_actor(started->actor);
   if (const auto* failed = std::get_if<ActorFailed>(&message)) return has_actor(failed->actor);
   if (const auto* ended = std::get_if<ActorEnded>(&message)) return has_actor(ended->actor);
+  if (const auto* spawn = std::get_if<SpawnRequest>(&message)) return has_actor(spawn->owner);
+  if (const auto* stop = std::get_if<StopOwned>(&message)) return has_actor(stop->owner);
   if (const auto* process = std::get_if<ProcessEnded>(&message)) {
     const auto found = processes_.find(process->process);
     return found == processes_.end() || found->second.node == node;

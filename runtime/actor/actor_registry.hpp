@@ -45,9 +45,14 @@ class ActorRegistry {
   };
   /// Admits an actor on a node: checks the name, places it, and finds or makes its process.
   /// on_started, on_failed or one of the ends reports the outcome of the start and calls `done`.
-  /// `arguments` are kept if it may be restarted.
+  /// `arguments` are kept if it may be restarted. `owner`: the actor that spawns it, or 0;
+  /// peer_died if that is gone.
   Result<Admission> admit(const SpawnOptions& options, const std::string& type,
-                          const Bytes& arguments, AddressCallback done);
+                          const Bytes& arguments, AddressCallback done, ActorId owner = 0);
+  /// Returns the actors whose owners have gone since the last call; their names are free. They are
+  /// to be stopped.
+  std::vector<ActorId> take_orphans();
+  bool owns(ActorId owner, ActorId actor) const;
   /// The next incarnation of an actor.
   struct Restart {
     Admission admission;
@@ -105,6 +110,8 @@ class ActorRegistry {
   /// Returns node and process of a living actor; not_found for others, and between two
   /// incarnations.
   Result<ProcessPlace> process_of(ActorId actor) const;
+  /// True if no other actor is in its process.
+  bool is_alone(ActorId actor) const;
   std::vector<Cluster::ActorInfo> actors() const;
 
  private:
@@ -123,7 +130,9 @@ class ActorRegistry {
     PlacementTable::Reservation reservation;
     AddressCallback done;  ///< set until it has started
     int pid = 0;
-    bool is_there = false;                  ///< has started
+    bool is_there = false;  ///< has started
+    ActorId owner = 0;      ///< 0: none
+    std::unordered_set<ActorId> owned;
     std::unique_ptr<Restartable> restarts;  ///< null if it is never restarted
   };
   struct Process {
@@ -148,6 +157,7 @@ class ActorRegistry {
   bool begin_restart(Actor& actor, ActorDown& down);
   void remove(Actors::iterator found);
   void leave_group(ActorId actor, PlacementGroupId group);
+  void lose_owner(ActorId id);
   /// Removes these actors, as far as they are known; those not started yet have their `done`
   /// called.
   std::vector<ActorDown> remove_all(std::span<const ActorId> ended, DownCause cause, int code,
@@ -175,6 +185,7 @@ class ActorRegistry {
   std::vector<ProcessPlace> idle_;
   std::unordered_map<PlacementGroupId, std::unordered_set<ActorId>> actors_of_group_;
   std::vector<DueRestart> restarts_;
+  std::vector<ActorId> orphans_;
   std::map<std::string, ActorId, std::less<>> names_;
   EndedActors ended_{remembered_ends};
 };

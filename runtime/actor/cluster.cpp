@@ -9,6 +9,7 @@
 
 #include "runtime/actor/actor_cell.hpp"
 #include "runtime/actor/actor_registry.hpp"
+#include "runtime/actor/argument_limit.hpp"
 #include "runtime/actor/node_agents.hpp"
 #include "runtime/actor/restart_timer.hpp"
 #include "runtime/call/network_transport.hpp"
@@ -25,9 +26,6 @@ using Clock = std::chrono::steady_clock;
 
 class ClusterImpl;
 
-/// The agent forwards arguments in one message, together with names and numbers.
-constexpr std::size_t max_argument_bytes = ChildChannel::max_message_bytes - (std::size_t{1} << 20);
-
 /// The shared memory regions of the driver process; its actors use them too, and may outlive the
 /// cluster.
 struct LocalRegions {
@@ -37,7 +35,7 @@ struct LocalRegions {
 
 /// Tells threads that may outlive the cluster (a local actor that does not end) that it is gone.
 struct Gate {
-  std::mutex mutex;
+  std::recursive_mutex mutex;  ///< a spawn's callback may spawn again
   ClusterImpl* cluster = nullptr;
 };
 
@@ -89,6 +87,11 @@ class ClusterImpl final : public Cluster {
   void on_agent_message(std::size_t node, ControlMessage message);
   void follow(std::size_t node, const FollowActor& wish);
   void restart(ActorId actor);
+  void spawn_owned(ActorId owner, const SpawnOptions& options, std::string type, Bytes arguments,
+                   AddressCallback done);
+  void spawn_for(std::size_t node, SpawnRequest request);
+  /// Has an actor end after its method; a process of its own ends with it, in time.
+  void begin_stop(ActorId actor);
   Result<void> send_start(const ActorRegistry::Admission& admission, Bytes arguments);
   void publish(const std::vector<ActorDown>& downs);
   void publish(const ActorAddress& again);
@@ -158,6 +161,22 @@ Result<void> ClusterImpl::start_services() {
                      std::lock_guard lock(local->mutex);
                      local->regions.release(prefix);
                      return {};
+                   },
+                   [gate = gate_](ActorId owner, const SpawnOptions& options, std::string type,
+                                  Bytes arguments, AddressCallback done) {
+                     std::unique_lock lock(gate->mutex);
+                     if (gate->cluster == nullptr) {
+                       lock.unlock();
+                       return done(fail(ErrorCode::cancelled, "the cluster is shutting down"));
+                     }
+                     gate->cluster->spawn_owned(owner, options, std::move(type),
+                                                std::move(arguments), std::move(done));
+                   },
+                   [gate = gate_](ActorId owner, ActorId actor) {
+                     std::lock_guard lock(gate->mutex);
+                     if (gate->cluster == nullptr) return;
+                     if (!gate->cluster->registry_->owns(owner, actor)) return;
+                     gate->cluster->begin_stop(actor);
                    }});
   Promise<void> made;
   TROUPE_TRY(directory_,
@@ -226,6 +245,10 @@ void ClusterImpl::on_agent_message(std::size_t node, ControlMessage message) {
   if (const auto* failed = std::get_if<ActorFailed>(&message)) {
     publish(registry_->on_failed(*failed));
   }
+  if (auto* request = std::get_if<SpawnRequest>(&message)) spawn_for(node, std::move(*request));
+  if (const auto* stop = std::get_if<StopOwned>(&message)) {
+    if (registry_->owns(stop->owner, stop->actor)) begin_stop(stop->actor);
+  }
   if (const auto* ended = std::get_if<ActorEnded>(&message)) publish(registry_->on_ended(*ended));
   if (const auto* process = std::get_if<ProcessEnded>(&message))
     publish(registry_->on_process_ended(*process));
@@ -263,9 +286,39 @@ void ClusterImpl::publish(const std::vector<ActorDown>& downs) {
     for (const std::size_t node : nodes) (void)agents_.send(node, gone);
   }
   for (const auto& [actor, due] : registry_->take_restarts()) restarts_.add(actor, due);
+  for (const ActorId orphan : registry_->take_orphans()) begin_stop(orphan);
   for (const auto& idle : registry_->take_idle_processes()) {
     (void)agents_.send(idle.node, StopProcess{idle.process, false});
   }
+}
+
+void ClusterImpl::begin_stop(ActorId actor) {
+  publish(registry_->forbid_restarts(actor));
+  const auto place = registry_->process_of(actor);
+  if (!place.ok()) return;
+  if (registry_->is_alone(actor)) {
+    (void)agents_.send(place->node, StopProcess{place->process, false});
+  } else {
+    (void)agents_.send(place->node, StopActor{place->process, actor});
+  }
+}
+
+void ClusterImpl::spawn_for(std::size_t node, SpawnRequest request) {
+  const auto answer = [this, node, number = request.request,
+                       process = request.process](const Result<ActorAddress>& address) {
+    SpawnReply reply{.request = number, .process = process, .ok = address.ok()};
+    if (address.ok()) {
+      reply.actor = *address;
+    } else {
+      reply.code = address.error().code;
+      reply.message = address.error().message;
+    }
+    (void)agents_.send(node, reply);
+  };
+  const auto options = decode<SpawnOptions>(request.options);
+  if (!options.ok()) return answer(options.error());
+  spawn_owned(request.owner, *options, std::move(request.type), std::move(request.arguments),
+              answer);
 }
 
 /// Reports where an actor is that was started again.
@@ -301,11 +354,14 @@ Result<void> ClusterImpl::send_start(const ActorRegistry::Admission& admission, 
 
 void ClusterImpl::spawn_remote(const SpawnOptions& options, std::string type, Bytes arguments,
                                AddressCallback done) {
+  spawn_owned(0, options, std::move(type), std::move(arguments), std::move(done));
+}
+
+void ClusterImpl::spawn_owned(ActorId owner, const SpawnOptions& options, std::string type,
+                              Bytes arguments, AddressCallback done) {
   if (shutting_down_) return done(fail(ErrorCode::cancelled, "the cluster is shutting down"));
-  if (arguments.size() > max_argument_bytes) {
-    return done(fail(ErrorCode::invalid_argument,
-                     "the construction arguments of a {} have {} bytes; the limit is {}", type,
-                     arguments.size(), max_argument_bytes));
+  if (auto fits = check_argument_bytes(type, arguments); !fits.ok()) {
+    return done(std::move(fits).error());
   }
   const auto started = [this, done](Result<ActorAddress> address) {
     if (address.ok() && address->is_restartable) services_->hub->mark_moved(*address);
@@ -314,7 +370,7 @@ void ClusterImpl::spawn_remote(const SpawnOptions& options, std::string type, By
   std::optional<ActorFailed> unsent;
   const auto refused = [&]() -> std::optional<Error> {
     std::lock_guard lock(spawning_);
-    auto admitted = registry_->admit(options, type, arguments, started);
+    auto admitted = registry_->admit(options, type, arguments, started, owner);
     if (!admitted.ok()) return std::move(admitted).error();
     const auto sent = send_start(*admitted, std::move(arguments));
     if (!sent.ok()) unsent = {admitted->address.id, sent.error().code, sent.error().message};

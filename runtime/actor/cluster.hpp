@@ -104,6 +104,13 @@ struct SpawnOptions {
   /// or its node was lost: on `node`, or where placement chooses; -1: always. Calls under way then
   /// fail, later ones wait for the next incarnation. Its watchers are told of each end.
   int max_restarts = 0;
+  /// Spawned by an actor, it does not end with that one but with the cluster.
+  bool is_detached = false;
+
+  template <class Archive>
+  void fields(Archive& archive) {
+    archive(name, resources, node, process, max_restarts, is_detached);
+  }
 };
 
 /// The driver's side of a job: starts one agent per node, and actors on them. All functions are

@@ -40,16 +40,16 @@ bool travels_on(ControlEdge edge, const ControlMessage& message) {
   switch (edge) {
     case ControlEdge::agent_to_driver:
       return is_one_of<AgentReady, ActorStarted, ActorFailed, ActorEnded, ProcessEnded, FollowActor,
-                       Suspended, Heartbeat>(message);
+                       SpawnRequest, StopOwned, Suspended, Heartbeat>(message);
     case ControlEdge::driver_to_agent:
       return is_one_of<AgentBootstrap, AgentRefused, StartActor, StopActor, StopProcess, ActorGone,
-                       ActorMoved, Shutdown, Suspend, Resume, Heartbeat>(message);
+                       ActorMoved, SpawnReply, Shutdown, Suspend, Resume, Heartbeat>(message);
     case ControlEdge::process_to_agent:
       return is_one_of<ActorStarted, ActorFailed, ActorEnded, FollowActor, RegionRequest,
-                       KeyRequest, CallKeyRequest, Heartbeat>(message);
+                       KeyRequest, CallKeyRequest, SpawnRequest, StopOwned, Heartbeat>(message);
     case ControlEdge::agent_to_process:
       return is_one_of<ProcessBootstrap, StartActor, StopActor, StopProcess, ActorGone, ActorMoved,
-                       RegionReply, KeyReply, Heartbeat>(message);
+                       RegionReply, KeyReply, SpawnReply, Heartbeat>(message);
   }
   return false;
 }

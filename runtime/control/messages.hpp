@@ -75,6 +75,42 @@ struct ActorFailed {
     archive(actor, code, message);
   }
 };
+/// P -> A -> D: an actor of the process, the owner, spawns another one. `options` is an encoded
+/// SpawnOptions.
+struct SpawnRequest {
+  std::uint64_t request = 0;
+  ProcessId process = 0;  ///< set by A
+  ActorId owner = 0;
+  Bytes options;
+  std::string type;
+  Bytes arguments;
+  template <class Archive>
+  void fields(Archive& archive) {
+    archive(request, process, owner, options, type, arguments);
+  }
+};
+/// D -> A -> P.
+struct SpawnReply {
+  std::uint64_t request = 0;
+  ProcessId process = 0;
+  bool ok = false;
+  ActorAddress actor;
+  ErrorCode code = ErrorCode::internal;
+  std::string message;
+  template <class Archive>
+  void fields(Archive& archive) {
+    archive(request, process, ok, actor, code, message);
+  }
+};
+/// P -> A -> D: an actor of the process ends one that it has spawned.
+struct StopOwned {
+  ActorId owner = 0;
+  ActorId actor = 0;
+  template <class Archive>
+  void fields(Archive& archive) {
+    archive(owner, actor);
+  }
+};
 /// D -> A -> P: the actor finishes its method and ends.
 struct StopActor {
   ProcessId process = 0;
@@ -274,7 +310,8 @@ using ControlMessage =
     std::variant<AgentReady, StartActor, ActorStarted, ActorFailed, StopActor, ActorEnded,
                  StopProcess, ProcessEnded, FollowActor, ActorGone, Shutdown, ProcessBootstrap,
                  Heartbeat, RegionRequest, RegionReply, KeyRequest, CallKeyRequest, KeyReply,
-                 Suspend, Suspended, Resume, AgentBootstrap, AgentRefused, ActorMoved>;
+                 Suspend, Suspended, Resume, AgentBootstrap, AgentRefused, ActorMoved, SpawnRequest,
+                 SpawnReply, StopOwned>;
 
 /// Sender and receiver.
 enum class ControlEdge { agent_to_driver, driver_to_agent, process_to_agent, agent_to_process };

@@ -45,6 +45,8 @@ std::optional<ActorId> actor_of(const ControlMessage& message) {
   if (const auto* failed = std::get_if<ActorFailed>(&message)) return failed->actor;
   if (const auto* ended = std::get_if<ActorEnded>(&message)) return ended->actor;
   if (const auto* request = std::get_if<KeyRequest>(&message)) return request->actor;
+  if (const auto* request = std::get_if<SpawnRequest>(&message)) return request->owner;
+  if (const auto* request = std::get_if<StopOwned>(&message)) return request->owner;
   return std::nullopt;
 }
 
@@ -215,6 +217,8 @@ void Agent::on_driver_message(ControlMessage message) {
     for (const ProcessId follower : followers) {
       if (AgentChild* child = child_of(follower)) child->send(message);
     }
+  } else if (const auto* spawned = std::get_if<SpawnReply>(&message)) {
+    if (AgentChild* child = child_of(spawned->process)) child->send(message);
   } else if (const auto* moved = std::get_if<ActorMoved>(&message)) {
     for (const ProcessId follower : followers_.of(moved->actor.id)) {
       if (AgentChild* child = child_of(follower)) child->send(message);
@@ -330,6 +334,7 @@ void Agent::on_child_message(ProcessId id, AgentChild& child, ChildChannel::Mess
     return answer_key(child, request->request, call_pair_key(listener, child.call_name()));
   }
   if (std::holds_alternative<Heartbeat>(*decoded)) return;
+  if (auto* request = std::get_if<SpawnRequest>(&*decoded)) request->process = id;
   driver_->send(*decoded);
 }
 
