@@ -33,7 +33,7 @@ void NodeKeeper::run(NodeStarter& starter, const NodeTicket& ticket, const std::
     process_ = *std::move(started);
     if (pending_signal_ != 0) process_->signal(pending_signal_);
   }
-  const auto given = process_->give_ticket();
+  const auto given = process_->give_ticket(given_up_.get());
   if (!given.ok()) process_->signal(SIGKILL);
   const std::string end = wait_for_end();
   on_ended_(given.ok() ? end : not_started + given.error().message);
@@ -51,7 +51,10 @@ std::string NodeKeeper::wait_for_end() {
     process_->signal(SIGKILL);
     status = process_->wait(moment);
   }
-  if (!status) return describe("does not end although it was killed");
+  if (!status) {
+    process_->leave();
+    return describe("does not end although it was killed");
+  }
   std::lock_guard lock(mutex_);
   if (!is_killed || why_given_up_.empty()) return describe(status->describe());
   return describe(fmt::format("was lost and killed: {}", why_given_up_));

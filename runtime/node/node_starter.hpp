@@ -29,9 +29,11 @@ class NodeProcess {
   virtual std::optional<ExitStatus> wait(std::chrono::milliseconds timeout) = 0;
   virtual void signal(int signal_number) = 0;
   /// Gives the agent its ticket once it is being executed; before that it may have to copy the
-  /// program there. Blocks; ends soon after the process has. Call once, if start() succeeded.
-  /// Errors: why the agent cannot be executed there.
-  virtual Result<void> give_ticket() { return {}; }
+  /// program there. Blocks; ends soon after the process has, and once the descriptor `given_up` is
+  /// readable. Call once, if start() succeeded. Errors: why the agent cannot be executed there.
+  virtual Result<void> give_ticket(int /*given_up*/) { return {}; }
+  /// The process does not end: the destructor is to leave it alone.
+  virtual void leave() {}
 };
 
 /// Copies of the program that are on their way to hosts.

@@ -23,7 +23,7 @@ bool is_the_machines(std::string_view name) {
   constexpr std::array own{"ld-linux",     "libc.so",    "libm.so",      "libdl.so",
                            "librt.so",     "libpthread", "libresolv.so", "libgcc_s.so",
                            "libstdc++.so", "linux-vdso", "libasan.so",   "libubsan.so",
-                           "libtsan.so",   "libnss_",    "libnvidia"};
+                           "libtsan.so",   "libnss_",    "libnvidia",    "libcuda.so"};
   return std::ranges::any_of(own, [&](const char* begin) { return name.starts_with(begin); });
 }
 
@@ -44,6 +44,21 @@ std::vector<std::string> loaded_libraries() {
 
 }  // namespace
 
+Result<std::string> mark_of_files(const std::vector<std::string>& names) {
+  TROUPE_TRY(const std::filesystem::path program, own_program());
+  std::string stamps;
+  for (const std::string& name : names) {
+    struct stat file{};
+    if (::stat((program.parent_path() / name).c_str(), &file) != 0) continue;
+    stamps +=
+        fmt::format("{} {} {}.{}\n", name, file.st_size, file.st_mtim.tv_sec, file.st_mtim.tv_nsec);
+  }
+  if (stamps.empty()) return stamps;
+  Sha256 digest;
+  digest.add(std::as_bytes(std::span(stamps)));
+  return digest.hex().substr(0, 16);
+}
+
 Result<ProgramArchive> ProgramArchive::make(const std::vector<std::string>& beside) {
   TROUPE_TRY(const std::filesystem::path program, own_program());
   const std::filesystem::path folder = program.parent_path();
@@ -51,6 +66,7 @@ Result<ProgramArchive> ProgramArchive::make(const std::vector<std::string>& besi
   std::vector<std::string> arguments{
       "tar",
       "--create",
+      "--file=-",
       "--dereference",
       "--owner=0",
       "--group=0",

@@ -9,9 +9,13 @@
 
 namespace troupe {
 
+/// Changes when one of these files in the program's folder does (16 hexadecimal digits); empty if
+/// none is there. Errors: io.
+Result<std::string> mark_of_files(const std::vector<std::string>& names);
+
 /// This process's program as a tar archive in memory, for hosts that do not have it:
-/// bin/NAME, and in lib/troupe/ the libraries that it has loaded, but for those of C and C++, which
-/// every host has. Immutable; callable from any thread.
+/// bin/NAME, and in lib/troupe/ the libraries that it has loaded, but for those of C and C++, of
+/// the GPU's driver and of sanitizers, which are the host's. Immutable; callable from any thread.
 class ProgramArchive {
  public:
   /// Packs the program by tar(1). `beside`: names of files in the program's folder that go to bin/

@@ -16,30 +16,30 @@ constexpr std::string_view mark = "troupe: ";
 /// A copy that does not get on, and one that is being checked and unpacked there, are given up.
 constexpr std::chrono::seconds patience{60};
 
-/// Waits until the descriptor is ready or the process of `pidfd` has ended; false after `timeout`,
-/// or never if there is none.
-bool wait_until_ready(int fd, short events, int pidfd,
-                      const std::optional<std::chrono::seconds>& timeout) {
-  using std::chrono::milliseconds;
-  pollfd polled[] = {{fd, events, 0}, {pidfd, POLLIN, 0}};
-  Deadline deadline = deadline_in(timeout.value_or(std::chrono::hours(24)));
-  while (true) {
-    constexpr milliseconds turn{100};
-    const int ready = ::poll(polled, 2, static_cast<int>(turn.count()));
-    if (ready > 0) return true;
-    if (ready < 0 && errno != EINTR) return true;  // the next call says what is wrong
-    if (timeout && deadline.is_over()) return false;
-  }
-}
+/// A host that says more before its line is none that the start command runs on.
+constexpr std::size_t most_unread = std::size_t{1} << 16;
 
 }  // namespace
 
+SshNode::Wait SshNode::wait_until_ready(int fd, short events,
+                                        const std::optional<std::chrono::seconds>& timeout) const {
+  using std::chrono::milliseconds;
+  pollfd polled[] = {{given_up_, POLLIN, 0}, {fd, events, 0}, {pidfd(), POLLIN, 0}};
+  Deadline deadline = deadline_in(timeout.value_or(std::chrono::hours(24)));
+  while (true) {
+    constexpr milliseconds turn{100};
+    const int ready = ::poll(polled, 3, static_cast<int>(turn.count()));
+    if (ready > 0) return polled[0].revents != 0 ? Wait::given_up : Wait::ready;
+    if (ready < 0 && errno != EINTR) return Wait::ready;  // the next call says what is wrong
+    if (timeout && deadline.is_over()) return Wait::timed_out;
+  }
+}
+
 Result<const ProgramArchive*> ProgramSource::archive() {
   std::lock_guard lock(mutex_);
-  if (!archive_) {
-    TROUPE_TRY(archive_, ProgramArchive::make(beside_));
-  }
-  return &*archive_;
+  if (!archive_) archive_ = ProgramArchive::make(beside_);
+  if (!archive_->ok()) return archive_->error();
+  return &**archive_;
 }
 
 Result<std::string> SshNode::next_line(const std::optional<std::chrono::seconds>& timeout) {
@@ -50,7 +50,13 @@ Result<std::string> SshNode::next_line(const std::optional<std::chrono::seconds>
       // A login shell's own output may come before.
       if (line.starts_with(mark)) return line.substr(mark.size());
     }
-    if (!wait_until_ready(said_.get(), POLLIN, pidfd(), timeout)) {
+    if (unread_.size() > most_unread) {
+      return fail(ErrorCode::io, "its shell says more than {} bytes before the agent starts",
+                  most_unread);
+    }
+    const Wait waited = wait_until_ready(said_.get(), POLLIN, timeout);
+    if (waited == Wait::given_up) return std::string();
+    if (waited == Wait::timed_out) {
       return fail(ErrorCode::timeout, "nothing was heard of the copy of the program for {} s",
                   patience.count());
     }
@@ -63,7 +69,8 @@ Result<std::string> SshNode::next_line(const std::optional<std::chrono::seconds>
   }
 }
 
-Result<void> SshNode::give_ticket() {
+Result<void> SshNode::give_ticket(int given_up) {
+  given_up_ = given_up;
   TROUPE_TRY(std::string line, next_line(std::nullopt));
   if (line == "absent") {
     TROUPE_TRY(line, copy_program());
@@ -84,8 +91,9 @@ Result<std::string> SshNode::copy_program() {
     TROUPE_CHECK(client_->send("none -\n"));
     return next_line(patience);
   }
+  const ProgramSource::Copy copy(*source_);  // packing it takes a while, too
   TROUPE_TRY(const ProgramArchive* const archive, source_->archive());
-  const ProgramSource::Copy copy(*source_, archive->bytes());
+  source_->total_ += archive->bytes();
   TROUPE_CHECK(client_->send(fmt::format("{} {}\n", archive->bytes(), archive->sha256())));
   TROUPE_CHECK(send_archive(*archive));
   return next_line(patience);
@@ -96,13 +104,16 @@ Result<void> SshNode::send_archive(const ProgramArchive& archive) {
   for (std::size_t at = 0; at < archive.bytes();) {
     TROUPE_TRY(const std::size_t size, archive.read(at, buffer.data(), buffer.size()));
     for (std::size_t done = 0; done < size;) {
-      if (!wait_until_ready(client_->input(), POLLOUT, pidfd(), patience)) {
+      const Wait waited = wait_until_ready(client_->input(), POLLOUT, patience);
+      if (waited == Wait::given_up) return {};
+      if (waited == Wait::timed_out) {
         return fail(ErrorCode::timeout,
                     "the copy of the program has not got on for {} s at {} of {} bytes",
                     patience.count(), at + done, archive.bytes());
       }
       const ssize_t sent =
           ::send(client_->input(), buffer.data() + done, size - done, MSG_NOSIGNAL | MSG_DONTWAIT);
+      if (sent < 0 && errno == EAGAIN && client_->wait(std::chrono::milliseconds(0))) return {};
       if (sent < 0 && (errno == EINTR || errno == EAGAIN)) continue;
       if (sent < 0) return {};  // the client has ended, or the host has: its next line tells why
       done += static_cast<std::size_t>(sent);

@@ -30,10 +30,7 @@ class ProgramSource {
   /// Counts a copy while it lives.
   class Copy {
    public:
-    Copy(ProgramSource& source, std::uint64_t bytes) : source_(source) {
-      source_.total_ += bytes;
-      ++source_.hosts_;
-    }
+    explicit Copy(ProgramSource& source) : source_(source) { ++source_.hosts_; }
     ~Copy() { --source_.hosts_; }
     Copy(const Copy&) = delete;
     Copy& operator=(const Copy&) = delete;
@@ -44,7 +41,7 @@ class ProgramSource {
 
   const std::vector<std::string> beside_;
   std::mutex mutex_;
-  std::optional<ProgramArchive> archive_;
+  std::optional<Result<ProgramArchive>> archive_;
   std::atomic<std::size_t> hosts_ = 0;
   std::atomic<std::uint64_t> sent_ = 0, total_ = 0;
 };
@@ -67,11 +64,16 @@ class SshNode final : public NodeProcess {
     return client_->wait(timeout);
   }
   void signal(int signal_number) override { client_->signal(signal_number); }
-  Result<void> give_ticket() override;
+  void leave() override { client_->leave(); }
+  Result<void> give_ticket(int given_up) override;
 
  private:
+  enum class Wait { ready, given_up, timed_out };
+  /// Waits until the descriptor is ready or the client has ended.
+  Wait wait_until_ready(int fd, short events,
+                        const std::optional<std::chrono::seconds>& timeout) const;
   /// Returns the next line that begins with "troupe: ", without that; empty if the client has
-  /// closed its stdout. Errors: timeout.
+  /// closed its stdout or is given up. Errors: timeout; io for a host that says too much.
   Result<std::string> next_line(const std::optional<std::chrono::seconds>& timeout);
   /// Returns what the host says of the copy. Errors: timeout; those of ProgramSource.
   Result<std::string> copy_program();
@@ -81,6 +83,7 @@ class SshNode final : public NodeProcess {
   const UniqueFd said_;
   NodeTicket ticket_;
   const std::shared_ptr<ProgramSource> source_;
+  int given_up_ = -1;   ///< a descriptor that is readable once the node is given up
   std::string unread_;  ///< behind the last line
 };
 

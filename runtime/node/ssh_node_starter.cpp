@@ -16,24 +16,22 @@ std::string SshNodeStarter::remedy(const std::string& node, const std::string& s
   if (host == options_.host_of_node.end()) return "";
   const std::string& name = host->second.destination;
   const auto has = [&](std::string_view text) { return said.find(text) != said.npos; };
-  if (has("cannot reach the driver")) {  // the agent said it, not ssh
-    return "let it reach this machine (open TCP on cluster.ports), or set cluster.network to the "
-           "interface or address of this machine that the hosts reach";
-  }
   if (has("no program of this build")) {
     return "install the same Troupe at the same path there, or set cluster.copy_program: true";
   }
+  const std::string other_cache =
+      fmt::format("set XDG_CACHE_HOME for ssh {} to a folder that it can write and execute", name);
+  if (has("the copy does not run there") && has("Permission denied")) return other_cache;
   if (has("the copy does not run there")) {
     return "it has another kind of CPU or an older C library: build Troupe there, or take it out "
-           "of "
-           "cluster.hosts";
+           "of cluster.hosts";
   }
-  if (has("cannot write to") || has("cannot make") || has("cannot unpack") || has("cannot put")) {
-    return fmt::format(
-        "make room there, or set XDG_CACHE_HOME for ssh {} to a folder that it can "
-        "write and execute",
-        name);
+  if (has("the copy needs")) return "install it there";
+  if (has("cannot write to /") || has("cannot make /") || has("cannot unpack to /") ||
+      has("cannot put the copy to")) {
+    return "make room there, or " + other_cache;
   }
+  if (has("cannot find a program")) return "install OpenSSH's client here";
   if (has("others may write") || has("belongs to somebody else")) return "";
   if (has("Permission denied (")) {  // the methods that were tried
     return fmt::format("let your key in there (ssh-copy-id {}), or load it (ssh-add)", name);
@@ -78,8 +76,13 @@ Result<std::unique_ptr<NodeProcess>> SshNodeStarter::start(const NodeTicket& tic
   }
   arguments.emplace_back("--");
   arguments.push_back(host->second.destination);
-  arguments.push_back(
-      ssh_start_command(program, to_hex(this_build()), options_.folder, options_.environment));
+  const std::string build = to_hex(this_build());
+  TROUPE_TRY(const std::string mark, mark_of_files(options_.copied_beside));
+  arguments.push_back(ssh_start_command({.program = program,
+                                         .build = build,
+                                         .copy = mark.empty() ? build : build + "-" + mark,
+                                         .folder = options_.folder,
+                                         .environment = options_.environment}));
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC) != 0) return fail_errno(errno, "cannot make the pipe from ssh");
   UniqueFd said(ends[0]);

@@ -25,6 +25,7 @@ class StartedNode final : public NodeProcess {
   int pidfd() const override { return process_.pidfd(); }
   std::optional<ExitStatus> wait(std::chrono::milliseconds timeout) override;
   void signal(int signal_number) override { process_.signal(signal_number); }
+  void leave() override { process_.leave(); }
   /// Sends a short line; an end that is closed is no error. Errors: io.
   Result<void> send(std::string_view line);
   int input() const { return input_.get(); }  ///< this end of its stdin

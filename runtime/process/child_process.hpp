@@ -60,6 +60,9 @@ class ChildProcess {
   void signal(int signal_number) const;
   /// Waits at most `timeout` for the end and reaps; empty if the child still runs.
   std::optional<ExitStatus> wait(std::chrono::milliseconds timeout);
+  /// Lets go of a child that does not end although it was killed: the destructor does not wait for
+  /// it.
+  void leave() { pid_ = -1; }
 
  private:
   ChildProcess(pid_t pid, UniqueFd pidfd) : pid_(pid), pidfd_(std::move(pidfd)) {}

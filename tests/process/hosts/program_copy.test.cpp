@@ -71,14 +71,11 @@ TEST_F(ProgramCopies, are_made_once_and_used_by_later_jobs) {
   EXPECT_THAT(expect_answers("a second job"), Not(HasSubstr("copying")));
 }
 
-TEST_F(ProgramCopies, that_are_damaged_are_made_anew) {
+TEST_F(ProgramCopies, that_do_not_start_are_made_anew) {
   const WithoutProgram host(2);
   expect_answers("a first job");
   test::on_host(2, "truncate -s 1000 ~/.cache/troupe/programs/*/bin/launcher");
   EXPECT_THAT(expect_answers("a damaged program"), HasSubstr(copying));
-  test::on_host(2, "rm ~/.cache/troupe/programs/*/lib/troupe/libzmq.so.5");
-  EXPECT_EQ(std::filesystem::exists("/usr/lib/x86_64-linux-gnu/libzmq.so.5"), true);
-  expect_answers("a lost library that the host has, too");
 }
 
 TEST_F(ProgramCopies, that_find_no_room_are_refused_with_the_remedy) {
@@ -92,14 +89,16 @@ TEST_F(ProgramCopies, that_find_no_room_are_refused_with_the_remedy) {
 TEST_F(ProgramCopies, are_neither_made_nor_used_where_they_cannot_be_trusted) {
   const WithoutProgram host(2);
   test::on_host(2, "mkdir -p ~/.cache/troupe/programs && chmod 777 ~/.cache/troupe/programs");
-  expect_refused("a folder of all", "others may write /root/.cache/troupe/programs: chmod 700 it");
+  expect_refused("a folder of all", "others may write /root/.cache/troupe/programs: chmod go-w it");
   test::on_host(2, "chmod 700 ~/.cache/troupe/programs && chown ann ~/.cache/troupe/programs");
   expect_refused("a folder of ann's", "/root/.cache/troupe/programs belongs to somebody else");
 }
 
 TEST_F(ProgramCopies, that_do_not_run_there_are_refused) {
   const WithoutProgram host(2, "noexec");
-  expect_refused("a folder without programs", "the copy does not run there:");
+  expect_refused("a folder without programs",
+                 "Permission denied: set XDG_CACHE_HOME for ssh h2 to a folder that it can write "
+                 "and execute");
 }
 
 TEST_F(ProgramCopies, end_with_ctrl_c) {

@@ -5,6 +5,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <sys/eventfd.h>
 
 #include "runtime/call/future.hpp"
@@ -14,10 +15,15 @@ namespace {
 
 using namespace std::chrono_literals;
 
-/// An agent that no signal ends, as one that waits for a dead file system.
+/// An agent that no signal ends, and that says nothing, as one that waits for a dead file system.
 class StuckProcess final : public NodeProcess {
  public:
   explicit StuckProcess(std::atomic<int>& kills) : kills_(kills) {}
+  Result<void> give_ticket(int given_up) override {
+    pollfd polled{given_up, POLLIN, 0};
+    EXPECT_EQ(::poll(&polled, 1, 10000), 1);
+    return {};
+  }
   int pid() const override { return 7; }
   int pidfd() const override { return never_.get(); }
   std::optional<ExitStatus> wait(std::chrono::milliseconds) override { return std::nullopt; }
