@@ -15,7 +15,7 @@ Result<void> make_private_folders(const std::string& folder);
 std::string name_for_this_process(const std::string& prefix);
 
 /// Removes what processes made under name_for_this_process(prefix) and left when they were killed:
-/// those of this kernel's boot and pid namespace. Of others nobody here can tell.
+/// those of this kernel's boot and pid namespace. What others left stays: they may still run.
 void remove_abandoned(const std::string& prefix);
 
 /// An empty file in a folder, by which nodes find out which of them share it: on a network file

@@ -52,9 +52,10 @@ std::vector<KeySpec> parallel_rows() {
            .reference =
                "Workers that share the tokens of a step, for long prompts: each holds the same "
                "weights and computes its part of the tokens, which divides the work of long "
-               "prompts. Where this size times `tensor_parallel_size` divides the KV heads, "
-               "attention's heads and the KV cache are split over the workers; otherwise each has "
-               "the keys and values of all tokens. Steps of few tokens, such as those that "
+               "prompts. Where this size times `tensor_parallel_size` divides the KV heads (but "
+               "for latent attention and norms over all heads), attention's heads and the KV cache "
+               "are split over the workers; otherwise each has the keys and values of all tokens. "
+               "Steps of few tokens, such as those that "
                "generate, are computed by each, but for the heads: for many requests "
                "`data_parallel_size` is better. An `engine.max_num_batched_tokens` that leaves "
                "each worker some thousand tokens of a step divides a long prompt best. Experts are "

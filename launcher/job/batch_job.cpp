@@ -267,9 +267,10 @@ std::optional<ExitCode> BatchJob::start_engine() {
        .keep_going = goes_on,
        .on_staging =
            [&](std::uint64_t copied, std::uint64_t total, std::size_t copies) {
-             state_.phase =
-                 fmt::format("copying the checkpoint {} time{}: {} of {}", copies,
-                             copies == 1 ? "" : "s", format_bytes(copied), format_bytes(total));
+             state_.phase = copies == 0 ? "looking for copies of the checkpoint"
+                                        : fmt::format("copying the checkpoint {} time{}: {} of {}",
+                                                      copies, copies == 1 ? "" : "s",
+                                                      format_bytes(copied), format_bytes(total));
              return goes_on();
            },
        .on_preflight = [this](const PreflightReport& report) { tell_preflight(report); }});

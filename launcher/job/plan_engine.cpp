@@ -48,9 +48,7 @@ Result<void> check_speculative_model(const std::string& folder, const ModelConfi
   return {};
 }
 
-/// The device that the workers use. Errors: GPUs are requested but missing.
-/// `computes_here`: the only node is this machine, whose devices count; those of others are looked
-/// at by the preflight.
+/// The device that the workers use; see plan_engine. Errors: GPUs are requested but missing.
 Result<DeviceKind> device_kind(const Config& config, const std::optional<Gpus>& assumed,
                                bool computes_here) {
   if (config.cluster.device == "cpu") return DeviceKind::cpu;

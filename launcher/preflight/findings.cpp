@@ -245,7 +245,7 @@ void judge_drivers(std::span<const ProbedNode> nodes, std::vector<Finding>& find
   }
 }
 
-/// Warns, of the first such node, of GPUs that a job leaves unused whose device was left out.
+/// Warns that GPUs stay unused because cluster.device was left out; names the first such node.
 void judge_unused_gpus(const PreflightNeeds& needs, std::span<const ProbedNode> nodes,
                        std::vector<Finding>& findings) {
   const auto first =

@@ -107,7 +107,7 @@ Result<void> Staging::start_copiers() {
   return {};
 }
 
-/// Of the receivers that share a stage folder, the first one serves it.
+/// The first of the receivers that share a stage folder serves it.
 Result<void> Staging::find_leaders() {
   const auto folder_of = [](const Receiver& receiver) {
     return std::filesystem::path(receiver.node->facts.staged.front().folder).parent_path().string();

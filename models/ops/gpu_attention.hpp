@@ -15,7 +15,7 @@ enum class GpuAttentionKernel : std::uint8_t {
   decode,             ///< Troupe's, one row a sequence
   latent_decode,      ///< Troupe's over latents, one row a sequence
   flashinfer,         ///< any number of rows
-  flashinfer_hopper,  ///< prompts of 2,048 tokens and more
+  flashinfer_hopper,  ///< 1,024 rows of a prompt and more that see 2,048 to 293,888 positions
   flashinfer_latent,  ///< any number of rows over latents
   invariant,          ///< Troupe's for engine.deterministic
   any_shape,          ///< slow; takes every shape and dtype

@@ -28,7 +28,7 @@ Result<std::unique_ptr<NodeProcess>> StartedNode::start(std::string ticket, Chil
 
 Result<void> StartedNode::send(std::string_view line) {
   const ssize_t sent = ::send(input_.get(), line.data(), line.size(), MSG_NOSIGNAL);  // it has room
-  if (sent < 0 && errno != EPIPE) return fail_errno(errno, "cannot send an agent its ticket");
+  if (sent < 0 && errno != EPIPE) return fail_errno(errno, "cannot write to an agent");
   return {};
 }
 

@@ -34,7 +34,8 @@ std::vector<GroupTimes> groups_of(const JobPlan& plan, const CollectivesBenchOpt
                            {"sum", "scatter", "gather", "exchange"}));
   }
   if (mesh.shape().context > 1) {
-    groups.push_back(group("context", static_cast<std::size_t>(mesh.shape().context), {"gather"}));
+    groups.push_back(
+        group("context", static_cast<std::size_t>(mesh.shape().context), {"gather", "exchange"}));
   }
   if (mesh.expert_parallel_size() > 1) {
     groups.push_back(group("experts", mesh.dispatch_group(0).size(), {"exchange"}));

@@ -8,6 +8,7 @@
 #include "models/ops/cuda/attention/flashinfer_attention.hpp"
 #include "models/ops/cuda/attention/flashinfer_kernels.cuh"
 #include "models/ops/cuda/attention/padded_heads.hpp"
+#include "models/ops/cuda/common/hopper.hpp"
 #include "models/ops/cuda/cuda_error.hpp"
 #include "models/ops/gpu_attention.hpp"
 
@@ -175,6 +176,7 @@ FlashAttention::~FlashAttention() = default;
 Result<std::unique_ptr<FlashAttention>> FlashAttention::create() {
   std::unique_ptr<FlashAttention> attention(new FlashAttention());
   TROUPE_TRY(attention->sums_, DeviceBuffer::allocate(sums_bytes, "memory for attention"));
+  if (hopper_kernels_run()) TROUPE_CHECK(attention->long_prompts_.reserve());
   return Result<std::unique_ptr<FlashAttention>>(std::move(attention));
 }
 
@@ -206,11 +208,6 @@ Result<void> FlashAttention::plan(const AttentionShape& shape, const AttentionBa
   try {
     TROUPE_TRY(Plan* const plan, plans_.of(batch, stream));
     if (is_padded(shape)) TROUPE_CHECK(reserve_padded(shape, batch));
-    if (std::ranges::any_of(batch.sequences, [&](const SequenceSpan& span) {
-          return FlashInferHopper::suits(shape, span);
-        })) {
-      TROUPE_CHECK(long_prompts_.reserve());
-    }
     return plan->make(shape, batch, sums_.data(), stream);
   } catch (const std::exception& error) {
     return fail(ErrorCode::internal, "plan of attention: {}", error.what());

@@ -69,7 +69,7 @@ struct LongestTilesFirst : flashinfer::SingleTileScheduler {
   }
 };
 
-/// With a window, which no window is a very long one for.
+/// Launches the kernel with a window; a shape without one gets a window as long as its context.
 cudaError_t launch(const Parameters& parameters, cudaStream_t stream) {
   constexpr int tile_rows = 128, tile_positions = 128, stages = 2;
   constexpr bool has_window = true, is_causal = true;
@@ -128,7 +128,6 @@ bool FlashInferHopper::suits(const AttentionShape& shape, const SequenceSpan& sp
 }
 
 Result<void> FlashInferHopper::reserve() {
-  if (gathered_.bytes() > 0) return {};
   TROUPE_TRY(gathered_, DeviceBuffer::allocate(gathered_bytes, "memory for long prompts"));
   return {};
 }

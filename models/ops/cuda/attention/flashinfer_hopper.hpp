@@ -18,7 +18,8 @@ class FlashInferHopper {
   /// True if a sequence of this length is attended to faster here than with others in one kernel.
   static bool suits(const AttentionShape& shape, const SequenceSpan& span);
 
-  /// Allocates the memory that attend needs, once. Errors: resource_exhausted, internal.
+  /// Allocates the 144 MiB that attend needs. Call once, before it. Errors: resource_exhausted,
+  /// internal.
   Result<void> reserve();
 
   /// Enqueues AttentionOps::attend for the rows of `span`, one of `batch`'s that suits. Errors:
