@@ -89,6 +89,7 @@ Result<void> ActorProcess::boot() {
   types_.prepare_process({bootstrap->node, bootstrap->address});
   CallHub::Options calls;
   calls.credits = bootstrap->credits;
+  calls.credit_bytes = bootstrap->credit_bytes;
   calls.credit_timeout = milliseconds(bootstrap->credit_timeout_ms);
   calls.cause_grace = milliseconds(bootstrap->cause_grace_ms);
   calls.on_first_call = [this](const ActorAddress& actor) {

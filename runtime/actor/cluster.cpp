@@ -228,6 +228,7 @@ AgentBootstrap ClusterImpl::bootstrap_of(const std::string& node, const AgentRea
   process.log_level = static_cast<std::int32_t>(options_.log_level);
   process.directory = services_->directory.address();
   process.credits = options_.calls.credits;
+  process.credit_bytes = options_.calls.credit_bytes;
   process.credit_timeout_ms = options_.calls.credit_timeout.count();
   process.cause_grace_ms = options_.calls.cause_grace.count();
   return bootstrap;

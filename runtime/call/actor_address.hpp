@@ -9,8 +9,8 @@ namespace troupe {
 /// Identifies one actor of a job; ids are never reused.
 using ActorId = std::uint64_t;
 
-/// Where an actor can be called, or could when the address was made. Two addresses are equal if their
-/// ids are.
+/// Where an actor can be called, or could when the address was made. Two addresses are equal if
+/// their ids are.
 struct ActorAddress {
   ActorId id = 0;        ///< 0: no actor
   std::string endpoint;  ///< the hosting process's, in the form its Transport understands

@@ -18,6 +18,7 @@ namespace {
 struct Pending {
   ActorId actor = 0;
   std::uint32_t incarnation = 0;  ///< that it was sent to
+  std::size_t bytes = 0;          ///< of its arguments
   std::string actor_name;
   CallCompletion completion;
 };
@@ -50,7 +51,7 @@ struct Route {
 
 /// The unanswered calls to one actor.
 struct InFlight {
-  std::size_t calls = 0;
+  std::size_t calls = 0, bytes = 0;
   std::weak_ptr<Peer> peer;  ///< the link that they went through; none for a local actor
 };
 
@@ -95,8 +96,13 @@ class HubImpl final : public CallHub {
   void stop() override;
 
  private:
-  Result<void> take_credit(const ActorAddress& address, std::unique_lock<std::mutex>& lock);
-  void give_credit(ActorId actor);
+  Result<void> take_credit(const ActorAddress& address, std::size_t bytes,
+                           std::unique_lock<std::mutex>& lock);
+  void give_credit(ActorId actor, std::size_t bytes);
+  bool has_credit(const InFlight& calls, std::size_t bytes) const {
+    return calls.calls == 0 ||
+           (calls.calls < options_.credits && calls.bytes + bytes <= options_.credit_bytes);
+  }
   void call_local(const ActorAddress& address, const std::shared_ptr<CallTarget>& target,
                   IncomingCall call);
   /// Sends a call that has its credit to another process; mutex_ is held by `lock`, and released.
@@ -138,20 +144,29 @@ class HubImpl final : public CallHub {
   /// is not known yet.
   std::unordered_map<ActorId, PendingCalls> orphans_;
   std::unordered_map<ActorId, InFlight> in_flight_;
+  std::size_t waiting_for_credit_ = 0;  ///< threads
   CalledActors called_;
   std::unordered_map<ActorId, Route> routes_;  ///< of restartable actors that live
 };
 
-Result<void> HubImpl::take_credit(const ActorAddress& address, std::unique_lock<std::mutex>& lock) {
+Result<void> HubImpl::take_credit(const ActorAddress& address, std::size_t bytes,
+                                  std::unique_lock<std::mutex>& lock) {
   const auto settled = [&] {
     return stopped_ || called_.cause_of_end(address.id) ||
-           in_flight_[address.id].calls < options_.credits;
+           has_credit(in_flight_[address.id], bytes);
   };
-  if (!settled() &&
-      (runs_callback() || !wait_for(credit_given_, lock, options_.credit_timeout, settled))) {
+  const auto wait_until_settled = [&] {
+    ++waiting_for_credit_;
+    const bool is_settled = wait_for(credit_given_, lock, options_.credit_timeout, settled);
+    --waiting_for_credit_;
+    return is_settled;
+  };
+  if (!settled() && (runs_callback() || !wait_until_settled())) {
     return fail(ErrorCode::resource_exhausted,
-                "actor '{}' has {} unanswered calls from this process, which is the limit{}",
-                address.name, options_.credits,
+                "actor '{}' has {} unanswered calls of {} bytes from this process; the limit is {} "
+                "calls and {} bytes{}",
+                address.name, in_flight_[address.id].calls, in_flight_[address.id].bytes,
+                options_.credits, options_.credit_bytes,
                 runs_callback() ? ""
                                 : fmt::format(", and answered none for {} ms",
                                               options_.credit_timeout.count()));
@@ -160,22 +175,24 @@ Result<void> HubImpl::take_credit(const ActorAddress& address, std::unique_lock<
   if (const std::string* cause = called_.cause_of_end(address.id)) {
     return fail(ErrorCode::peer_died, "{}", *cause);
   }
-  ++in_flight_[address.id].calls;
+  InFlight& in_flight = in_flight_[address.id];
+  ++in_flight.calls;
+  in_flight.bytes += bytes;
   return {};
 }
 
-void HubImpl::give_credit(ActorId actor) {
+void HubImpl::give_credit(ActorId actor, std::size_t bytes) {
   const auto found = in_flight_.find(actor);
   if (found == in_flight_.end()) return;
-  const bool was_full = found->second.calls >= options_.credits;
+  found->second.bytes -= bytes;
   if (--found->second.calls == 0) in_flight_.erase(found);
-  if (was_full) credit_given_.notify_all();
+  if (waiting_for_credit_ > 0) credit_given_.notify_all();
 }
 
 void HubImpl::call(const ActorAddress& address, std::uint16_t method, Bytes arguments,
                    CallCompletion completion) {
   std::unique_lock lock(mutex_);
-  if (auto credit = take_credit(address, lock); !credit.ok()) {
+  if (auto credit = take_credit(address, arguments.size(), lock); !credit.ok()) {
     lock.unlock();
     return run_callback(completion, credit.error());
   }
@@ -200,7 +217,7 @@ void HubImpl::call(const ActorAddress& address, std::uint16_t method, Bytes argu
                        std::move(lock));
   }
   if (address.endpoint == endpoint()) {
-    give_credit(address.id);
+    give_credit(address.id, arguments.size());
     lock.unlock();
     return run_callback(completion, fail(ErrorCode::peer_died, "actor '{}' is gone", address.name));
   }
@@ -218,14 +235,14 @@ void HubImpl::call_remote(const ActorAddress& address, std::uint16_t method, Byt
   }
   if (!peer->link) {
     peers_.erase(address.endpoint);
-    give_credit(address.id);
+    give_credit(address.id, arguments.size());
     lock.unlock();
     return run_callback(completion, fail(ErrorCode::io, "cannot connect to {}", address.endpoint));
   }
   const auto held = peer;
   const CallId id = next_call_++;
-  held->pending.emplace(
-      id, Pending{address.id, address.incarnation, address.name, std::move(completion)});
+  held->pending.emplace(id, Pending{address.id, address.incarnation, arguments.size(), address.name,
+                                    std::move(completion)});
   in_flight_[address.id].peer = held;
   const bool is_first = called_.note_call(address.id);
   lock.unlock();
@@ -237,7 +254,7 @@ void HubImpl::call_remote(const ActorAddress& address, std::uint16_t method, Byt
   lock.lock();
   auto node = held->pending.extract(id);
   if (node.empty()) return;
-  give_credit(address.id);
+  give_credit(address.id, arguments.size());
   lock.unlock();
   run_callback(node.mapped().completion,
                fail(sent.error().code, "the call to actor '{}' was not sent: {}", address.name,
@@ -246,11 +263,11 @@ void HubImpl::call_remote(const ActorAddress& address, std::uint16_t method, Byt
 
 void HubImpl::call_local(const ActorAddress& address, const std::shared_ptr<CallTarget>& target,
                          IncomingCall call) {
-  call.answer = [self = shared_from_this(), this, actor = address.id,
+  call.answer = [self = shared_from_this(), this, actor = address.id, bytes = call.arguments.size(),
                  completion = std::move(call.answer)](Result<Bytes> answer) {
     {
       std::lock_guard lock(mutex_);
-      give_credit(actor);
+      give_credit(actor, bytes);
     }
     run_callback(completion, std::move(answer));
   };
@@ -314,7 +331,7 @@ void HubImpl::on_answer(const std::shared_ptr<Link>& link, const Trailer& traile
       is_orphan = true;
     } else {
       pending = std::move(node.mapped());
-      give_credit(pending.actor);
+      give_credit(pending.actor, pending.bytes);
       // Its process answers for an actor that has just ended; the reported cause says more.
       const bool has_died =
           trailer.status == actor_has_left || trailer.status == status_of(ErrorCode::peer_died);
@@ -380,7 +397,7 @@ void HubImpl::fail_all(const PendingCalls& calls, ErrorCode code, const std::str
     Error error{code, fmt::format("the call to actor '{}' failed: {}", pending.actor_name, why)};
     {
       std::lock_guard lock(mutex_);
-      give_credit(pending.actor);
+      give_credit(pending.actor, pending.bytes);
       if (const std::string* cause = cause_of_end(pending)) {
         error = {ErrorCode::peer_died, *cause};
       }
@@ -403,8 +420,9 @@ void HubImpl::mark_down(ActorId id, std::string why) {
   if (auto route = routes_.extract(id); !route.empty()) {
     for (auto& waiting : route.mapped().waiting) {
       if (!waiting.completion) continue;  // it is being sent
-      orphans_[id].emplace(next_call_++, Pending{id, 0, std::move(waiting.address.name),
-                                                 std::move(waiting.completion)});
+      orphans_[id].emplace(next_call_++,
+                           Pending{id, 0, waiting.arguments.size(), std::move(waiting.address.name),
+                                   std::move(waiting.completion)});
     }
   }
   end_calls(id, std::move(lock));
@@ -515,8 +533,9 @@ void HubImpl::stop() {
     for (auto& [actor, route] : routes_) {
       for (auto& waiting : route.waiting) {
         if (!waiting.completion) continue;
-        calls.emplace(next_call_++, Pending{actor, 0, std::move(waiting.address.name),
-                                            std::move(waiting.completion)});
+        calls.emplace(next_call_++,
+                      Pending{actor, 0, waiting.arguments.size(), std::move(waiting.address.name),
+                              std::move(waiting.completion)});
       }
     }
     routes_.clear();

@@ -35,8 +35,9 @@ class CallTarget {
 /// use, and sends answers back. All functions are callable from any thread.
 ///
 /// Order: calls that one thread makes to one actor arrive in that order.
-/// Bounds (credits): from this process to one actor at most `credits` calls may be unanswered; an
-/// actor's mailbox therefore holds at most credits x calling processes. A call beyond that waits
+/// Bounds (credits): from this process to one actor at most `credits` calls may be unanswered, with
+/// `credit_bytes` of arguments, or one call of any size; an actor's mailbox therefore holds at most
+/// so many for each calling process. A call beyond that waits
 /// until an answer comes in, at most `credit_timeout`, then fails with resource_exhausted; on a
 /// thread that runs a callback (see runs_callback) it fails at once.
 /// Size: a call or an answer above the transport's limit of a frame fails by itself with
@@ -51,6 +52,7 @@ class CallHub : public std::enable_shared_from_this<CallHub> {
  public:
   struct Options {
     std::size_t credits = 1024;
+    std::size_t credit_bytes = std::size_t{256} << 20;
     std::chrono::milliseconds credit_timeout{10000};
     std::chrono::milliseconds cause_grace{100};
     /// Bounds the wait for a connection that, after its actor was marked down, neither brings
@@ -88,8 +90,8 @@ class CallHub : public std::enable_shared_from_this<CallHub> {
   /// The same for one incarnation of an actor that is started again: calls under way to it fail,
   /// later ones wait for the next incarnation.
   virtual void mark_restarting(ActorId id, std::uint32_t incarnation, std::string why) = 0;
-  /// Marks where an incarnation of a restartable actor is; the latest counts. Calls that have waited
-  /// for it are sent.
+  /// Marks where an incarnation of a restartable actor is; the latest counts. Calls that have
+  /// waited for it are sent.
   virtual void mark_moved(const ActorAddress& address) = 0;
 
   /// Waits until all answers and calls sent so far are with the kernel, which delivers them even if

@@ -204,12 +204,14 @@ struct ProcessBootstrap {
   std::int32_t log_level = 0;
   ActorAddress directory;  ///< the driver's Directory actor
   std::uint64_t credits = 0;
+  std::uint64_t credit_bytes = 0;
   std::int64_t credit_timeout_ms = 0;
   std::int64_t cause_grace_ms = 0;
   template <class Archive>
   void fields(Archive& archive) {
     archive(call_name, call_key, locality, address, ports, process, process_name, node, job_folder,
-            log_path, log_level, directory, credits, credit_timeout_ms, cause_grace_ms);
+            log_path, log_level, directory, credits, credit_bytes, credit_timeout_ms,
+            cause_grace_ms);
   }
 };
 /// D -> A, last: the agent is not let in, or has been looked at and cannot take part.

@@ -299,4 +299,26 @@ TEST(CallHub, answers_calls_that_wait_for_a_restart_when_it_stops) {
   EXPECT_EQ(waiting.get(10s).error().code, ErrorCode::cancelled);
 }
 
+TEST(CallHub, bounds_the_bytes_of_unanswered_calls_but_lets_one_of_any_size_through) {
+  const auto server = make_hub("server", Key{});
+  const auto client = make_hub("client", Key{}, {}, {.credit_bytes = 1000, .credit_timeout = 50ms});
+  const auto holder = std::make_shared<Holder>();
+  server->add_target(7, holder);
+  auto large = begin_call(*client, server->endpoint(), 7, Bytes(5000));
+  IncomingCall held = holder->take();
+  const auto refused = call(*client, server->endpoint(), 7, Bytes(1));
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().code, ErrorCode::resource_exhausted);
+  EXPECT_NE(refused.error().message.find("5000 bytes"), std::string::npos)
+      << refused.error().message;
+  held.answer(Bytes{});
+  EXPECT_TRUE(large.get(10s).ok());
+  server->remove_target(7);
+  server->add_target(7, std::make_shared<Mirror>());
+  for (int i = 0; i < 100; ++i) {
+    EXPECT_TRUE(call(*client, server->endpoint(), 7, Bytes(600)).ok()) << "credits come back";
+  }
+  for (const auto& hub : {server, client}) hub->stop();
+}
+
 }  // namespace troupe
