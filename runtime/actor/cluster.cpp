@@ -347,10 +347,10 @@ void ClusterImpl::restart(ActorId actor) {
 }
 
 Result<void> ClusterImpl::send_start(const ActorRegistry::Admission& admission, Bytes arguments) {
-  return agents_.send(admission.node, StartActor{admission.process, admission.starts_process,
-                                                 admission.process_name, admission.address,
-                                                 std::move(arguments), admission.devices,
-                                                 admission.hides_other_devices});
+  return agents_.send(admission.node,
+                      StartActor{admission.process, admission.starts_process,
+                                 admission.process_name, admission.address, std::move(arguments),
+                                 admission.devices, admission.hides_other_devices});
 }
 
 void ClusterImpl::spawn_remote(const SpawnOptions& options, std::string type, Bytes arguments,

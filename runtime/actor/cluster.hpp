@@ -109,7 +109,7 @@ struct SpawnOptions {
 
   template <class Archive>
   void fields(Archive& archive) {
-    archive(name, resources, node, process, max_restarts, is_detached);
+    archive(name, resources, node, bundle, process, hides_other_devices, max_restarts, is_detached);
   }
 };
 
