@@ -128,7 +128,6 @@ Result<ActorRegistry::Admission> ActorRegistry::place(Actor& actor, const SpawnO
   return Admission{actor.address, index,   actor.process, !shared.has_value(),
                    process.name,  devices, hides_others};
 }
-}
 
 std::optional<ProcessId> ActorRegistry::process_labelled(const std::string& label,
                                                          const std::string& node) const {

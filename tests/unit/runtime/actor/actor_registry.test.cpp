@@ -168,7 +168,7 @@ TEST(ActorRegistry, restarts_an_actor_where_there_is_room_until_its_restarts_are
   const auto again = registry.on_failed({id, full.error().code, full.error().message});
   ASSERT_EQ(again.size(), 1U);
   EXPECT_TRUE(again[0].restarts);
-  EXPECT_NE(again[0].message.find("fit on no node"), std::string::npos) << again[0].message;
+  EXPECT_NE(again[0].message.find("no room for 1 cpu"), std::string::npos) << again[0].message;
   EXPECT_GE(registry.take_restarts().at(0).due, due[0].due + RestartBudget::first_delay);
 
   const auto over = registry.on_failed({id, full.error().code, full.error().message});
@@ -204,6 +204,35 @@ TEST(ActorRegistry, gives_a_restarted_actor_its_arguments_and_the_next_incarnati
   EXPECT_TRUE(registry.forbid_restarts(id).empty()) << "it lives";
   const auto process = registry.process_of(id)->process;
   EXPECT_FALSE(registry.on_process_ended({process, 7, true, false, 9}).at(0).restarts);
+}
+
+TEST(ActorRegistry, restarts_an_actor_in_its_bundle_and_not_after_the_group_is_removed) {
+  ActorRegistry registry({{"a", 1, {}}, {"b", 1, {}}}, PlacementStrategy::pack, {});
+  const auto group = *registry.create_placement_group(
+      {"x", {{.cpus = 1}, {.cpus = 1}}, PlacementStrategy::strict_spread});
+  std::vector<ActorId> actors;
+  for (const std::uint32_t bundle : {0U, 1U}) {
+    const auto admitted = registry.admit(
+        {.resources = {.cpus = 1}, .bundle = group.bundle(bundle), .max_restarts = -1}, "A", {},
+        [](const auto&) {});
+    actors.push_back(admitted->address.id);
+    (void)registry.on_started({actors.back(), "endpoint", 7});
+  }
+  const auto kill = [&](ActorId actor) {
+    return registry.on_process_ended({registry.process_of(actor)->process, 7, true, false, 9});
+  };
+  EXPECT_TRUE(kill(actors[1]).at(0).restarts);
+  EXPECT_EQ(registry.admit_again(actors[1])->admission.node, 1U);
+  (void)registry.on_started({actors[1], "endpoint", 8});
+  EXPECT_TRUE(kill(actors[1]).at(0).restarts);
+
+  EXPECT_EQ(registry.remove_placement_group(group.id)->size(), 1U) << "one of them is not there";
+  EXPECT_FALSE(kill(actors[0]).at(0).restarts);
+  const auto again = registry.admit_again(actors[1]);
+  ASSERT_FALSE(again.ok());
+  EXPECT_EQ(again.error().code, ErrorCode::peer_died) << again.error().message;
+  const auto over = registry.on_failed({actors[1], again.error().code, again.error().message});
+  EXPECT_FALSE(over.at(0).restarts);
 }
 
 TEST(RestartBudget, waits_longer_each_time_until_an_incarnation_lives_for_a_while) {
