@@ -65,7 +65,10 @@ class ProgramCopies : public testing::Test {
 TEST_F(ProgramCopies, are_made_once_and_used_by_later_jobs) {
   const WithoutProgram host(2);
   // What a copier that was killed has left.
-  test::on_host(2, "mkdir -p -m 700 ~/.cache/troupe/programs/.part-h2-999999/bin");
+  test::on_host(2,
+                "umask 077; mkdir -p ~/.cache/troupe/programs/.part-$(cat "
+                "/proc/sys/kernel/random/boot_id)-$(readlink /proc/self/ns/pid | tr -dc 0-9)-"
+                "999999/bin");
   EXPECT_THAT(expect_answers("a first job"), HasSubstr(copying));
   test::on_host(2, "! ls -a ~/.cache/troupe/programs | grep part");
   EXPECT_THAT(expect_answers("a second job"), Not(HasSubstr("copying")));

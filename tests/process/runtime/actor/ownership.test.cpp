@@ -50,9 +50,10 @@ TEST(Ownership, ends_with_the_owner_however_that_ends) {
     const auto beside = must(parent.call<&Parent::spawn_beside>("shared").get(limit));
     const auto stranger = must(cluster->spawn<Counter>({.process = "shared"}, 7).get(limit));
     const auto detached = must(parent.call<&Parent::spawn_counter>("", 5, true, 0).get(limit));
-    if (how == "killed") ASSERT_TRUE(cluster->kill(parent).ok());
-    if (how == "stopped") ASSERT_TRUE(cluster->stop(parent).ok());
-    if (how == "exits") ASSERT_TRUE(parent.call<&Parent::leave>().get(limit).ok());
+    const auto ended = how == "killed"    ? cluster->kill(parent)
+                       : how == "stopped" ? cluster->stop(parent)
+                                          : parent.call<&Parent::leave>().get(limit);
+    ASSERT_TRUE(ended.ok()) << how;
     EXPECT_FALSE(end_of(*cluster, parent).restarts);
     EXPECT_FALSE(end_of(*cluster, child).restarts) << how;
     end_of(*cluster, grandchild);
