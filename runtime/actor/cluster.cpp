@@ -324,7 +324,7 @@ void ClusterImpl::spawn_for(std::size_t node, SpawnRequest request) {
 
 /// Reports where an actor is that was started again.
 void ClusterImpl::publish(const ActorAddress& again) {
-  log::info("actor '{}' is there again, for the {}. time", again.name, again.incarnation + 1);
+  log::info("actor '{}' is there again (incarnation {})", again.name, again.incarnation);
   services_->hub->mark_moved(again);
   std::set<std::size_t> nodes;
   {
