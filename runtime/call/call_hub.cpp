@@ -52,7 +52,7 @@ struct Route {
 /// The unanswered calls to one actor.
 struct InFlight {
   std::size_t calls = 0, bytes = 0;
-  std::weak_ptr<Peer> peer;  ///< the link that they went through; none for a local actor
+  std::shared_ptr<Peer> peer;  ///< the link that they went through; none for a local actor
 };
 
 class HubImpl final : public CallHub {
@@ -243,7 +243,7 @@ void HubImpl::call_remote(const ActorAddress& address, std::uint16_t method, Byt
   const CallId id = next_call_++;
   held->pending.emplace(id, Pending{address.id, address.incarnation, arguments.size(), address.name,
                                     std::move(completion)});
-  in_flight_[address.id].peer = held;
+  if (auto& latest = in_flight_[address.id].peer; latest != held) latest = held;
   const bool is_first = called_.note_call(address.id);
   lock.unlock();
   if (is_first && options_.on_first_call) options_.on_first_call(address);
@@ -478,7 +478,7 @@ void HubImpl::end_calls(ActorId actor, std::unique_lock<std::mutex> lock) {
   if (in_flight == in_flight_.end()) return;
   PendingCalls unanswered;  // calls of a connection that has ended
   if (auto node = orphans_.extract(actor); !node.empty()) unanswered = std::move(node.mapped());
-  const auto peer = in_flight->second.peer.lock();
+  const auto peer = in_flight->second.peer;
   const std::uint64_t answers = peer ? peer->answers : 0;
   const bool waits = peer && std::ranges::any_of(peer->pending, [actor](const auto& entry) {
                        return entry.second.actor == actor;
