@@ -88,7 +88,7 @@ class ClusterImpl final : public Cluster {
   void follow(std::size_t node, const FollowActor& wish);
   void restart(ActorId actor);
   void spawn_owned(ActorId owner, const SpawnOptions& options, std::string type, Bytes arguments,
-                   AddressCallback done);
+                   const AddressCallback& done);
   void spawn_for(std::size_t node, SpawnRequest request);
   /// Has an actor end after its method; a process of its own ends with it, in time.
   void begin_stop(ActorId actor);
@@ -147,37 +147,36 @@ Result<void> ClusterImpl::start_services() {
   const auto regions = std::make_shared<LocalRegions>();
   const auto watches = std::make_shared<WatchTable>(
       [registry = registry_](ActorId actor) { return registry->down_of(actor); });
-  services_ = std::make_shared<HostServices>(
-      HostServices{"driver", options_.address, options_.ports, options_.job_folder, "",
-                   [keys = keys_](const ActorAddress& asker, const ChannelScope& scope) {
-                     return channel_key(keys, asker.name, scope);
-                   },
-                   hub, watches, ActorHandle<Directory>(directory, hub),
-                   [local = regions](std::string_view name, std::size_t bytes) {
-                     std::lock_guard lock(local->mutex);
-                     return local->regions.open(name, bytes);
-                   },
-                   [local = regions](std::string_view prefix) -> Result<void> {
-                     std::lock_guard lock(local->mutex);
-                     local->regions.release(prefix);
-                     return {};
-                   },
-                   [gate = gate_](ActorId owner, const SpawnOptions& options, std::string type,
-                                  Bytes arguments, AddressCallback done) {
-                     std::unique_lock lock(gate->mutex);
-                     if (gate->cluster == nullptr) {
-                       lock.unlock();
-                       return done(fail(ErrorCode::cancelled, "the cluster is shutting down"));
-                     }
-                     gate->cluster->spawn_owned(owner, options, std::move(type),
-                                                std::move(arguments), std::move(done));
-                   },
-                   [gate = gate_](ActorId owner, ActorId actor) {
-                     std::lock_guard lock(gate->mutex);
-                     if (gate->cluster == nullptr) return;
-                     if (!gate->cluster->registry_->owns(owner, actor)) return;
-                     gate->cluster->begin_stop(actor);
-                   }});
+  services_ = std::make_shared<HostServices>(HostServices{
+      "driver", options_.address, options_.ports, options_.job_folder, "",
+      [keys = keys_](const ActorAddress& asker, const ChannelScope& scope) {
+        return channel_key(keys, asker.name, scope);
+      },
+      hub, watches, ActorHandle<Directory>(directory, hub),
+      [local = regions](std::string_view name, std::size_t bytes) {
+        std::lock_guard lock(local->mutex);
+        return local->regions.open(name, bytes);
+      },
+      [local = regions](std::string_view prefix) -> Result<void> {
+        std::lock_guard lock(local->mutex);
+        local->regions.release(prefix);
+        return {};
+      },
+      [gate = gate_](ActorId owner, const SpawnOptions& options, std::string type, Bytes arguments,
+                     AddressCallback done) {
+        std::unique_lock lock(gate->mutex);
+        if (gate->cluster == nullptr) {
+          lock.unlock();
+          return done(fail(ErrorCode::cancelled, "the cluster is shutting down"));
+        }
+        gate->cluster->spawn_owned(owner, options, std::move(type), std::move(arguments), done);
+      },
+      [gate = gate_](ActorId owner, ActorId actor) {
+        std::lock_guard lock(gate->mutex);
+        if (gate->cluster == nullptr) return;
+        if (!gate->cluster->registry_->owns(owner, actor)) return;
+        gate->cluster->begin_stop(actor);
+      }});
   Promise<void> made;
   TROUPE_TRY(directory_,
              ActorCell::start(
@@ -355,11 +354,11 @@ Result<void> ClusterImpl::send_start(const ActorRegistry::Admission& admission, 
 
 void ClusterImpl::spawn_remote(const SpawnOptions& options, std::string type, Bytes arguments,
                                AddressCallback done) {
-  spawn_owned(0, options, std::move(type), std::move(arguments), std::move(done));
+  spawn_owned(0, options, std::move(type), std::move(arguments), done);
 }
 
 void ClusterImpl::spawn_owned(ActorId owner, const SpawnOptions& options, std::string type,
-                              Bytes arguments, AddressCallback done) {
+                              Bytes arguments, const AddressCallback& done) {
   if (shutting_down_) return done(fail(ErrorCode::cancelled, "the cluster is shutting down"));
   if (auto fits = check_argument_bytes(type, arguments); !fits.ok()) {
     return done(std::move(fits).error());

@@ -19,7 +19,7 @@ std::string SshNodeStarter::remedy(const std::string& node, const std::string& s
   if (has("no program of this build")) {
     return "install the same Troupe at the same path there, or set cluster.copy_program: true";
   }
-  const std::string other_cache =
+  std::string other_cache =
       fmt::format("set XDG_CACHE_HOME for ssh {} to a folder that it can write and execute", name);
   if (has("the copy does not run there") && has("Permission denied")) return other_cache;
   if (has("the copy does not run there")) {
@@ -29,7 +29,7 @@ std::string SshNodeStarter::remedy(const std::string& node, const std::string& s
   if (has("the copy needs")) return "install it there";
   if (has("cannot write to /") || has("cannot make /") || has("cannot unpack to /") ||
       has("cannot put the copy to")) {
-    return "make room there, or " + other_cache;
+    return fmt::format("make room there, or {}", other_cache);
   }
   if (has("cannot find a program")) return "install OpenSSH's client here";
   if (has("others may write") || has("belongs to somebody else")) return "";
