@@ -163,7 +163,7 @@ Result<void> ClusterImpl::start_services() {
         return {};
       },
       [gate = gate_](ActorId owner, const SpawnOptions& options, std::string type, Bytes arguments,
-                     AddressCallback done) {
+                     const AddressCallback& done) {
         std::unique_lock lock(gate->mutex);
         if (gate->cluster == nullptr) {
           lock.unlock();
