@@ -193,176 +193,6 @@ std::optional<ActorAddress> ActorRegistry::on_started(const ActorStarted& starte
   return std::nullopt;
 }
 
-std::vector<ActorDown> ActorRegistry::on_failed(const ActorFailed& failed) {
-  AddressCallback done;
-  Error error;
-  {
-    std::unique_lock lock(mutex_);
-    const auto found = actors_.find(failed.actor);
-    if (found == actors_.end()) return {};
-    done = std::exchange(found->second.done, nullptr);
-    if (!done && found->second.restarts) {
-      lock.unlock();
-      return remove_all(std::span(&failed.actor, 1), DownCause::not_restarted, 0,
-                        fmt::format("could not be started again: {}", failed.message));
-    }
-    error = fail(failed.code, "actor '{}' ({}) could not be made: {}", found->second.address.name,
-                 found->second.address.type, failed.message);
-    remove(found);
-  }
-  if (done) done(std::move(error));
-  return {};
-}
-
-std::vector<ActorDown> ActorRegistry::on_ended(const ActorEnded& ended) {
-  return remove_all(std::span(&ended.actor, 1),
-                    ended.exited ? DownCause::exited : DownCause::stopped, 0,
-                    ended.exited ? fmt::format("ended itself: {}", ended.reason) : "was stopped");
-}
-
-std::vector<ActorDown> ActorRegistry::on_process_ended(const ProcessEnded& ended) {
-  const ExitStatus status{ended.signalled, ended.code};
-  const std::string what = ended.pid == 0       ? "could not be started"
-                           : ended.unresponsive ? "no longer answered heartbeats and was killed"
-                                                : status.describe();
-  const DownCause cause = ended.unresponsive ? DownCause::unresponsive
-                          : ended.signalled  ? DownCause::signal
-                                             : DownCause::exit_code;
-  std::vector<ActorId> actors;
-  {
-    std::lock_guard lock(mutex_);
-    const auto found = processes_.find(ended.process);
-    if (found == processes_.end()) return {};
-    close(found->second);  // first: no actor is admitted that would be missed below
-    actors.assign(found->second.actors.begin(), found->second.actors.end());
-    std::ranges::sort(actors);
-    for (const ActorId id : actors) actors_.at(id).pid = ended.pid;
-  }
-  auto downs = remove_all(actors, cause, ended.code, what);
-  std::lock_guard lock(mutex_);
-  forget_process(ended.process);
-  return downs;
-}
-
-std::vector<ActorDown> ActorRegistry::on_node_lost(std::size_t node, const std::string& how) {
-  std::vector<ProcessId> processes;
-  std::vector<ActorId> actors;
-  {
-    std::lock_guard lock(mutex_);
-    placement_.remove_node(node);  // first: no actor is placed there that would be missed below
-    processes.assign(processes_of_node_[node].begin(), processes_of_node_[node].end());
-    for (const ProcessId id : processes) {
-      Process& process = processes_.at(id);
-      close(process);
-      actors.insert(actors.end(), process.actors.begin(), process.actors.end());
-    }
-    std::ranges::sort(actors);
-  }
-  auto downs = remove_all(actors, DownCause::node_lost, 0, how);
-  std::lock_guard lock(mutex_);
-  for (const ProcessId id : processes) forget_process(id);
-  return downs;
-}
-
-void ActorRegistry::forget_process(ProcessId id) {
-  const auto found = processes_.find(id);
-  if (found == processes_.end()) return;
-  processes_of_node_[found->second.node].erase(id);
-  processes_.erase(found);
-}
-
-std::vector<ActorDown> ActorRegistry::remove_all(std::span<const ActorId> ended, DownCause cause,
-                                                 int code, const std::string& what) {
-  std::vector<ActorDown> downs;
-  std::vector<std::pair<AddressCallback, Error>> never_started;
-  {
-    std::lock_guard lock(mutex_);
-    for (const ActorId id : ended) {
-      const auto found = actors_.find(id);
-      if (found == actors_.end()) continue;
-      Actor& actor = found->second;
-      auto down = describe(actor, cause, code, actor.done ? what + " before it was ready" : what);
-      if (actor.done) {
-        never_started.emplace_back(std::exchange(actor.done, nullptr),
-                                   Error{ErrorCode::peer_died, down.message});
-      } else {
-        const bool restarts = begin_restart(actor, down);
-        if (!restarts) ended_.add(down);
-        downs.push_back(std::move(down));
-        if (restarts) continue;
-      }
-      remove(found);
-    }
-  }
-  for (auto& [done, error] : never_started) done(std::move(error));
-  return downs;
-}
-
-ActorDown ActorRegistry::describe(const Actor& actor, DownCause cause, int code,
-                                  const std::string& what) const {
-  ActorDown down;
-  down.id = actor.address.id;
-  down.name = actor.address.name;
-  down.type = actor.address.type;
-  down.incarnation = actor.address.incarnation;
-  down.node = actor.local ? "driver" : nodes_[actor.reservation.node].name;
-  down.pid = actor.pid;
-  down.cause = cause;
-  down.code = code;
-  if (const auto process = processes_.find(actor.process);
-      !actor.local && process != processes_.end()) {
-    down.log_path = logs_.of_process(process->second.name, down.node);
-  }
-  const std::string who = fmt::format("actor '{}' ({}) on {}{}", down.name, down.type, down.node,
-                                      down.pid != 0 ? fmt::format(", pid {},", down.pid) : "");
-  const auto its_log = [](const std::string& path) {
-    return path.empty() ? "" : fmt::format("; its log is {}", path);
-  };
-  if (cause == DownCause::node_lost) {  // point a person at the agent's log
-    down.message = fmt::format("the agent of '{}' {}{}; {} ended with it", down.node, what,
-                               its_log(logs_.of_agent(down.node)), who);
-  } else {
-    down.message = fmt::format("{} {}{}", who, what, its_log(down.log_path));
-  }
-  return down;
-}
-
-void ActorRegistry::remove(Actors::iterator found) {
-  Actor& actor = found->second;
-  if (actor.named) names_.erase(actor.address.name);
-  if (!actor.local) leave_process(actor);
-  if (const auto owner = actors_.find(actor.owner); owner != actors_.end()) {
-    owner->second.owned.erase(found->first);
-  }
-  for (const ActorId owned : actor.owned) lose_owner(owned);
-  actors_.erase(found);
-}
-
-void ActorRegistry::lose_owner(ActorId id) {
-  Actor& actor = actors_.at(id);
-  actor.owner = 0;
-  if (std::exchange(actor.named, false)) names_.erase(actor.address.name);
-  orphans_.push_back(id);
-}
-
-void ActorRegistry::leave_process(Actor& actor) {
-  if (actor.restarts && actor.restarts->is_waiting) return;
-  const ActorId id = actor.address.id;
-  placement_.release(actor.reservation);
-  if (actor.reservation.bundle) leave_group(id, actor.reservation.bundle->group);
-  Process& process = processes_.at(actor.process);
-  process.actors.erase(id);
-  if (!process.actors.empty() || process.is_closed) return;
-  close(process);
-  idle_.push_back({process.node, actor.process});
-}
-
-void ActorRegistry::leave_group(ActorId actor, PlacementGroupId group) {
-  const auto found = actors_of_group_.find(group);
-  found->second.erase(actor);
-  if (found->second.empty()) actors_of_group_.erase(found);
-}
-
 Result<PlacementGroup> ActorRegistry::create_placement_group(const PlacementGroupOptions& options) {
   std::lock_guard lock(mutex_);
   return placement_.create_group(options);
@@ -391,58 +221,20 @@ Result<std::vector<ActorRegistry::ProcessPlace>> ActorRegistry::remove_placement
   return doomed;
 }
 
-bool ActorRegistry::begin_restart(Actor& actor, ActorDown& down) {
-  if (!actor.restarts || down.cause == DownCause::stopped || down.cause == DownCause::exited) {
-    return false;
-  }
-  const auto now = RestartBudget::Clock::now();
-  const auto delay = actor.restarts->budget.take(now);
-  if (!delay) return false;
-  leave_process(actor);
-  actor.restarts->is_waiting = true;
-  actor.is_there = false;
-  for (const ActorId owned : std::exchange(actor.owned, {})) lose_owner(owned);
-  restarts_.push_back({actor.address.id, now + *delay});
-  down.restarts = true;
-  down.message += delay->count() == 0
-                      ? "; it is started again"
-                      : fmt::format("; it is started again in {} ms", delay->count());
-  return true;
-}
-
-std::vector<ActorRegistry::DueRestart> ActorRegistry::take_restarts() {
-  std::lock_guard lock(mutex_);
-  return std::exchange(restarts_, {});
-}
-
-std::vector<ActorId> ActorRegistry::take_orphans() {
-  std::lock_guard lock(mutex_);
-  return std::exchange(orphans_, {});
-}
-
 bool ActorRegistry::owns(ActorId owner, ActorId actor) const {
   std::lock_guard lock(mutex_);
   const auto found = actors_.find(actor);
   return found != actors_.end() && owner != 0 && found->second.owner == owner;
 }
 
-bool ActorRegistry::is_alone(ActorId actor) const {
+bool ActorRegistry::close_process_of(ActorId actor) {
   std::lock_guard lock(mutex_);
   const auto found = actors_.find(actor);
   if (found == actors_.end() || found->second.local) return false;
   const auto process = processes_.find(found->second.process);
-  return process != processes_.end() && process->second.actors.size() == 1;
-}
-
-std::vector<ActorDown> ActorRegistry::forbid_restarts(ActorId id) {
-  {
-    std::lock_guard lock(mutex_);
-    const auto found = actors_.find(id);
-    if (found == actors_.end() || !found->second.restarts) return {};
-    found->second.restarts->budget.cancel();
-    if (!found->second.restarts->is_waiting) return {};
-  }
-  return remove_all(std::span(&id, 1), DownCause::stopped, 0, "was stopped");
+  if (process == processes_.end() || process->second.actors.size() != 1) return false;
+  close(process->second);
+  return true;
 }
 
 std::optional<ActorAddress> ActorRegistry::address_of(ActorId actor) const {
@@ -450,11 +242,6 @@ std::optional<ActorAddress> ActorRegistry::address_of(ActorId actor) const {
   const auto found = actors_.find(actor);
   if (found == actors_.end() || !found->second.is_there) return std::nullopt;
   return found->second.address;
-}
-
-std::vector<ActorRegistry::ProcessPlace> ActorRegistry::take_idle_processes() {
-  std::lock_guard lock(mutex_);
-  return std::exchange(idle_, {});
 }
 
 Result<ActorAddress> ActorRegistry::find(std::string_view name, std::string_view type) const {

@@ -110,8 +110,8 @@ class ActorRegistry {
   /// Returns node and process of a living actor; not_found for others, and between two
   /// incarnations.
   Result<ProcessPlace> process_of(ActorId actor) const;
-  /// True if no other actor is in its process.
-  bool is_alone(ActorId actor) const;
+  /// If no other actor is in its process, lets none in any more, and returns true.
+  bool close_process_of(ActorId actor);
   std::vector<Cluster::ActorInfo> actors() const;
 
  private:

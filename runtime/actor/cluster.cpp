@@ -296,7 +296,7 @@ void ClusterImpl::begin_stop(ActorId actor) {
   publish(registry_->forbid_restarts(actor));
   const auto place = registry_->process_of(actor);
   if (!place.ok()) return;
-  if (registry_->is_alone(actor)) {
+  if (registry_->close_process_of(actor)) {
     (void)agents_.send(place->node, StopProcess{place->process, false});
   } else {
     (void)agents_.send(place->node, StopActor{place->process, actor});

@@ -235,6 +235,42 @@ TEST(ActorRegistry, restarts_an_actor_in_its_bundle_and_not_after_the_group_is_r
   EXPECT_FALSE(over.at(0).restarts);
 }
 
+TEST(ActorRegistry, lets_nobody_join_a_process_that_ends_with_its_only_actor) {
+  ActorRegistry registry({{"a", 0, {}}}, PlacementStrategy::pack, {});
+  const auto first = registry.admit({.process = "p"}, "A", {}, [](const auto&) {});
+  const auto second = registry.admit({.process = "p"}, "A", {}, [](const auto&) {});
+  for (const auto& admitted : {first, second}) {
+    (void)registry.on_started({admitted->address.id, "endpoint", 7});
+  }
+  EXPECT_FALSE(registry.close_process_of(first->address.id)) << "there is another one in it";
+  (void)registry.on_ended({second->address.id, false, ""});
+  EXPECT_TRUE(registry.close_process_of(first->address.id));
+  const auto third = registry.admit({.process = "p"}, "A", {}, [](const auto&) {});
+  EXPECT_NE(third->process, first->process);
+}
+
+TEST(ActorRegistry, loses_what_an_actor_owns_with_it_and_frees_the_names) {
+  ActorRegistry registry({{"a", 0, {}}}, PlacementStrategy::pack, {});
+  const auto spawn = [&](const SpawnOptions& options, ActorId owner) {
+    const auto admitted = registry.admit(options, "A", {}, [](const auto&) {}, owner);
+    if (!admitted.ok()) return ActorId{0};
+    (void)registry.on_started({admitted->address.id, "endpoint", 7});
+    return admitted->address.id;
+  };
+  const ActorId owner = spawn({}, 0), child = spawn({.name = "child"}, owner);
+  const ActorId detached = spawn({.name = "detached", .is_detached = true}, owner);
+  EXPECT_TRUE(registry.owns(owner, child));
+  EXPECT_FALSE(registry.owns(owner, detached));
+  EXPECT_TRUE(registry.take_orphans().empty());
+  (void)registry.on_ended({owner, true, "done"});
+  EXPECT_EQ(registry.take_orphans(), std::vector<ActorId>{child});
+  EXPECT_TRUE(registry.has(child)) << "until it has ended";
+  EXPECT_FALSE(registry.find("child", "A").ok());
+  EXPECT_TRUE(registry.find("detached", "A").ok());
+  EXPECT_NE(spawn({.name = "child"}, 0), 0U) << "its name is free";
+  EXPECT_EQ(spawn({}, owner), 0U) << "the owner is gone";
+}
+
 TEST(RestartBudget, waits_longer_each_time_until_an_incarnation_lives_for_a_while) {
   using namespace std::chrono_literals;
   RestartBudget budget(6);
