@@ -90,6 +90,10 @@ class ClusterImpl final : public Cluster {
   void spawn_owned(ActorId owner, const SpawnOptions& options, std::string type, Bytes arguments,
                    const AddressCallback& done);
   void spawn_for(std::size_t node, SpawnRequest request);
+  /// Ends the actor if it is the owner's.
+  void stop_owned(ActorId owner, ActorId actor) {
+    if (registry_->owns(owner, actor)) begin_stop(actor);
+  }
   /// Has an actor end after its method; a process of its own ends with it, in time.
   void begin_stop(ActorId actor);
   Result<void> send_start(const ActorRegistry::Admission& admission, Bytes arguments);
@@ -173,9 +177,7 @@ Result<void> ClusterImpl::start_services() {
       },
       [gate = gate_](ActorId owner, ActorId actor) {
         std::lock_guard lock(gate->mutex);
-        if (gate->cluster == nullptr) return;
-        if (!gate->cluster->registry_->owns(owner, actor)) return;
-        gate->cluster->begin_stop(actor);
+        if (gate->cluster != nullptr) gate->cluster->stop_owned(owner, actor);
       }});
   Promise<void> made;
   TROUPE_TRY(directory_,
@@ -247,7 +249,7 @@ void ClusterImpl::on_agent_message(std::size_t node, ControlMessage message) {
   }
   if (auto* request = std::get_if<SpawnRequest>(&message)) spawn_for(node, std::move(*request));
   if (const auto* stop = std::get_if<StopOwned>(&message)) {
-    if (registry_->owns(stop->owner, stop->actor)) begin_stop(stop->actor);
+    stop_owned(stop->owner, stop->actor);
   }
   if (const auto* ended = std::get_if<ActorEnded>(&message)) publish(registry_->on_ended(*ended));
   if (const auto* process = std::get_if<ProcessEnded>(&message))

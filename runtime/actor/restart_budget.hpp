@@ -30,7 +30,6 @@ class RestartBudget {
   }
   /// Takes all of them.
   void cancel() { left_ = 0; }
-  int left() const { return left_; }
 
  private:
   int left_;

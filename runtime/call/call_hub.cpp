@@ -110,6 +110,8 @@ class HubImpl final : public CallHub {
                    CallCompletion completion, std::unique_lock<std::mutex> lock);
   /// Sends the calls that have waited for the actor, as long as it is there.
   void send_waiting(ActorId actor);
+  /// Moves the calls that wait for the actor to `calls`; mutex_ is held.
+  void take_waiting(ActorId actor, Route& route, PendingCalls& calls);
   /// Why the actor that the call was sent to is gone, or null; mutex_ is held.
   const std::string* cause_of_end(const Pending& call) const;
   void on_frame(const std::shared_ptr<Link>& link, Bytes& frame);
@@ -413,17 +415,22 @@ const std::string* HubImpl::cause_of_end(const Pending& call) const {
   return is_of_earlier ? &route->second.last_cause : nullptr;
 }
 
+void HubImpl::take_waiting(ActorId actor, Route& route, PendingCalls& calls) {
+  for (auto& waiting : route.waiting) {
+    if (!waiting.completion) continue;  // it is being sent
+    calls.emplace(next_call_++,
+                  Pending{actor, 0, waiting.arguments.size(), std::move(waiting.address.name),
+                          std::move(waiting.completion)});
+  }
+}
+
 void HubImpl::mark_down(ActorId id, std::string why) {
   std::unique_lock lock(mutex_);
   if (stopped_ || !called_.note_end(id, std::move(why))) return;
   credit_given_.notify_all();
-  if (auto route = routes_.extract(id); !route.empty()) {
-    for (auto& waiting : route.mapped().waiting) {
-      if (!waiting.completion) continue;  // it is being sent
-      orphans_[id].emplace(next_call_++,
-                           Pending{id, 0, waiting.arguments.size(), std::move(waiting.address.name),
-                                   std::move(waiting.completion)});
-    }
+  auto route = routes_.extract(id);
+  if (!route.empty() && !route.mapped().waiting.empty()) {
+    take_waiting(id, route.mapped(), orphans_[id]);
   }
   end_calls(id, std::move(lock));
 }
@@ -530,14 +537,7 @@ void HubImpl::stop() {
     for (auto& [endpoint, peer] : peers_) calls.merge(peer->pending);
     for (auto& [actor, orphans] : orphans_) calls.merge(orphans);
     orphans_.clear();
-    for (auto& [actor, route] : routes_) {
-      for (auto& waiting : route.waiting) {
-        if (!waiting.completion) continue;
-        calls.emplace(next_call_++,
-                      Pending{actor, 0, waiting.arguments.size(), std::move(waiting.address.name),
-                              std::move(waiting.completion)});
-      }
-    }
+    for (auto& [actor, route] : routes_) take_waiting(actor, route, calls);
     routes_.clear();
     peers_.clear();
     peer_of_link_.clear();

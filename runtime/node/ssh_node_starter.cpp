@@ -31,7 +31,7 @@ std::string SshNodeStarter::remedy(const std::string& node, const std::string& s
       has("cannot put the copy to")) {
     return fmt::format("make room there, or {}", other_cache);
   }
-  if (has("cannot find a program")) return "install OpenSSH's client here";
+  if (has("there is no program 'ssh'")) return "install OpenSSH's client here";
   if (has("others may write") || has("belongs to somebody else")) return "";
   if (has("Permission denied (")) {  // the methods that were tried
     return fmt::format("let your key in there (ssh-copy-id {}), or load it (ssh-add)", name);
