@@ -4,10 +4,10 @@
 #include <chrono>
 #include <utility>
 
-#include "actors/driver/answers.hpp"
 #include "actors/driver/driver.hpp"
 #include "actors/driver/rank_placement.hpp"
 #include "runtime/base/log.hpp"
+#include "runtime/call/answers.hpp"
 
 namespace troupe {
 namespace {
@@ -45,14 +45,13 @@ SchedulerConfig scheduler_config(const EngineSpec& spec, const EngineInfo& info)
 }  // namespace
 
 Domain::Domain(Cluster& cluster, const EngineSpec& spec, const Mesh& mesh, PlacementGroup workers,
-               std::int32_t index, std::uint32_t epoch)
+               std::int32_t index)
     : cluster_(cluster),
       spec_(spec),
       mesh_(mesh),
       placed_(std::move(workers)),
       nodes_(nodes_of_ranks(mesh, placed_)),
-      index_(index),
-      epoch_(epoch) {}
+      index_(index) {}
 
 std::string Domain::executor_name() const {
   return mesh_.shape().data == replicas() ? "executor" : fmt::format("executor-{}", index_);
@@ -80,7 +79,6 @@ WorkerSpec Domain::worker_spec(int rank, const ActorHandle<LoadProgress>& load_p
           .block_size = spec_.block_size,
           .draft_model_path = spec_.draft_model_path,
           .draft_tokens = spec_.speculation.tokens,
-          .epoch = epoch_,
           .load_progress = load_progress};
 }
 
@@ -128,34 +126,16 @@ std::vector<std::string> Domain::worker_names() const {
   return names;
 }
 
-void Domain::begin_announce() {
+void Domain::begin_form() {
   loading_executor_.push_back(executor_.call<&Executor::load>());
-  for (const auto& worker : workers_) {
-    announcing_workers_.push_back(worker.call<&Worker::announce>());
-  }
-}
-
-GroupPeers Domain::peers_of(int rank, const std::vector<GroupAddresses>& all) const {
-  const auto of = [&](const std::vector<int>& ranks, std::string GroupAddresses::* group) {
-    std::vector<std::string> addresses;
-    for (const int member : ranks) {
-      addresses.push_back(all[static_cast<std::size_t>(member - first_rank())].*group);
-    }
-    return addresses;
-  };
-  return {.tensor = of(mesh_.group(MeshDimension::tensor, rank), &GroupAddresses::tensor),
-          .context = of(mesh_.group(MeshDimension::context, rank), &GroupAddresses::context),
-          .pipeline = of(mesh_.group(MeshDimension::pipeline, rank), &GroupAddresses::pipeline),
-          .experts = of(mesh_.dispatch_group(rank), &GroupAddresses::experts)};
+  group_.emplace(mesh_.shape().data == replicas() ? "workers" : fmt::format("workers-{}", index_),
+                 std::vector<ActorHandle<GroupMember>>(workers_.begin(), workers_.end()));
+  forming_ = std::async(std::launch::async, [this] { return group_->form(start_timeout); });
 }
 
 Result<void> Domain::begin_load() {
-  TROUPE_TRY(const std::vector<GroupAddresses> addresses,
-             take_answers<GroupAddresses>(announcing_workers_, worker_names(), start_timeout));
-  for (std::size_t i = 0; i < workers_.size(); ++i) {
-    const int rank = first_rank() + static_cast<int>(i);
-    loading_workers_.push_back(workers_[i].call<&Worker::load>(peers_of(rank, addresses)));
-  }
+  TROUPE_CHECK(forming_.get());
+  for (const auto& worker : workers_) loading_workers_.push_back(worker.call<&Worker::load>());
   return {};
 }
 
@@ -191,7 +171,7 @@ Result<void> Domain::finish_serve(const EngineInfo& info) {
   auto started =
       executor_
           .call<&Executor::start>(ExecutorStart{.replicas = std::move(addresses),
-                                                .epoch = epoch_,
+                                                .epoch = group_->epoch(),
                                                 .scheduler = scheduler_config(spec_, info)})
           .get(start_timeout);
   if (!started.ok()) return from_actor(executor_.name(), std::move(started).error());

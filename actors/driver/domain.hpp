@@ -1,6 +1,8 @@
 #pragma once
 
 #include <cstdint>
+#include <future>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -10,6 +12,7 @@
 #include "actors/api/request.hpp"
 #include "actors/executor/executor.hpp"
 #include "actors/worker/worker.hpp"
+#include "parallel/group/actor_group.hpp"
 #include "parallel/mesh/mesh.hpp"
 #include "runtime/actor/actor_handle.hpp"
 #include "runtime/actor/cluster.hpp"
@@ -33,10 +36,10 @@ AfterSubmission after_submission(const Result<void>& taken);
 /// domains before the first is awaited. One thread at a time.
 class Domain {
  public:
-  /// `cluster`, `spec` and `mesh` outlive the object. `index` counts domains from 0; `epoch` is
-  /// part of the groups' names. `workers` was made of worker_bundles().
+  /// `cluster`, `spec` and `mesh` outlive the object. `index` counts domains from 0. `workers` was
+  /// made of worker_bundles().
   Domain(Cluster& cluster, const EngineSpec& spec, const Mesh& mesh, PlacementGroup workers,
-         std::int32_t index, std::uint32_t epoch);
+         std::int32_t index);
 
   /// Requests the processes of the executor, which reports to `reports`, and of the workers, which
   /// report their progress to `load_progress`, if set.
@@ -46,9 +49,9 @@ class Domain {
   /// actor.
   Result<void> finish_spawn(const DownCallback& on_down);
 
-  /// Makes every worker open its groups, and the executor read the tokenizer.
-  void begin_announce();
-  /// Makes every worker join its groups and read its part of the model.
+  /// Makes the workers form their group, and the executor read the tokenizer.
+  void begin_form();
+  /// Makes every worker of the formed group read its part of the model.
   Result<void> begin_load();
   Result<std::vector<WorkerReport>> finish_load();
 
@@ -80,7 +83,6 @@ class Domain {
   /// The step channels of replica number `replica` of the domain, whose workers are at `workers`.
   ReplicaAddresses addresses_of(std::int32_t replica, std::span<const StepAddresses> workers) const;
   WorkerSpec worker_spec(int rank, const ActorHandle<LoadProgress>& load_progress) const;
-  GroupPeers peers_of(int rank, const std::vector<GroupAddresses>& all) const;
 
   Cluster& cluster_;
   const EngineSpec& spec_;
@@ -88,17 +90,17 @@ class Domain {
   PlacementGroup placed_;           ///< the workers' bundles
   std::vector<std::string> nodes_;  ///< of the ranks
   std::int32_t index_;
-  std::uint32_t epoch_;
 
   std::vector<Future<ActorHandle<Executor>>> spawning_executor_;  ///< one, or none
   std::vector<Future<ActorHandle<Worker>>> spawning_workers_;
   std::vector<Future<void>> loading_executor_;  ///< one, or none
-  std::vector<Future<GroupAddresses>> announcing_workers_;
   std::vector<Future<WorkerReport>> loading_workers_;
   std::vector<Future<StepAddresses>> starting_workers_;
 
   ActorHandle<Executor> executor_;
   std::vector<ActorHandle<Worker>> workers_;  ///< by rank, from first_rank() on
+  std::optional<ActorGroup> group_;           ///< of the workers, from begin_form() on
+  std::future<Result<void>> forming_;         ///< ends before the group
   std::vector<WatchToken> watches_;
   EngineStats stats_;
 };

@@ -43,13 +43,13 @@ Result<EngineInfo> Driver::start() {
              cluster_->create_placement_group({"workers", worker_bundles(mesh_, specs)}));
   const std::vector<std::string> nodes = nodes_of_ranks(mesh_, workers);
   for (std::int32_t index = 0; index < domains; ++index) {
-    domains_.push_back(std::make_unique<Domain>(*cluster_, spec_, mesh_, workers, index, epoch_));
+    domains_.push_back(std::make_unique<Domain>(*cluster_, spec_, mesh_, workers, index));
     domains_.back()->begin_spawn(context_.self<Driver>(), load_progress);
   }
   for (auto& domain : domains_) TROUPE_CHECK(domain->finish_spawn(events_.on_down));
   times.note("processes");
 
-  for (auto& domain : domains_) domain->begin_announce();
+  for (auto& domain : domains_) domain->begin_form();
   for (auto& domain : domains_) TROUPE_CHECK(domain->begin_load());
   EngineInfo info;
   std::uint64_t bytes_per_block = 0;

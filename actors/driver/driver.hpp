@@ -60,7 +60,6 @@ class Driver final : public ReportSink {
   Cluster* cluster_;
   EngineSpec spec_;
   EngineEvents events_;
-  std::uint32_t epoch_ = 1;
   SpanRecorder recorder_;
   std::int64_t since_ns_ = 0;  ///< when start() finished
   Mesh mesh_;

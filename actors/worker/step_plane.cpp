@@ -23,9 +23,9 @@ std::size_t ring_bytes(const WorkerSpec& spec) {
                                       (std::int64_t{8} << 20));
 }
 
-Result<Channel> listen(ActorContext& context, const WorkerSpec& spec, const ExecutorPlace& executor,
-                       StepDirection direction) {
-  const ChannelScope scope = step_channel_scope(spec.epoch, executor.name, spec.rank, direction);
+Result<Channel> listen(ActorContext& context, std::int32_t rank, std::uint32_t epoch,
+                       const ExecutorPlace& executor, StepDirection direction) {
+  const ChannelScope scope = step_channel_scope(epoch, executor.name, rank, direction);
   TROUPE_TRY(const Key key, context.channel_key(scope));
   const bool is_near = executor.node.empty() || executor.node == context.node();
   return Channel::listen(
@@ -46,7 +46,7 @@ std::vector<int> replica_ranks_here(const WorkerSpec& spec, const Mesh& mesh) {
 }  // namespace
 
 Result<StepPlane> StepPlane::open(ActorContext& context, const WorkerSpec& spec,
-                                  const ExecutorPlace& executor) {
+                                  std::uint32_t epoch, const ExecutorPlace& executor) {
   TROUPE_TRY(const Mesh mesh, mesh_of(spec));
   const std::vector<int> ranks = replica_ranks_here(spec, mesh);
   const bool takes_plans = spec.rank == ranks.front();
@@ -54,20 +54,19 @@ Result<StepPlane> StepPlane::open(ActorContext& context, const WorkerSpec& spec,
   StepPlane plane;
   plane.answers_ = answers_steps(mesh, spec.rank);
   if (takes_plans) {
-    TROUPE_TRY(plane.plans_, listen(context, spec, executor, StepDirection::plans));
+    TROUPE_TRY(plane.plans_, listen(context, spec.rank, epoch, executor, StepDirection::plans));
   } else if (plane.answers_) {
-    TROUPE_TRY(plane.results_, listen(context, spec, executor, StepDirection::results));
+    TROUPE_TRY(plane.results_, listen(context, spec.rank, epoch, executor, StepDirection::results));
   }
-  if (ranks.size() > 1) TROUPE_CHECK(plane.open_fan_out(context, spec, ranks));
+  if (ranks.size() > 1) TROUPE_CHECK(plane.open_fan_out(context, spec, epoch, ranks));
   return plane;
 }
 
 Result<void> StepPlane::open_fan_out(ActorContext& context, const WorkerSpec& spec,
-                                     std::span<const int> ranks) {
+                                     std::uint32_t epoch, std::span<const int> ranks) {
   const int readers = static_cast<int>(ranks.size()) - 1;
   const auto index = static_cast<int>(std::ranges::find(ranks, spec.rank) - ranks.begin());
-  const std::string name =
-      fmt::format("{}/steps from rank {}", epoch_name(spec.epoch), ranks.front());
+  const std::string name = fmt::format("{}/steps from rank {}", epoch_name(epoch), ranks.front());
   TROUPE_TRY(UniqueFd fd,
              context.shared_memory(name, shm_broadcast_bytes(readers, ring_bytes(spec))));
   TROUPE_TRY(SharedMemory region, SharedMemory::map(std::move(fd)));

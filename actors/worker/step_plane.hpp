@@ -17,7 +17,8 @@ namespace troupe {
 /// worker of the last stage answers. One thread at a time, except interrupt().
 class StepPlane {
  public:
-  static Result<StepPlane> open(ActorContext& context, const WorkerSpec& spec,
+  /// `epoch` is that of the workers' group.
+  static Result<StepPlane> open(ActorContext& context, const WorkerSpec& spec, std::uint32_t epoch,
                                 const ExecutorPlace& executor);
 
   /// The addresses at this worker that the executor connects to.
@@ -31,7 +32,7 @@ class StepPlane {
  private:
   StepPlane() = default;
   /// `ranks`: the replica's on this node, ascending.
-  Result<void> open_fan_out(ActorContext& context, const WorkerSpec& spec,
+  Result<void> open_fan_out(ActorContext& context, const WorkerSpec& spec, std::uint32_t epoch,
                             std::span<const int> ranks);
 
   std::optional<Channel> plans_;               ///< on the first worker

@@ -4,7 +4,7 @@
 
 namespace troupe {
 
-TimedCollectives::TimedCollectives(std::unique_ptr<Collectives> inner, SpanRecorder& recorder,
+TimedCollectives::TimedCollectives(std::shared_ptr<Collectives> inner, SpanRecorder& recorder,
                                    SpanKind kind)
     : inner_(std::move(inner)), recorder_(recorder), kind_(kind) {
   Collectives::set_timeout(inner_->timeout());

@@ -13,7 +13,7 @@ namespace troupe {
 class TimedCollectives final : public Collectives {
  public:
   /// `recorder` outlives the object; it is used on the calling thread.
-  TimedCollectives(std::unique_ptr<Collectives> inner, SpanRecorder& recorder, SpanKind kind);
+  TimedCollectives(std::shared_ptr<Collectives> inner, SpanRecorder& recorder, SpanKind kind);
 
   int rank() const override { return inner_->rank(); }
   int size() const override { return inner_->size(); }
@@ -54,7 +54,7 @@ class TimedCollectives final : public Collectives {
   void set_timeout(std::chrono::milliseconds timeout) override;
 
  private:
-  std::unique_ptr<Collectives> inner_;
+  std::shared_ptr<Collectives> inner_;
   SpanRecorder& recorder_;
   SpanKind kind_;
 };

@@ -34,32 +34,36 @@ constexpr std::uint64_t swap_bytes = std::uint64_t{32} << 20;
 }  // namespace
 
 Worker::Worker(ActorContext& context, WorkerSpec spec)
-    : context_(context), spec_(std::move(spec)) {}
+    : GroupMember(context), context_(context), spec_(std::move(spec)) {}
 
 Worker::~Worker() {
   stopping_ = true;
   if (step_plane_) step_plane_->interrupt();
-  if (groups_) groups_->abort();
+  abort_groups();
   if (loop_.joinable()) loop_.join();
 }
 
-Result<GroupAddresses> Worker::announce() {
+Result<std::vector<CommunicatorSpec>> Worker::communicators() {
   TROUPE_TRY(config_, load_model_config(spec_.model_path));
   const auto stage_bytes =
       static_cast<std::size_t>(spec_.max_batch_tokens * config_.hidden_size) * size_of(DType::f32);
-  TROUPE_TRY(groups_, WorkerGroups::open(context_, spec_, stage_bytes));
-  return groups_->addresses();
+  return WorkerGroups::communicators(spec_, stage_bytes);
 }
 
-Result<WorkerReport> Worker::load(const GroupPeers& peers) {
+void Worker::abort_groups() {
+  if (groups_) groups_->abort();
+  abort_group();
+}
+
+Result<WorkerReport> Worker::load() {
   PhaseTimes times;
-  if (!groups_) return fail(ErrorCode::invalid_argument, "load() before announce()");
   // Headers are read while the device initialises.
   auto opening = std::async(std::launch::async, [this] {
     return Checkpoint::open(spec_.model_path, spec_.load_format, config_.dtype);
   });
-  TROUPE_CHECK(groups_->connect(peers, recorder_));
-  times.note("groups");
+  TROUPE_TRY(groups_,
+             WorkerGroups::create(
+                 spec_, [this](std::string_view name) { return collectives(name); }, recorder_));
   const DType dtype = spec_.dtype;
   const auto cores = static_cast<std::int64_t>(std::thread::hardware_concurrency());
   std::vector<int> workers(static_cast<std::size_t>(groups_->mesh().world_size()));
@@ -185,7 +189,7 @@ Result<StepAddresses> Worker::start(std::int64_t kv_blocks, std::int64_t swap_bl
     }
     times.note("host memory for swaps");
   }
-  TROUPE_TRY(StepPlane plane, StepPlane::open(context_, spec_, executor));
+  TROUPE_TRY(StepPlane plane, StepPlane::open(context_, spec_, seat().epoch, executor));
   step_plane_ = std::make_unique<StepPlane>(std::move(plane));
   times.note("step plane");
   log::info("{}: began to serve in {}", place(), times.text());
@@ -232,7 +236,7 @@ void Worker::serve() {
     log::error("{}", why);
     // Another rank has aborted the group and reports why; this error would hide that one.
     if (served.error().code == ErrorCode::cancelled) return;
-    groups_->abort();  // the others must not wait for this rank
+    abort_groups();  // the others must not wait for this rank
     context_.exit(why);
     return;
   }
@@ -281,8 +285,8 @@ Result<void> Worker::serve_step() {
   if (runner_->begun() > 0 && (!runner_->can_begin() || is_ready())) return finish_step();
   TROUPE_TRY(const std::optional<StepPlan> plan, next_plan());
   if (!plan) return {};
-  if (plan->epoch != spec_.epoch) {
-    log::warning("dropped a plan of epoch {}; this is epoch {}", plan->epoch, spec_.epoch);
+  if (plan->epoch != seat().epoch) {
+    log::warning("dropped a plan of epoch {}; this is epoch {}", plan->epoch, seat().epoch);
     return {};
   }
   const std::lock_guard lock(step_mutex_);

@@ -18,6 +18,7 @@
 #include "actors/worker/startup/worker_groups.hpp"
 #include "actors/worker/worker_spec.hpp"
 #include "models/model/model.hpp"
+#include "parallel/group/group_member.hpp"
 #include "runtime/actor/actor_context.hpp"
 #include "runtime/actor/methods.hpp"
 #include "runtime/base/result.hpp"
@@ -30,16 +31,13 @@ class StepPlane;
 /// its own thread takes plans from the step plane.
 ///
 /// A step that fails ends the actor, and its watchers get the reason.
-class Worker {
+class Worker final : public GroupMember {
  public:
   Worker(ActorContext& context, WorkerSpec spec);
-  ~Worker();
+  ~Worker() override;
 
-  /// Opens its groups and returns where the other members connect to it.
-  Result<GroupAddresses> announce();
-
-  /// Joins its groups and reads its slices of the checkpoint.
-  Result<WorkerReport> load(const GroupPeers& peers);
+  /// Reads its slices of the checkpoint, once the workers have formed their group.
+  Result<WorkerReport> load();
 
   /// Allocates the KV cache, and host memory for `swap_blocks` of its blocks, warms up a GPU and
   /// begins to serve steps. Returns the addresses for the executor; no other process may connect.
@@ -51,11 +49,13 @@ class Worker {
   ProcessTelemetry telemetry(bool all);
 
   using Arguments = troupe::Arguments<WorkerSpec>;
-  using Methods =
-      troupe::Methods<&Worker::announce, &Worker::load, &Worker::start, &Worker::telemetry>;
+  using Methods = GroupMember::Methods::plus<&Worker::load, &Worker::start, &Worker::telemetry>;
   static constexpr std::string_view actor_type = "Worker";
 
  private:
+  Result<std::vector<CommunicatorSpec>> communicators() override;
+  /// On GPUs too.
+  void abort_groups();
   std::string place() const;
   /// Reports the loading of weights to `load_progress`.
   void tell(const LoadedWeights& loaded) const;
@@ -81,7 +81,7 @@ class Worker {
 
   ActorContext& context_;
   WorkerSpec spec_;
-  ModelConfig config_;  ///< set by announce()
+  ModelConfig config_;  ///< set by communicators()
   SpanRecorder recorder_;
   std::int64_t since_ns_ = 0;    ///< when start() finished
   std::uint64_t step_ = 0;       ///< begun or finished last

@@ -36,10 +36,8 @@ struct WorkerSpec {
   std::int64_t max_head_rows = 256;
   std::int64_t max_model_len = 0;
   std::int32_t block_size = 16;
-  std::string draft_model_path = {};  ///< the draft model; empty: none
-  std::int32_t draft_tokens = 0;      ///< the most tokens that it guesses
-  std::uint32_t epoch = 0;            ///< part of the names of the groups' regions and keys; new
-                                      ///< after a failure
+  std::string draft_model_path = {};             ///< the draft model; empty: none
+  std::int32_t draft_tokens = 0;                 ///< the most tokens that it guesses
   ActorHandle<LoadProgress> load_progress = {};  ///< receives the loading progress; may be empty
 
   template <class Archive>
@@ -47,7 +45,7 @@ struct WorkerSpec {
     archive(model_path, load_format, rank, data_parallel_size, pipeline_parallel_size,
             context_parallel_size, tensor_parallel_size, expert_parallel_size, sequence_parallel,
             collectives, nodes, device, threads, dtype, deterministic, max_batch_tokens,
-            max_head_rows, max_model_len, block_size, draft_model_path, draft_tokens, epoch,
+            max_head_rows, max_model_len, block_size, draft_model_path, draft_tokens,
             load_progress);
   }
 };
@@ -61,33 +59,6 @@ std::vector<int> ranks_here(const WorkerSpec& spec, std::span<const int> ranks);
 /// True for the rank that sends its replica's step results to the executor: the first of the last
 /// stage.
 bool answers_steps(const Mesh& mesh, int rank);
-
-/// Where a rank listens in each of its groups, for the other members' connect(); opaque bytes,
-/// empty if not needed.
-struct GroupAddresses {
-  std::string tensor;
-  std::string context;
-  std::string pipeline;
-  std::string experts;
-
-  template <class Archive>
-  void fields(Archive& archive) {
-    archive(tensor, context, pipeline, experts);
-  }
-};
-
-/// The addresses of all members of a rank's groups, in the groups' order.
-struct GroupPeers {
-  std::vector<std::string> tensor;
-  std::vector<std::string> context;
-  std::vector<std::string> pipeline;
-  std::vector<std::string> experts;
-
-  template <class Archive>
-  void fields(Archive& archive) {
-    archive(tensor, context, pipeline, experts);
-  }
-};
 
 /// The executor of a worker's replica: its node, empty where all are on one, and its process, 0 if
 /// any of this user may connect.

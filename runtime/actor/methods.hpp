@@ -51,6 +51,10 @@ template <auto... list>
 struct Methods {
   static constexpr std::size_t count = sizeof...(list);
 
+  /// This list with more methods behind it: the list of a derived class.
+  template <auto... more>
+  using plus = Methods<list..., more...>;
+
   /// Returns the number of `method`; `count` if it is not listed.
   template <auto method>
   static constexpr std::size_t index_of() {

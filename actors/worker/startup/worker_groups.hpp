@@ -1,9 +1,9 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <memory>
-#include <optional>
-#include <string>
+#include <string_view>
 #include <vector>
 
 #include "actors/telemetry/span_recorder.hpp"
@@ -11,9 +11,8 @@
 #include "models/layers/parallel/parallel_context.hpp"
 #include "models/ops/ops.hpp"
 #include "parallel/collectives/collectives.hpp"
-#include "parallel/collectives/network/network_collectives.hpp"
+#include "parallel/group/communicator_spec.hpp"
 #include "parallel/mesh/mesh.hpp"
-#include "runtime/actor/actor_context.hpp"
 #include "runtime/base/result.hpp"
 
 namespace troupe {
@@ -24,16 +23,17 @@ namespace troupe {
 /// abort().
 class WorkerGroups {
  public:
-  /// The first of two phases, as addresses must be exchanged between them: attaches to shared
-  /// memory, or listens. `stage_bytes` is the most that one stage sends to the next at a time.
-  static Result<std::unique_ptr<WorkerGroups>> open(ActorContext& context, const WorkerSpec& spec,
-                                                    std::size_t stage_bytes);
+  /// The communicators of a worker's rank in the group of its domain's workers. `stage_bytes` is
+  /// the most that one stage sends to the next at a time.
+  static Result<std::vector<CommunicatorSpec>> communicators(const WorkerSpec& spec,
+                                                             std::size_t stage_bytes);
 
-  /// The addresses at which this rank listens in each of its groups.
-  GroupAddresses addresses() const;
-  /// Completes the groups with the addresses of all members. From then on records calls in host
-  /// memory in `recorder`, which outlives the object.
-  Result<void> connect(const GroupPeers& peers, SpanRecorder& recorder);
+  /// `find` returns the communicator of a name, null if there is none. Records calls in host memory
+  /// in `recorder`, which outlives the object. Errors: invalid_argument if the group has not
+  /// formed.
+  using Find = std::function<std::shared_ptr<Collectives>(std::string_view name)>;
+  static Result<std::unique_ptr<WorkerGroups>> create(const WorkerSpec& spec, const Find& find,
+                                                      SpanRecorder& recorder);
   /// If the device has memory of its own: joins the groups' devices, after connect(). `ops`
   /// outlives the use of context(). All ranks call it. Errors: those of join_ranks.
   Result<void> join_devices(Ops& ops);
@@ -52,34 +52,20 @@ class WorkerGroups {
 
  private:
   struct Group {
-    std::vector<int> ranks;
-    int own = 0;                                  ///< this rank's index in the group
-    std::optional<NetworkRendezvous> rendezvous;  ///< between open() and connect()
-    std::unique_ptr<Collectives> collectives;     ///< null if the rank is alone
-    /// Between the same two, in a group over several nodes: the ranks of this one, if there are
-    /// more.
-    std::unique_ptr<Collectives> on_node;
-    std::unique_ptr<Collectives> on_device;  ///< null if tensors are in host memory
+    const char* name;
+    std::vector<int> ranks{};
+    std::unique_ptr<Collectives> collectives{};  ///< null if the rank is alone
+    std::unique_ptr<Collectives> on_device{};    ///< null if tensors are in host memory
   };
 
-  WorkerGroups(const Mesh& mesh, const WorkerSpec& spec) : mesh_(mesh), spec_(spec) {}
-  Result<void> open_group(ActorContext& context, std::string_view name, std::vector<int> ranks,
-                          Group& group, std::size_t room_bytes);
-  /// Makes the connected links the group's Collectives, with shared memory within a node.
-  void complete(Group& group, std::unique_ptr<NetworkCollectives> links) const;
-  /// Names a group in this epoch, the same on all of its ranks.
-  std::string group_name(std::string_view name, const Group& group) const;
-  /// Joins `ranks` of a group, all on this node, in shared memory.
-  Result<std::unique_ptr<Collectives>> attach(ActorContext& context, const std::string& name,
-                                              const std::vector<int>& ranks,
-                                              std::size_t room_bytes) const;
+  WorkerGroups(const Mesh& mesh, const WorkerSpec& spec);
 
   Mesh mesh_;
   WorkerSpec spec_;
-  Group tensor_;
-  Group context_;
-  Group pipeline_;
-  Group experts_;
+  Group tensor_{"tensor"};
+  Group context_{"context"};
+  Group pipeline_{"pipeline"};
+  Group experts_{"experts"};
 };
 
 }  // namespace troupe

@@ -32,20 +32,19 @@ constexpr double target_base_bytes = 150e6;
 constexpr double target_bytes_per_line = 16;
 
 /// Replaces Worker in an engine, and answers each step at once.
-class WorkerWithoutModel {
+class WorkerWithoutModel final : public GroupMember {
  public:
   WorkerWithoutModel(ActorContext& context, WorkerSpec spec)
-      : context_(context), spec_(std::move(spec)) {}
-  ~WorkerWithoutModel() {
+      : GroupMember(context), context_(context), spec_(std::move(spec)) {}
+  ~WorkerWithoutModel() override {
     stopping_ = true;
     if (plane_) plane_->interrupt();
     if (loop_.joinable()) loop_.join();
   }
 
-  Result<GroupAddresses> announce() { return GroupAddresses{}; }
-  Result<WorkerReport> load(const GroupPeers&) { return WorkerReport{}; }
+  Result<WorkerReport> load() { return WorkerReport{}; }
   Result<StepAddresses> start(std::int64_t, std::int64_t, const ExecutorPlace& executor) {
-    TROUPE_TRY(plane_, StepPlane::open(context_, spec_, executor));
+    TROUPE_TRY(plane_, StepPlane::open(context_, spec_, seat().epoch, executor));
     loop_ = std::thread([this] {
       while (!stopping_) {
         const Result<void> served = serve_step();
@@ -57,8 +56,8 @@ class WorkerWithoutModel {
   ProcessTelemetry telemetry(bool) { return {}; }
 
   using Arguments = troupe::Arguments<WorkerSpec>;
-  using Methods = troupe::Methods<&WorkerWithoutModel::announce, &WorkerWithoutModel::load,
-                                  &WorkerWithoutModel::start, &WorkerWithoutModel::telemetry>;
+  using Methods = GroupMember::Methods::plus<&WorkerWithoutModel::load, &WorkerWithoutModel::start,
+                                             &WorkerWithoutModel::telemetry>;
   static constexpr std::string_view actor_type = Worker::actor_type;
 
  private:

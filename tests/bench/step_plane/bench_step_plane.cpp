@@ -21,6 +21,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "parallel/group/actor_group.hpp"
 #include "runtime/link/local_address.hpp"
 #include "runtime/node/ssh_node_starter.hpp"
 #include "tests/bench/step_plane/step_plane_actors.hpp"
@@ -94,20 +95,21 @@ Result<void> bench_step(int workers, const char* note) {
   TROUPE_TRY(const auto cluster, Cluster::start({}));
   TROUPE_TRY(const auto executor,
              cluster->spawn<EmptyExecutor>({.name = executor_name}).get(limit));
-  std::vector<ActorHandle<EmptyWorker>> group;
-  std::string step_address;
+  std::vector<ActorHandle<EmptyWorker>> all;
   for (int rank = 0; rank < workers; ++rank) {
-    const WorkerSpec spec{.model_path = "",
-                          .rank = rank,
-                          .tensor_parallel_size = workers,
-                          .max_model_len = 2048,
-                          .epoch = epoch};
+    const WorkerSpec spec{
+        .model_path = "", .rank = rank, .tensor_parallel_size = workers, .max_model_len = 2048};
     TROUPE_TRY(auto worker,
                cluster->spawn<EmptyWorker>({.name = worker_name(rank)}, spec, place_of_executor)
                    .get(limit));
+    all.push_back(std::move(worker));
+  }
+  ActorGroup group("bench", {all.begin(), all.end()});
+  TROUPE_CHECK(group.form(limit));
+  std::string step_address;
+  for (const auto& worker : all) {
     TROUPE_TRY(const auto addresses, worker.call<&EmptyWorker::start>().get(limit));
     if (!addresses.plans.empty()) step_address = addresses.plans;
-    group.push_back(std::move(worker));
   }
   const std::string purpose =
       step_channel_scope(epoch, executor_name, 0, StepDirection::plans).purpose;
@@ -164,8 +166,7 @@ Result<void> bench_hosts(const std::vector<std::string>& hosts) {
                           .rank = rank,
                           .pipeline_parallel_size = static_cast<int>(nodes.size()),
                           .nodes = nodes,
-                          .max_model_len = 2048,
-                          .epoch = epoch};
+                          .max_model_len = 2048};
     TROUPE_TRY(auto worker,
                cluster
                    ->spawn<EmptyWorker>(

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "actors/step/step_codec.hpp"
-#include "actors/worker/startup/worker_groups.hpp"
 #include "actors/worker/step_plane.hpp"
+#include "parallel/group/group_member.hpp"
 #include "runtime/actor/cluster.hpp"
 #include "runtime/channel/channel.hpp"
 #include "tests/bench/collectives/tcp_pair.hpp"
@@ -70,23 +70,26 @@ inline StepPlan decode_step(std::uint64_t step) {
   return plan;
 }
 
-/// Takes part in the step plane like a Worker, without a model.
-class EmptyWorker {
+/// Takes part in the step plane like a Worker, without a model; in a group, the members meet at a
+/// barrier in each step.
+class EmptyWorker final : public GroupMember {
  public:
   EmptyWorker(ActorContext& context, WorkerSpec spec, ExecutorPlace executor)
-      : context_(context), spec_(std::move(spec)), executor_(std::move(executor)) {}
-  ~EmptyWorker() {
+      : GroupMember(context),
+        context_(context),
+        spec_(std::move(spec)),
+        executor_(std::move(executor)) {}
+  ~EmptyWorker() override {
     stopping_ = true;
     if (plane_) plane_->interrupt();
-    if (groups_) groups_->abort();
+    abort_group();
     if (echo_) echo_->interrupt();
     if (loop_.joinable()) loop_.join();
     if (tcp_loop_.joinable()) tcp_loop_.join();  // the executor has closed its end
   }
 
   Result<StepAddresses> start() {
-    TROUPE_TRY(groups_, WorkerGroups::open(context_, spec_, 0));
-    TROUPE_TRY(plane_, StepPlane::open(context_, spec_, executor_));
+    TROUPE_TRY(plane_, StepPlane::open(context_, spec_, epoch, executor_));
     loop_ = std::thread([this] {
       while (!stopping_) {
         const Result<void> served = serve_step();
@@ -131,8 +134,8 @@ class EmptyWorker {
   std::string address() { return context_.node_address(); }
 
   using Arguments = troupe::Arguments<WorkerSpec, ExecutorPlace>;
-  using Methods = troupe::Methods<&EmptyWorker::start, &EmptyWorker::echo, &EmptyWorker::serve_tcp,
-                                  &EmptyWorker::address>;
+  using Methods = GroupMember::Methods::plus<&EmptyWorker::start, &EmptyWorker::echo,
+                                             &EmptyWorker::serve_tcp, &EmptyWorker::address>;
   static constexpr std::string_view actor_type = "EmptyWorker";
 
  private:
@@ -141,8 +144,7 @@ class EmptyWorker {
     if (!plan.ok()) {
       return plan.error().code == ErrorCode::timeout ? Result<void>() : Result<void>(plan.error());
     }
-    Collectives* tensor = groups_->context().tensor.host;
-    if (tensor != nullptr) TROUPE_CHECK(tensor->barrier());
+    if (const auto group = collectives()) TROUPE_CHECK(group->barrier());
     StepResult result{.step = plan->step, .epoch = plan->epoch, .results = {}};
     for (const SequenceStep& step : plan->steps) {
       result.results.push_back(
@@ -154,7 +156,6 @@ class EmptyWorker {
   ActorContext& context_;
   WorkerSpec spec_;
   ExecutorPlace executor_;
-  std::unique_ptr<WorkerGroups> groups_;
   std::optional<StepPlane> plane_;
   std::optional<Channel> echo_;
   std::atomic<bool> stopping_ = false;

@@ -1,4 +1,4 @@
-#include "actors/driver/answers.hpp"
+#include "runtime/call/answers.hpp"
 
 #include <chrono>
 #include <string>

@@ -1,0 +1,86 @@
+#pragma once
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "parallel/collectives/collectives.hpp"
+#include "parallel/group/communicator_rendezvous.hpp"
+#include "parallel/group/communicator_spec.hpp"
+#include "parallel/group/group_seat.hpp"
+#include "runtime/actor/actor_context.hpp"
+#include "runtime/actor/methods.hpp"
+#include "runtime/base/result.hpp"
+
+namespace troupe {
+
+/// The base of actors that can be members of an ActorGroup:
+///
+///   class Trainer final : public GroupMember {
+///    public:
+///     explicit Trainer(ActorContext& context) : GroupMember(context) {}
+///     Result<void> add(std::vector<float> gradients);  // collectives()->all_reduce_tree(...)
+///     using Methods = GroupMember::Methods::plus<&Trainer::add>;
+///     static constexpr std::string_view actor_type = "Trainer";
+///   };
+///
+/// When a member is lost, the collectives of all others are aborted at once: calls that wait in
+/// them return `cancelled` (or peer_died), and so do later ones, until the group has formed anew.
+/// Nothing else of the actor changes. Each member watches the next one in each communicator, and
+/// aborts reach all members of it, so a death costs the same in a group of any size.
+///
+/// Threads: the actor's, except abort_group(), and calls on the Collectives as those allow.
+class GroupMember {
+ public:
+  explicit GroupMember(ActorContext& context) : context_(context) {}
+  virtual ~GroupMember();
+  GroupMember(const GroupMember&) = delete;
+  GroupMember& operator=(const GroupMember&) = delete;
+
+  // ActorGroup::form calls these three on all members, each once every member has done the one
+  // before.
+
+  /// Leaves the group's former epoch and takes a seat in the new one.
+  MemberPlace meet(GroupSeat seat);
+  /// Opens its communicators. Errors: cancelled if this incarnation of the actor has not met;
+  /// those of communicators() and CommunicatorRendezvous::open.
+  Result<std::vector<CommunicatorListener>> listen(const std::vector<MemberPlace>& places);
+  /// Completes them, in the order in which listen() named them. Errors: cancelled as listen(), and
+  /// if another member has been lost since; those of CommunicatorRendezvous::connect.
+  Result<void> connect(const std::vector<std::vector<std::string>>& addresses);
+
+  using Methods = troupe::Methods<&GroupMember::meet, &GroupMember::listen, &GroupMember::connect>;
+  static constexpr std::string_view actor_type = "GroupMember";
+
+ protected:
+  /// The communicators of this member in the group that forms: here one, of all members. Members
+  /// take part in those that name them, in the same order if they share several.
+  virtual Result<std::vector<CommunicatorSpec>> communicators();
+
+  /// The member's place; its epoch is 0 until it is asked into a group.
+  const GroupSeat& seat() const { return seat_; }
+  /// A communicator of the present epoch. Null if there is none of that name, or the group has not
+  /// formed.
+  std::shared_ptr<Collectives> collectives(std::string_view name = whole_group) const;
+  /// Aborts all communicators, here and on their other members. Any thread.
+  void abort_group();
+
+ private:
+  void leave();
+  Result<void> check_met() const;
+  /// Aborts the group when the next member of one of its communicators is lost.
+  void watch_next(const CommunicatorSpec& spec, const std::vector<MemberPlace>& places);
+
+  ActorContext& context_;
+  GroupSeat seat_;
+  std::vector<CommunicatorRendezvous> meetings_;  ///< between listen() and connect()
+  mutable std::mutex mutex_;                      ///< of the next two
+  std::map<std::string, std::shared_ptr<Collectives>, std::less<>> communicators_;
+  bool is_aborted_ = false;            ///< in this epoch
+  std::map<int, WatchToken> watches_;  ///< by rank; end first: their callbacks use the rest
+};
+
+}  // namespace troupe
