@@ -81,8 +81,9 @@ Result<void> ActorGroup::form(std::chrono::milliseconds timeout) {
   for (int attempt = 1;; ++attempt) {
     ++epoch_;
     const Result<void> formed = form_epoch(deadline);
-    const bool may_help = attempt < attempts && can_restart && is_loss(formed.error());
-    if (formed.ok() || !may_help) return formed;
+    if (formed.ok() || attempt == attempts || !can_restart || !is_loss(formed.error())) {
+      return formed;
+    }
     log::info("group {} forms again: {}", id_, formed.error().message);
   }
 }

@@ -30,7 +30,7 @@ TEST(ChatTemplate, renders_and_tokenises_as_the_reference_does) {
     const auto text =
         chat.render(row["messages"], row["add_generation_prompt"].get<bool>(), nullptr, 0);
     ASSERT_TRUE(text.ok()) << text.error().message;
-    EXPECT_EQ(*text, row["text"]);
+    EXPECT_EQ(*text, row["text"].get<std::string>());
     const auto ids = tokenizer->encode(*text, false);
     ASSERT_TRUE(ids.ok()) << ids.error().message;
     EXPECT_EQ(*ids, row["ids"].get<std::vector<std::int32_t>>()) << row["text"];

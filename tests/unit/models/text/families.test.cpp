@@ -72,9 +72,11 @@ TEST_P(Family, has_the_prompt_ids_and_texts_of_the_reference) {
     const Ids prompt = pair["prompt"], answer = pair["answer"];
     for (const bool skip : {false, true}) {
       const std::string key = skip ? "skipped" : "shown";
-      EXPECT_EQ(tokenizer->decode(answer, skip), pair[key + "_alone"]) << key << ": " << pair;
+      EXPECT_EQ(tokenizer->decode(answer, skip), pair[key + "_alone"].get<std::string>())
+          << key << ": " << pair;
       if (!pair.contains(key)) continue;  // the prompt ends within a character
-      EXPECT_EQ(tokenizer->decode(answer, skip, prompt), pair[key]) << key << ": " << pair;
+      EXPECT_EQ(tokenizer->decode(answer, skip, prompt), pair[key].get<std::string>())
+          << key << ": " << pair;
     }
   }
 }
