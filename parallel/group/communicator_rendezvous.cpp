@@ -100,10 +100,10 @@ CommunicatorListener CommunicatorRendezvous::listener() const {
 }
 
 Result<std::unique_ptr<Collectives>> CommunicatorRendezvous::connect(
-    std::span<const std::string> addresses, std::chrono::milliseconds timeout) && {
+    std::span<const std::string> addresses, std::chrono::milliseconds timeout) {
   std::unique_ptr<Collectives> all;
   if (links_) {
-    TROUPE_TRY(auto links, std::move(*links_).connect(addresses, timeout));
+    TROUPE_TRY(auto links, links_->connect(addresses, timeout));
     const bool is_hierarchical = spec_.shares_memory && std::ranges::max(node_of_) > 0;
     if (is_hierarchical) {
       all = std::make_unique<HierarchicalCollectives>(std::move(on_node_), std::move(links),

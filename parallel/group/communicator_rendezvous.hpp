@@ -36,7 +36,11 @@ class CommunicatorRendezvous {
   /// Completes the communicator with the addresses of its members' listeners, in its order. Once.
   /// Errors: those of NetworkRendezvous::connect.
   Result<std::unique_ptr<Collectives>> connect(std::span<const std::string> addresses,
-                                               std::chrono::milliseconds timeout) &&;
+                                               std::chrono::milliseconds timeout);
+  /// Ends connect() here, also one that has not begun. Any thread.
+  void abort() {
+    if (links_) links_->abort();
+  }
 
  private:
   explicit CommunicatorRendezvous(CommunicatorSpec spec) : spec_(std::move(spec)) {}

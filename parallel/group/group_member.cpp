@@ -25,9 +25,9 @@ MemberPlace GroupMember::meet(GroupSeat seat) {
 void GroupMember::leave() {
   watches_.clear();
   abort_group();
-  meetings_.clear();
   {
     const std::lock_guard lock(mutex_);
+    meetings_.clear();
     communicators_.clear();
     is_aborted_ = false;
   }
@@ -57,6 +57,7 @@ Result<std::vector<CommunicatorListener>> GroupMember::listen(
     TROUPE_TRY(auto meeting,
                CommunicatorRendezvous::open(context_, seat_, std::move(spec), places));
     listeners.push_back(meeting.listener());
+    const std::lock_guard lock(mutex_);
     meetings_.push_back(std::move(meeting));
   }
   return listeners;
@@ -82,15 +83,14 @@ Result<void> GroupMember::connect(const std::vector<std::vector<std::string>>& a
     return fail(ErrorCode::invalid_argument, "addresses of {} communicators, not of {}",
                 addresses.size(), meetings_.size());
   }
-  auto meetings = std::exchange(meetings_, {});
-  for (std::size_t i = 0; i < meetings.size(); ++i) {
-    const std::string name = meetings[i].spec().name;
+  for (std::size_t i = 0; i < meetings_.size(); ++i) {  // this thread alone changes it
     TROUPE_TRY(std::shared_ptr<Collectives> formed,
-               std::move(meetings[i]).connect(addresses[i], connect_timeout));
+               meetings_[i].connect(addresses[i], connect_timeout));
     const std::lock_guard lock(mutex_);
-    communicators_.emplace(name, std::move(formed));
+    communicators_.emplace(meetings_[i].spec().name, std::move(formed));
   }
   const std::lock_guard lock(mutex_);
+  meetings_.clear();
   if (!is_aborted_) return {};
   for (const auto& [name, formed] : communicators_) formed->abort();
   return fail(ErrorCode::cancelled, "another member was lost while the group formed");
@@ -105,6 +105,7 @@ std::shared_ptr<Collectives> GroupMember::collectives(std::string_view name) con
 void GroupMember::abort_group() {
   const std::lock_guard lock(mutex_);
   is_aborted_ = true;
+  for (CommunicatorRendezvous& meeting : meetings_) meeting.abort();
   for (const auto& [name, formed] : communicators_) formed->abort();
 }
 

@@ -76,8 +76,8 @@ class GroupMember {
 
   ActorContext& context_;
   GroupSeat seat_;
-  std::vector<CommunicatorRendezvous> meetings_;  ///< between listen() and connect()
-  mutable std::mutex mutex_;                      ///< of the next two
+  mutable std::mutex mutex_;                      ///< of the next three
+  std::vector<CommunicatorRendezvous> meetings_;  ///< from listen() to the end of connect()
   std::map<std::string, std::shared_ptr<Collectives>, std::less<>> communicators_;
   bool is_aborted_ = false;            ///< in this epoch
   std::map<int, WatchToken> watches_;  ///< by rank; end first: their callbacks use the rest

@@ -15,7 +15,7 @@ constexpr std::size_t max_ahead_bytes = 128u << 10;
 
 }  // namespace
 
-NetworkCollectives::NetworkCollectives(std::unique_ptr<NetworkMesh> mesh)
+NetworkCollectives::NetworkCollectives(std::shared_ptr<NetworkMesh> mesh)
     : mesh_(std::move(mesh)), exchange_(*mesh_) {
   for (int peer = 0; peer < mesh_->size(); ++peer) {
     messages_.emplace_back(*mesh_, peer, NetworkMesh::Lane::message);
@@ -149,9 +149,9 @@ Result<NetworkRendezvous> NetworkRendezvous::announce(const std::string& interfa
 }
 
 Result<std::unique_ptr<NetworkCollectives>> NetworkRendezvous::connect(
-    std::span<const std::string> addresses, std::chrono::milliseconds timeout) && {
+    std::span<const std::string> addresses, std::chrono::milliseconds timeout) {
   TROUPE_CHECK(mesh_->connect(addresses, timeout));
-  auto group = std::make_unique<NetworkCollectives>(std::move(mesh_));
+  auto group = std::make_unique<NetworkCollectives>(mesh_);
   TROUPE_CHECK(group->meet_first());
   return group;
 }

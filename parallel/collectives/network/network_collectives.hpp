@@ -32,7 +32,7 @@ namespace troupe {
 class NetworkCollectives final : public Collectives {
  public:
   /// Takes a connected mesh; see NetworkRendezvous.
-  explicit NetworkCollectives(std::unique_ptr<NetworkMesh> mesh);
+  explicit NetworkCollectives(std::shared_ptr<NetworkMesh> mesh);
   /// Waits for all ranks under the timeout of the mesh's connect(). Once, before all other calls.
   Result<void> meet_first();
 
@@ -71,7 +71,7 @@ class NetworkCollectives final : public Collectives {
   template <class Body>
   Result<void> run(Result<void> checked, const CollectiveCall& call, const Body& body);
 
-  std::unique_ptr<NetworkMesh> mesh_;
+  std::shared_ptr<NetworkMesh> mesh_;
   bool failed_ = false;                   // a call has failed and reported the error
   NetworkExchange exchange_;              // refers to mesh_
   std::vector<NetworkChannel> messages_;  // [size], refer to mesh_
@@ -96,17 +96,20 @@ class NetworkRendezvous {
   std::string addresses() const { return mesh_->addresses(); }
 
   /// Connects to all others, whose addresses() these are, in order of rank; returns when all have
-  /// connected to this one. Once. Errors: corrupt_data if they are not addresses, invalid_argument
-  /// if they are of another group or room; permission_denied if a rank has another key; io;
-  /// timeout; peer_died if a rank is gone, or cancelled if another rank gave up first.
+  /// connected to this one. Once. The links end with the result and this object. Errors:
+  /// corrupt_data if they are not addresses, invalid_argument if they are of another group or room;
+  /// permission_denied if a rank has another key; io; timeout; peer_died if a rank is gone, or
+  /// cancelled if another rank gave up first.
   Result<std::unique_ptr<NetworkCollectives>> connect(
       std::span<const std::string> addresses,
-      std::chrono::milliseconds timeout = std::chrono::seconds(30)) &&;
+      std::chrono::milliseconds timeout = std::chrono::seconds(30));
+  /// Ends connect() on this rank, and what it has returned on all of them. Any thread.
+  void abort() { mesh_->close(); }
 
  private:
-  explicit NetworkRendezvous(std::unique_ptr<NetworkMesh> mesh) : mesh_(std::move(mesh)) {}
+  explicit NetworkRendezvous(std::shared_ptr<NetworkMesh> mesh) : mesh_(std::move(mesh)) {}
 
-  std::unique_ptr<NetworkMesh> mesh_;
+  std::shared_ptr<NetworkMesh> mesh_;
 };
 
 }  // namespace troupe

@@ -126,8 +126,8 @@ Result<void> run(const std::vector<std::string>& hosts) {
     TROUPE_CHECK(sum_of_all(all));
     formed.push_back(ms_since(start));
   }
-  // Deaths that come fast after each other are followed by pauses (RestartBudget), so every member
-  // dies once in each set of four fresh ones.
+  // Deaths that come fast after each other are followed by pauses (RestartBudget), so each round
+  // loses one of four fresh members.
   for (int round = 0; round < rounds; ++round) {
     TROUPE_TRY(const auto fresh, spawn_members(*cluster));
     ActorGroup anew("bench", {fresh.begin(), fresh.end()});

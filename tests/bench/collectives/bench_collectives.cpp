@@ -213,7 +213,7 @@ Result<std::unique_ptr<Collectives>> join_network(Collectives& shm) {
   for (int r = 0; r < shm.size(); ++r) {
     addresses.emplace_back(static_cast<const char*>(all->rows(r, 1).data()), own.size());
   }
-  TROUPE_TRY(auto joined, std::move(rendezvous).connect(addresses));
+  TROUPE_TRY(auto joined, rendezvous.connect(addresses));
   return std::unique_ptr<Collectives>(std::move(joined));
 }
 

@@ -120,7 +120,7 @@ std::unique_ptr<NetworkCollectives> Seats::take_network(int rank) const {
     all[static_cast<std::size_t>(announcement.rank)].assign(
         announcement.text.data(), static_cast<std::size_t>(announcement.bytes));
   }
-  return value_or_exit(std::move(rendezvous).connect(all));
+  return value_or_exit(rendezvous.connect(all));
 }
 
 }  // namespace troupe::test

@@ -202,6 +202,19 @@ TEST(ActorGroup, ends_its_calls_when_a_member_is_lost_and_stays_so) {
             ErrorCode::cancelled);
 }
 
+TEST(ActorGroup, forms_again_when_a_member_freezes_while_it_forms) {
+  for (const bool shares_memory : {true, false}) {
+    const auto cluster = start_cluster();
+    const auto adders =
+        spawn_adders(*cluster, {.shares_memory = shares_memory, .frozen_rank = 3}, -1);
+    ActorGroup group = group_of(adders);
+    const Result<void> formed = group.form(limit);  // the agent kills it after 1.8 s
+    ASSERT_TRUE(formed.ok()) << formed.error().message;
+    EXPECT_GT(group.epoch(), 1U);
+    expect_sums(adders);
+  }
+}
+
 TEST(ActorGroup, can_be_formed_by_actors_one_after_another) {
   const auto cluster = start_cluster();
   const auto adders = spawn_adders(*cluster, {});

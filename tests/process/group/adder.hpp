@@ -1,6 +1,9 @@
 #pragma once
 
+#include <chrono>
+#include <csignal>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <unistd.h>
@@ -16,10 +19,11 @@ struct AdderOptions {
   bool shares_memory = true;
   bool in_pairs = false;  ///< also with the neighbour: ranks 0 and 1, 2 and 3, ...
   int odd_rank = -1;      ///< this one thinks that it makes no pair
+  int frozen_rank = -1;   ///< in the first epoch this one stops between listen() and connect()
 
   template <class Archive>
   void fields(Archive& archive) {
-    archive(shares_memory, in_pairs, odd_rank);
+    archive(shares_memory, in_pairs, odd_rank, frozen_rank);
   }
 };
 
@@ -49,10 +53,23 @@ class Adder final : public GroupMember {
     TROUPE_TRY(auto specs, GroupMember::communicators());
     specs.front().shares_memory = options_.shares_memory;
     const int rank = seat().rank;
+    if (options_.frozen_rank >= 0 && seat().epoch == 1) freeze(rank);
     if (options_.in_pairs && rank != options_.odd_rank) {
       specs.push_back({.name = "pair", .ranks = {rank - rank % 2, rank - rank % 2 + 1}});
     }
     return specs;
+  }
+
+  /// The first rank is slow, so that the frozen one stops after its own listen() and before
+  /// connect().
+  void freeze(int rank) const {
+    using namespace std::chrono_literals;
+    if (rank == 0) std::this_thread::sleep_for(400ms);
+    if (rank != options_.frozen_rank) return;
+    std::thread([] {
+      std::this_thread::sleep_for(200ms);
+      ::kill(::getpid(), SIGSTOP);
+    }).detach();
   }
 
   AdderOptions options_;

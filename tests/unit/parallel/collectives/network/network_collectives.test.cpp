@@ -32,8 +32,8 @@ struct Pair {
     NetworkRendezvous one = announce(0, 2, room);
     NetworkRendezvous two = announce(1, 2, room);
     const std::vector<std::string> all{one.addresses(), two.addresses()};
-    auto other = std::async(std::launch::async, [&] { return std::move(two).connect(all); });
-    auto connected = std::move(one).connect(all);
+    auto other = std::async(std::launch::async, [&] { return two.connect(all); });
+    auto connected = one.connect(all);
     EXPECT_TRUE(connected.ok()) << connected.error().message;
     first = std::move(*connected);
     second = std::move(*other.get());
@@ -87,7 +87,7 @@ TEST(NetworkRendezvous, rank_that_does_not_connect_is_named_by_the_timeout) {
     const NetworkRendezvous other = announce(1 - rank, 2);
     std::vector<std::string> all{own.addresses(), other.addresses()};
     if (rank == 1) std::swap(all[0], all[1]);
-    const auto waits = std::move(own).connect(all, std::chrono::milliseconds(30));
+    const auto waits = own.connect(all, std::chrono::milliseconds(30));
     ASSERT_EQ(code_of(waits), ErrorCode::timeout);
     EXPECT_TRUE(
         waits.error().message.ends_with(fmt::format("rank {} did not come within 30 ms", 1 - rank)))
@@ -100,11 +100,11 @@ TEST(NetworkRendezvous, stranger_with_another_key_is_refused_while_the_ranks_sti
   NetworkRendezvous one = announce(1, 2);
   NetworkRendezvous stranger = announce(1, 2, 4096, Key{std::byte{1}});
   const std::vector<std::string> seen_by_stranger{zero.addresses(), stranger.addresses()};
-  EXPECT_EQ(code_of(std::move(stranger).connect(seen_by_stranger)), ErrorCode::permission_denied);
+  EXPECT_EQ(code_of(stranger.connect(seen_by_stranger)), ErrorCode::permission_denied);
 
   const std::vector<std::string> all{zero.addresses(), one.addresses()};
-  auto other = std::async(std::launch::async, [&] { return std::move(one).connect(all); });
-  auto first = std::move(zero).connect(all);
+  auto other = std::async(std::launch::async, [&] { return one.connect(all); });
+  auto first = zero.connect(all);
   ASSERT_TRUE(first.ok()) << first.error().message;
   auto second = other.get();
   ASSERT_TRUE(second.ok()) << second.error().message;
@@ -117,7 +117,7 @@ TEST(NetworkRendezvous, rank_connects_to_no_stranger_who_listens_in_a_rank_s_pla
   const NetworkRendezvous stranger = announce(0, 2, 4096, Key{std::byte{1}});
   NetworkRendezvous one = announce(1, 2);
   const std::vector<std::string> all{stranger.addresses(), one.addresses()};
-  EXPECT_EQ(code_of(std::move(one).connect(all)), ErrorCode::permission_denied);
+  EXPECT_EQ(code_of(one.connect(all)), ErrorCode::permission_denied);
 }
 
 TEST(NetworkCollectives, what_is_sent_ahead_arrives_while_its_sender_is_elsewhere) {
