@@ -39,7 +39,7 @@ Worker::Worker(ActorContext& context, WorkerSpec spec)
 Worker::~Worker() {
   stopping_ = true;
   if (step_plane_) step_plane_->interrupt();
-  abort_groups();
+  abort_with_devices();
   if (loop_.joinable()) loop_.join();
 }
 
@@ -50,7 +50,7 @@ Result<std::vector<CommunicatorSpec>> Worker::communicators() {
   return WorkerGroups::communicators(spec_, stage_bytes);
 }
 
-void Worker::abort_groups() {
+void Worker::abort_with_devices() {
   if (groups_) groups_->abort();
   abort_group();
 }
@@ -236,7 +236,7 @@ void Worker::serve() {
     log::error("{}", why);
     // Another rank has aborted the group and reports why; this error would hide that one.
     if (served.error().code == ErrorCode::cancelled) return;
-    abort_groups();  // the others must not wait for this rank
+    abort_with_devices();  // the others must not wait for this rank
     context_.exit(why);
     return;
   }

@@ -54,8 +54,8 @@ class Worker final : public GroupMember {
 
  private:
   Result<std::vector<CommunicatorSpec>> communicators() override;
-  /// On GPUs too.
-  void abort_groups();
+  /// abort_group(), and the groups of GPUs.
+  void abort_with_devices();
   std::string place() const;
   /// Reports the loading of weights to `load_progress`.
   void tell(const LoadedWeights& loaded) const;

@@ -17,11 +17,13 @@ namespace {
 /// More losses than these in a row have a cause that waiting does not cure.
 constexpr int attempts = 5;
 
-/// A name that no other group has: this owner may have formed groups in an earlier life.
+/// A name that no other group has: this owner may have formed groups in an earlier life. Empty if
+/// there are no random bytes.
 std::string unique_name(const std::string& name) {
   std::array<std::byte, 8> unique{};
   if (const auto drawn = random_bytes(unique); !drawn.ok()) {
     log::warning("group {}: {}", name, drawn.error().message);
+    return {};
   }
   std::string id = name + "-";
   for (const std::byte byte : unique) id += fmt::format("{:02x}", static_cast<unsigned>(byte));
@@ -75,6 +77,7 @@ std::vector<std::string> ActorGroup::names() const {
 }
 
 Result<void> ActorGroup::form(std::chrono::milliseconds timeout) {
+  if (id_.empty()) return fail(ErrorCode::internal, "there are no random bytes for its name");
   Deadline deadline(timeout);
   const bool can_restart = std::ranges::any_of(
       members_, [](const auto& member) { return member.address().is_restartable; });
@@ -89,6 +92,7 @@ Result<void> ActorGroup::form(std::chrono::milliseconds timeout) {
 }
 
 Result<void> ActorGroup::form_epoch(Deadline& deadline) {
+  const GroupEpoch epoch{id_, epoch_};
   GroupSeat seat{id_, epoch_};
   for (const auto& member : members_) seat.members.push_back(member.address());
   const std::vector<std::string> who = names();
@@ -103,15 +107,21 @@ Result<void> ActorGroup::form_epoch(Deadline& deadline) {
 
   std::vector<Future<Listeners>> listening;
   for (const auto& member : members_) {
-    listening.push_back(member.call<&GroupMember::listen>(places));
+    listening.push_back(member.call<&GroupMember::listen>(epoch, places));
   }
   TROUPE_TRY(const std::vector<Listeners> listeners,
              take_answers<Listeners>(listening, who, deadline.left()));
 
+  std::vector<Future<void>> confirming;
+  for (const auto& member : members_) {
+    confirming.push_back(member.call<&GroupMember::confirm>(epoch));
+  }
+  TROUPE_CHECK(take_answers<void>(confirming, who, deadline.left()));
+
   std::vector<Future<void>> connecting;
   for (std::size_t i = 0; i < members_.size(); ++i) {
     TROUPE_TRY(auto addresses, addresses_for(listeners[i], listeners));
-    connecting.push_back(members_[i].call<&GroupMember::connect>(std::move(addresses)));
+    connecting.push_back(members_[i].call<&GroupMember::connect>(epoch, std::move(addresses)));
   }
   return take_answers<void>(connecting, who, deadline.left());
 }

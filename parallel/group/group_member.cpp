@@ -36,9 +36,10 @@ void GroupMember::leave() {
   if (!released.ok()) log::debug("memory of {}: {}", seat_.group, released.error().message);
 }
 
-Result<void> GroupMember::check_met() const {
-  if (seat_.epoch > 0) return {};
-  return fail(ErrorCode::cancelled, "it was started anew while its group formed");
+Result<void> GroupMember::check_met(const GroupEpoch& of) const {
+  if (seat_.group == of.group && seat_.epoch == of.epoch) return {};
+  return fail(ErrorCode::cancelled, "it has not met with the others in epoch {} of group {}",
+              of.epoch, of.group);
 }
 
 Result<std::vector<CommunicatorSpec>> GroupMember::communicators() {
@@ -48,12 +49,15 @@ Result<std::vector<CommunicatorSpec>> GroupMember::communicators() {
 }
 
 Result<std::vector<CommunicatorListener>> GroupMember::listen(
-    const std::vector<MemberPlace>& places) {
-  TROUPE_CHECK(check_met());
+    const GroupEpoch& of, const std::vector<MemberPlace>& places) {
+  TROUPE_CHECK(check_met(of));
+  watch_others(places);
   TROUPE_TRY(auto specs, communicators());
   std::vector<CommunicatorListener> listeners;
   for (CommunicatorSpec& spec : specs) {
-    watch_next(spec, places);
+    if (std::ranges::find(listeners, spec.name, &CommunicatorListener::name) != listeners.end()) {
+      return fail(ErrorCode::invalid_argument, "it has two communicators '{}'", spec.name);
+    }
     TROUPE_TRY(auto meeting,
                CommunicatorRendezvous::open(context_, seat_, std::move(spec), places));
     listeners.push_back(meeting.listener());
@@ -63,37 +67,51 @@ Result<std::vector<CommunicatorListener>> GroupMember::listen(
   return listeners;
 }
 
-void GroupMember::watch_next(const CommunicatorSpec& spec, const std::vector<MemberPlace>& places) {
-  const auto own = std::ranges::find(spec.ranks, seat_.rank);
-  if (own == spec.ranks.end() || spec.ranks.size() < 2) return;
-  const int next = own + 1 == spec.ranks.end() ? spec.ranks.front() : *(own + 1);
-  if (watches_.contains(next)) return;
-  const auto index = static_cast<std::size_t>(next);
-  const auto lost = [this, met = places.at(index).incarnation](const ActorDown& down) {
-    if (down.incarnation < met) return;  // its end is why the group forms anew
-    log::warning("{} is gone: its group {} ends epoch {}", down.name, seat_.group, seat_.epoch);
-    abort_group();
-  };
-  watches_.emplace(next, context_.watch(seat_.members.at(index), lost));
+void GroupMember::watch_others(const std::vector<MemberPlace>& places) {
+  for (std::size_t rank = 0; rank < seat_.members.size(); ++rank) {
+    if (static_cast<int>(rank) == seat_.rank) continue;
+    const auto lost = [this, met = places.at(rank).incarnation](const ActorDown& down) {
+      if (down.incarnation < met) return;  // its end is why the group forms anew
+      if (down.cause != DownCause::stopped) {
+        log::warning("{} is gone: its group {} ends epoch {}", down.name, seat_.group, seat_.epoch);
+      }
+      abort_group();
+    };
+    watches_.push_back(context_.watch(seat_.members[rank], lost));
+  }
 }
 
-Result<void> GroupMember::connect(const std::vector<std::vector<std::string>>& addresses) {
-  TROUPE_CHECK(check_met());
+Result<void> GroupMember::confirm(const GroupEpoch& of) { return check_met(of); }
+
+Result<void> GroupMember::connect(const GroupEpoch& of,
+                                  const std::vector<std::vector<std::string>>& addresses) {
+  TROUPE_CHECK(check_met(of));
+  Result<void> connected = connect_all(addresses);
+  if (!connected.ok()) abort_group();        // the others must not wait for this one
+  std::vector<CommunicatorRendezvous> done;  // its end may wait, and must not do so in the lock
+  const std::lock_guard lock(mutex_);
+  done.swap(meetings_);
+  return connected;
+}
+
+Result<void> GroupMember::connect_all(const std::vector<std::vector<std::string>>& addresses) {
   if (addresses.size() != meetings_.size()) {
     return fail(ErrorCode::invalid_argument, "addresses of {} communicators, not of {}",
                 addresses.size(), meetings_.size());
   }
+  const auto check = [this]() -> Result<void> {
+    const std::lock_guard lock(mutex_);
+    if (!is_aborted_) return {};
+    return fail(ErrorCode::cancelled, "another member was lost while the group formed");
+  };
   for (std::size_t i = 0; i < meetings_.size(); ++i) {  // this thread alone changes it
+    TROUPE_CHECK(check());
     TROUPE_TRY(std::shared_ptr<Collectives> formed,
                meetings_[i].connect(addresses[i], connect_timeout));
     const std::lock_guard lock(mutex_);
     communicators_.emplace(meetings_[i].spec().name, std::move(formed));
   }
-  const std::lock_guard lock(mutex_);
-  meetings_.clear();
-  if (!is_aborted_) return {};
-  for (const auto& [name, formed] : communicators_) formed->abort();
-  return fail(ErrorCode::cancelled, "another member was lost while the group formed");
+  return check();
 }
 
 std::shared_ptr<Collectives> GroupMember::collectives(std::string_view name) const {

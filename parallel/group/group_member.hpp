@@ -29,8 +29,7 @@ namespace troupe {
 ///
 /// When a member is lost, the collectives of all others are aborted at once: calls that wait in
 /// them return `cancelled` (or peer_died), and so do later ones, until the group has formed anew.
-/// Nothing else of the actor changes. Each member watches the next one in each communicator, and
-/// aborts reach all members of it, so a death costs the same in a group of any size.
+/// Nothing else of the actor changes. Each member watches all others.
 ///
 /// Threads: the actor's, except abort_group(), and calls on the Collectives as those allow.
 class GroupMember {
@@ -40,19 +39,25 @@ class GroupMember {
   GroupMember(const GroupMember&) = delete;
   GroupMember& operator=(const GroupMember&) = delete;
 
-  // ActorGroup::form calls these three on all members, each once every member has done the one
-  // before.
+  // ActorGroup::form calls these on all members, each once every member has done the one before.
 
   /// Leaves the group's former epoch and takes a seat in the new one.
   MemberPlace meet(GroupSeat seat);
-  /// Opens its communicators. Errors: cancelled if this incarnation of the actor has not met;
-  /// those of communicators() and CommunicatorRendezvous::open.
-  Result<std::vector<CommunicatorListener>> listen(const std::vector<MemberPlace>& places);
-  /// Completes them, in the order in which listen() named them. Errors: cancelled as listen(), and
-  /// if another member has been lost since; those of CommunicatorRendezvous::connect.
-  Result<void> connect(const std::vector<std::vector<std::string>>& addresses);
+  /// Watches the others and opens its communicators. Errors: cancelled if this incarnation of the
+  /// actor has not met in that epoch; invalid_argument if two communicators share a name; those of
+  /// communicators() and CommunicatorRendezvous::open.
+  Result<std::vector<CommunicatorListener>> listen(const GroupEpoch& of,
+                                                   const std::vector<MemberPlace>& places);
+  /// All members watch each other now. Errors: cancelled if this one was started anew before they
+  /// did, so that none of them waits for it in connect().
+  Result<void> confirm(const GroupEpoch& of);
+  /// Completes the communicators, in the order in which listen() named them. Errors: cancelled as
+  /// listen(), and if another member has been lost since; those of CommunicatorRendezvous::connect.
+  Result<void> connect(const GroupEpoch& of,
+                       const std::vector<std::vector<std::string>>& addresses);
 
-  using Methods = troupe::Methods<&GroupMember::meet, &GroupMember::listen, &GroupMember::connect>;
+  using Methods = troupe::Methods<&GroupMember::meet, &GroupMember::listen, &GroupMember::confirm,
+                                  &GroupMember::connect>;
   static constexpr std::string_view actor_type = "GroupMember";
 
  protected:
@@ -62,25 +67,25 @@ class GroupMember {
 
   /// The member's place; its epoch is 0 until it is asked into a group.
   const GroupSeat& seat() const { return seat_; }
-  /// A communicator of the present epoch. Null if there is none of that name, or the group has not
-  /// formed.
+  /// A communicator of the present epoch. Null if there is none of that name, or it has not formed.
   std::shared_ptr<Collectives> collectives(std::string_view name = whole_group) const;
   /// Aborts all communicators, here and on their other members. Any thread.
   void abort_group();
 
  private:
   void leave();
-  Result<void> check_met() const;
-  /// Aborts the group when the next member of one of its communicators is lost.
-  void watch_next(const CommunicatorSpec& spec, const std::vector<MemberPlace>& places);
+  Result<void> check_met(const GroupEpoch& of) const;
+  /// Aborts the group when another member is lost.
+  void watch_others(const std::vector<MemberPlace>& places);
+  Result<void> connect_all(const std::vector<std::vector<std::string>>& addresses);
 
   ActorContext& context_;
   GroupSeat seat_;
   mutable std::mutex mutex_;                      ///< of the next three
   std::vector<CommunicatorRendezvous> meetings_;  ///< from listen() to the end of connect()
   std::map<std::string, std::shared_ptr<Collectives>, std::less<>> communicators_;
-  bool is_aborted_ = false;            ///< in this epoch
-  std::map<int, WatchToken> watches_;  ///< by rank; end first: their callbacks use the rest
+  bool is_aborted_ = false;          ///< in this epoch
+  std::vector<WatchToken> watches_;  ///< end first: their callbacks use the rest
 };
 
 }  // namespace troupe

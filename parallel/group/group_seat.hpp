@@ -10,6 +10,17 @@ namespace troupe {
 
 // What ActorGroup and GroupMember say to each other while a group forms.
 
+/// Which forming of which group a call is part of.
+struct GroupEpoch {
+  std::string group;  ///< as GroupSeat::group
+  std::uint32_t epoch = 0;
+
+  template <class Archive>
+  void fields(Archive& archive) {
+    archive(group, epoch);
+  }
+};
+
 /// A member's place in a group.
 struct GroupSeat {
   std::string group;  ///< unique in the cluster: part of the names of regions and keys

@@ -34,7 +34,7 @@ class WorkerGroups {
   using Find = std::function<std::shared_ptr<Collectives>(std::string_view name)>;
   static Result<std::unique_ptr<WorkerGroups>> create(const WorkerSpec& spec, const Find& find,
                                                       SpanRecorder& recorder);
-  /// If the device has memory of its own: joins the groups' devices, after connect(). `ops`
+  /// If the device has memory of its own: joins the groups' devices. `ops`
   /// outlives the use of context(). All ranks call it. Errors: those of join_ranks.
   Result<void> join_devices(Ops& ops);
 
