@@ -34,8 +34,8 @@ class WorkerGroups {
   using Find = std::function<std::shared_ptr<Collectives>(std::string_view name)>;
   static Result<std::unique_ptr<WorkerGroups>> create(const WorkerSpec& spec, const Find& find,
                                                       SpanRecorder& recorder);
-  /// If the device has memory of its own: joins the groups' devices. `ops`
-  /// outlives the use of context(). All ranks call it. Errors: those of join_ranks.
+  /// If the device has memory of its own: joins the groups' devices. `ops` outlives the use
+  /// of context(). All ranks call it. Errors: those of join_ranks.
   Result<void> join_devices(Ops& ops);
 
   /// True if ranks exchange tensors between device memories, which no recorder sees.
