@@ -4,6 +4,8 @@
 #include <bit>
 #include <utility>
 
+#include "models/layers/parallel/spans_of_rows.hpp"
+
 namespace troupe {
 namespace {
 
@@ -30,8 +32,8 @@ Result<Pass> Pass::create(Ops& ops, const ModelLimits& limits, std::int64_t kv_b
   const std::int64_t longest = (limits.max_positions + limits.block_size - 1) / limits.block_size;
   pass.table_room_ = kv_blocks + longest;
   const std::int64_t rows = limits.max_batch_tokens;
-  const Shape inputs{2 * rows + limits.max_head_rows +
-                     static_cast<std::int64_t>(groups) * (1 + numbers_of_span) * rows};
+  const std::int64_t numbers_of_row = static_cast<std::int64_t>(groups) * (1 + numbers_of_span);
+  const Shape inputs{(2 + numbers_of_row) * (rows + limits.max_head_rows)};
   const std::int64_t copies =
       context_ranks > 1 ? ContextSplit::most_added_entries(context_ranks, longest) : 0;
   const Shape tables{pass.table_room_ + copies};
@@ -113,7 +115,27 @@ void Pass::divide_rows(const ContextSplit& split) {
   }
 }
 
+void Pass::describe_head_rows() {
+  head_positions_.clear();
+  // Of a captured pass all rows are head rows; one that is divided goes whole through all layers.
+  const bool are_all = head_rows_.size() == ids_.size();
+  for (Group& group : groups_) {
+    group.head_slots.clear();
+    group.head_spans.clear();
+    if (are_all || split_) continue;
+    group.head_spans = spans_of_single_rows(group.spans, head_rows_);
+    for (const std::int32_t row : head_rows_) {
+      group.head_slots.push_back(group.slots[static_cast<std::size_t>(row)]);
+    }
+  }
+  if (are_all || split_) return;
+  for (const std::int32_t row : head_rows_) {
+    head_positions_.push_back(positions_[static_cast<std::size_t>(row)]);
+  }
+}
+
 Result<ForwardBatch> Pass::upload() {
+  describe_head_rows();
   Staging& staging = staging_[turn_++ % staging_.size()];
   if (staging.used) TROUPE_CHECK(ops_->stream().wait(staging.copied));
   std::int64_t next = 0;
@@ -130,7 +152,9 @@ Result<ForwardBatch> Pass::upload() {
   batch.token_ids = stage(ids_);
   batch.head_rows = stage(head_rows_);
   const Tensor positions = stage(positions_);
+  const Tensor head_positions = stage(head_positions_);
   attention_.clear();
+  head_attention_.clear();
   for (std::size_t g = 0; g < groups_.size(); ++g) {
     const Group& group = groups_[g];
     const auto entries = static_cast<std::int64_t>(group.tables.size());
@@ -147,11 +171,22 @@ Result<ForwardBatch> Pass::upload() {
                           .block_size = limits_.block_size,
                           .spans = spans.reshaped({sequences, numbers_of_span}),
                           .graph_captured = graph_captured_});
+    if (head_positions_.empty()) continue;
+    const Tensor head_slots = stage(group.head_slots);
+    const Tensor head_spans = stage(numbers(group.head_spans));
+    const auto heads = static_cast<std::int64_t>(group.head_spans.size());
+    head_attention_.push_back({.positions = head_positions,
+                               .kv_slots = head_slots,
+                               .block_tables = attention_.back().block_tables,
+                               .sequences = group.head_spans,
+                               .block_size = limits_.block_size,
+                               .spans = head_spans.reshaped({heads, numbers_of_span})});
   }
   ops_->memory().upload(staging.inputs->rows(0, next), inputs_->rows(0, next));
   staging.copied = ops_->stream().record_event();
   staging.used = true;
   batch.attention = attention_;
+  batch.head_attention = head_attention_;
   return batch;
 }
 

@@ -66,6 +66,8 @@ class Pass {
     std::vector<std::int32_t> slots;
     std::vector<std::int32_t> tables;
     std::vector<SequenceSpan> spans;
+    std::vector<std::int32_t> head_slots;
+    std::vector<SequenceSpan> head_spans;  ///< of the head rows, if the last layer may take these
     DeviceTensor device_tables;
   };
   /// The memory that the device copies from: not rewritten before it has.
@@ -77,11 +79,13 @@ class Pass {
   };
 
   bool is_one_row_a_sequence() const;
+  /// Sets what the groups know of the head rows.
+  void describe_head_rows();
 
   Ops* ops_;
   ModelLimits limits_;
   std::int64_t table_room_ = 0;  ///< entries of each group's tables before rows are divided
-  std::vector<std::int32_t> ids_, positions_, head_rows_;
+  std::vector<std::int32_t> ids_, positions_, head_rows_, head_positions_;
   std::vector<Group> groups_;
   bool awaits_tokens_ = false;
   bool graph_captured_ = false;
@@ -89,7 +93,7 @@ class Pass {
   DeviceTensor inputs_;
   std::array<Staging, 2> staging_;
   std::size_t turn_ = 0;
-  std::vector<AttentionBatch> attention_;
+  std::vector<AttentionBatch> attention_, head_attention_;
 };
 
 /// The padded length at which passes of `rows` rows are captured: one of a few dozen.

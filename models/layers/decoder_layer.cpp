@@ -39,15 +39,22 @@ Result<void> DecoderLayer::load_norms(const LayerContext& context, std::int64_t 
 }
 
 Result<void> DecoderLayer::forward(HiddenState& hidden, const AttentionMetadata& pass,
-                                   const Tensor& rope, const KvLayer& cache) const {
+                                   const Tensor& rope, const KvLayer& cache,
+                                   const HeadRows* heads) const {
   const std::int64_t tokens = context_.own_rows().count;
-  const Tensor normed = group_.normed_rows(space_.normed, tokens);
+  Tensor normed = group_.normed_rows(space_.normed, tokens);
   if (tokens == 0) {
     TROUPE_TRY(hidden.sum, feed_forward_->forward(normed, hidden.update));
     return {};
   }
   TROUPE_TRY(Tensor input, read(hidden, attention_norm_, normed, true));
-  TROUPE_TRY(hidden.sum, attention_->forward(input, pass, rope, cache, hidden.update));
+  if (heads != nullptr) hidden.update = space_.head_update->rows(0, heads->count());
+  TROUPE_TRY(hidden.sum, attention_->forward(input, pass, rope, cache, hidden.update, heads));
+  if (heads != nullptr) {
+    if (heads->count() == 0) return {};
+    keep_rows(*heads, hidden, input);
+    normed = group_.normed_rows(space_.normed, heads->count());
+  }
   hidden.has_update = true;
   TROUPE_CHECK(finish(hidden, attention_post_norm_));
   if (form_.parallel) {
@@ -58,6 +65,16 @@ Result<void> DecoderLayer::forward(HiddenState& hidden, const AttentionMetadata&
   TROUPE_TRY(hidden.sum, feed_forward_->forward(input, hidden.update));
   hidden.has_update = true;
   return finish(hidden, mlp_post_norm_);
+}
+
+void DecoderLayer::keep_rows(const HeadRows& heads, HiddenState& hidden, Tensor& input) const {
+  const Tensor residual = space_.head_residual->rows(0, heads.count());
+  ops_.dense().gather_rows(hidden.residual, heads.rows, residual);
+  hidden.residual = residual;
+  if (!form_.parallel) return;
+  const Tensor rows = space_.head_normed->rows(0, heads.count());
+  ops_.dense().gather_rows(input, heads.rows, rows);
+  input = rows;
 }
 
 Result<Tensor> DecoderLayer::read(HiddenState& hidden, const std::optional<Norm>& norm,

@@ -18,9 +18,10 @@ class DecoderLayer {
   static Result<DecoderLayer> create(const LayerContext& context, std::int64_t layer);
 
   /// `hidden` holds this rank's own tokens of the pass. A pass without tokens serves other
-  /// replicas, whose tokens may reach this rank's experts. Errors: those of Collectives.
+  /// replicas, whose tokens may reach this rank's experts. With `heads` (AttentionBlock), `hidden`
+  /// holds these rows only afterwards. Errors: those of Collectives.
   Result<void> forward(HiddenState& hidden, const AttentionMetadata& pass, const Tensor& rope,
-                       const KvLayer& cache) const;
+                       const KvLayer& cache, const HeadRows* heads = nullptr) const;
   /// See FeedForward::rows_per_expert.
   Tensor rows_per_expert() const { return feed_forward_->rows_per_expert(); }
   std::size_t bytes() const;
@@ -34,6 +35,9 @@ class DecoderLayer {
         form_(context.config.form) {}
 
   Result<void> load_norms(const LayerContext& context, std::int64_t layer);
+  /// Leaves the rows that need logits of the residual stream, and of the `input` that the MLP also
+  /// reads.
+  void keep_rows(const HeadRows& heads, HiddenState& hidden, Tensor& input) const;
   /// Returns the input of a block after `norm`, which may be absent, in `normed` or elsewhere.
   Result<Tensor> read(HiddenState& hidden, const std::optional<Norm>& norm, const Tensor& normed,
                       bool of_all_rows) const;

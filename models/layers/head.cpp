@@ -34,9 +34,13 @@ Result<Head> Head::create(const LayerContext& context, const Embedding* tied) {
 
 Result<void> Head::forward(HiddenState& hidden, std::int64_t tokens, const Tensor& rows,
                            const Tensor& logits, bool divided) {
-  const std::int64_t count = rows[0];
+  const std::int64_t count = rows.empty() ? hidden.tokens() : rows[0];
   const Tensor normed = space_.head_normed->rows(0, count);
-  TROUPE_CHECK(norm_rows(hidden, tokens, rows, normed));
+  if (rows.empty()) {
+    TROUPE_CHECK(tokens_.add_and_norm(ops_, hidden, {norm_, normed, true}));
+  } else {
+    TROUPE_CHECK(norm_rows(hidden, tokens, rows, normed));
+  }
   if (group_ == nullptr) {
     ops_.dense().linear(*weight_, normed, logits);
     scale(logits);

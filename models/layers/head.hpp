@@ -19,7 +19,8 @@ class Head {
 
   /// logits[i] = head(norm(hidden of token rows[i])). rows [n] i32 of the pass, of which this rank
   /// has `tokens`, n <= max_head_rows; logits [n, vocab] f32; with `divided` this rank's ceil_slice
-  /// of these. Errors: those of Collectives.
+  /// of these. Without `rows` those of all rows of `hidden`, which this rank holds. Errors: those
+  /// of Collectives.
   Result<void> forward(HiddenState& hidden, std::int64_t tokens, const Tensor& rows,
                        const Tensor& logits, bool divided);
   std::size_t bytes() const { return norm_.bytes() + (owns_weight_ ? weight_->bytes() : 0); }

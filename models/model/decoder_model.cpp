@@ -135,6 +135,27 @@ void DecoderModel::plan_attention(const ForwardBatch& batch) {
       ops_.attention().plan(shape, planned);
     }
   }
+  head_rows_.reset();
+  if (!leaves_out_rows(batch)) return;
+  head_rows_.emplace(HeadRows{batch.head_rows, {}});
+  if (head_rows_->count() == 0) return;
+  const std::size_t group = caches_.back().group;
+  head_rows_->attention = batch.head_attention[group];
+  head_rows_->attention.part = OverlappedAllReduce::parts;  // no other batch's
+  shape.window = groups_[group].window;
+  ops_.attention().plan(shape, head_rows_->attention);
+}
+
+bool DecoderModel::leaves_out_rows(const ForwardBatch& batch) const {
+  const std::int64_t tokens = batch.token_ids.elements(), rows = batch.head_rows.elements();
+  // For more rows the copies would cost as much as they save, and buffers would be too small.
+  constexpr std::int64_t min_share = 4;
+  const bool is_worthwhile = tokens > 0 && min_share * rows <= tokens;
+  const bool is_described = rows == 0 || batch.head_attention.size() == batch.attention.size();
+  if (!is_last_stage() || !is_worthwhile || !is_described || batch.graph_captured) return false;
+  // Where ranks divide the tokens, those that need logits are on few of them; where they exchange
+  // experts' rows, all count the tokens of a pass alike.
+  return context_->size() == 1 && !tensor_->divides(tokens) && !experts_.exchanges();
 }
 
 bool DecoderModel::supports_graph() const {
@@ -173,9 +194,9 @@ Result<void> DecoderModel::run(const ForwardBatch& batch, const Tensor& logits) 
   for (std::size_t layer = 0; layer < layers_.size(); ++layer) {
     const StageCache& cache = caches_[layer];
     const RopeConfig& rope = config_.rope_of(first_layer_ + static_cast<std::int64_t>(layer));
-    TROUPE_CHECK(layers_[layer].forward(hidden, passes_[cache.group],
-                                        &rope == &config_.rope ? rope_ : window_rope_,
-                                        kv_[cache.tensor]));
+    TROUPE_CHECK(layers_[layer].forward(
+        hidden, passes_[cache.group], &rope == &config_.rope ? rope_ : window_rope_,
+        kv_[cache.tensor], head_rows_ && layer + 1 == layers_.size() ? &*head_rows_ : nullptr));
   }
   return tokens > 0 ? end_hidden(batch, hidden, logits) : Result<void>();
 }
@@ -195,6 +216,9 @@ Result<void> DecoderModel::end_hidden(const ForwardBatch& batch, HiddenState& hi
                                       const Tensor& logits) {
   if (is_last_stage()) {
     if (batch.head_rows.empty()) return {};
+    if (head_rows_) {
+      return head_->forward(hidden, head_rows_->count(), {}, logits, batch.divides_logits);
+    }
     return head_->forward(hidden, context_->own_rows().count, batch.head_rows, logits,
                           batch.divides_logits);
   }
@@ -230,6 +254,9 @@ Result<void> DecoderModel::check_batch(const ForwardBatch& batch, const Tensor& 
   for (const AttentionBatch& attention : batch.attention) {
     TROUPE_CHECK(check_shape("positions", attention.positions, {tokens}, DType::i32));
     TROUPE_CHECK(check_shape("kv_slots", attention.kv_slots, {tokens}, DType::i32));
+  }
+  for (const AttentionBatch& attention : batch.head_attention) {
+    TROUPE_CHECK(check_shape("positions of head_rows", attention.positions, {rows}, DType::i32));
   }
   if (rows == 0 || !is_last_stage()) return {};
   TROUPE_CHECK(check_shape("head_rows", batch.head_rows, {rows}, DType::i32));

@@ -43,8 +43,10 @@ class DecoderModel final : public Model {
                      const OnWeightsLoaded& on_loaded);
   bool sums_in_parts(const ParallelContext& parallel) const;
   Result<void> build_rope(const RopeConfig& rope, DeviceTensor& device);
-  /// Sets passes_.
+  /// Sets passes_ and head_rows_.
   void plan_attention(const ForwardBatch& batch);
+  /// True if the last layer computes the rows that need logits only.
+  bool leaves_out_rows(const ForwardBatch& batch) const;
   /// Enqueues the whole pass.
   Result<void> run(const ForwardBatch& batch, const Tensor& logits);
   Result<void> replay(const ForwardBatch& batch, const Tensor& logits);
@@ -73,11 +75,12 @@ class DecoderModel final : public Model {
   std::optional<Embedding> embedding_;  // of the first stage
   std::int64_t first_layer_ = 0;
   LoadedWeights loaded_;
-  std::vector<DecoderLayer> layers_;                              // of this stage
-  std::vector<CacheSpec> groups_;                                 // cache_groups of the model
-  std::vector<StageCache> caches_;                                // of each of layers_
-  std::vector<AttentionMetadata> passes_;                         // this pass, for each group
-  std::optional<Head> head_;                                      // of the last stage
+  std::vector<DecoderLayer> layers_;       // of this stage
+  std::vector<CacheSpec> groups_;          // cache_groups of the model
+  std::vector<StageCache> caches_;         // of each of layers_
+  std::vector<AttentionMetadata> passes_;  // this pass, for each group
+  std::optional<HeadRows> head_rows_;      // all that the last layer computes
+  std::optional<Head> head_;               // of the last stage
   std::vector<std::pair<DeviceTensor, DeviceTensor>> kv_memory_;  // keys, values of each layer
   std::vector<KvLayer> kv_;                                       // by StageCache::tensor
   /// Captured passes by their tokens and expected_rows; null after the first such pass, which runs

@@ -29,6 +29,9 @@ struct ForwardBatch {
   /// be -1.
   std::span<const AttentionBatch> attention;
   Tensor head_rows;  ///< [n] i32: rows that need logits, n <= max_head_rows, may be 0
+  /// As `attention`, of the head_rows alone, each a sequence of one row (spans_of_single_rows):
+  /// lets the last layer leave out the others. May be empty.
+  std::span<const AttentionBatch> head_attention;
   /// Every pass of as many tokens that sets this has its tensors at the same addresses, a sequence
   /// for each token, and logits for each: what it enqueues may be captured and replayed.
   bool graph_captured = false;

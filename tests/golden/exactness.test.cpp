@@ -91,6 +91,40 @@ TEST_P(Exactness, company_in_a_batch_changes_no_bit) {
   expect_same_bits(found, expected, "the longest prompt in company");
 }
 
+TEST_P(Exactness, rows_without_logits_that_the_last_layer_leaves_out_change_no_bit) {
+  REQUIRE_OK(const auto loaded, load(golden_->checkpoint, DType::f32));
+  // Two prompts at once, of which some rows at the end want logits: all, or few enough that the
+  // last layer computes no others.
+  const auto last_logits = [&](Runner& runner, std::int32_t rows) -> Result<std::vector<float>> {
+    const auto vocab = static_cast<std::size_t>(runner.config().vocab_size);
+    Sequence one{longest().ids}, two{prompts_.front().ids};
+    const auto half = static_cast<std::int32_t>(one.tokens.size() / 2);
+    const Share first[] = {{&one, half, 0}};
+    TROUPE_TRY([[maybe_unused]] const Tensor none, runner.pass(first));
+    const auto rest = static_cast<std::int32_t>(one.tokens.size()) - half;
+    const auto all = static_cast<std::int32_t>(two.tokens.size());
+    const Share both[] = {{&one, rest, rows < 0 ? rest : rows}, {&two, all, rows < 0 ? all : rows}};
+    TROUPE_TRY(const Tensor logits, runner.pass(both));
+    const auto found = logits.span<float>();
+    const auto end_of_one = static_cast<std::size_t>(both[0].logit_rows) * vocab;
+    std::vector<float> last(found.begin() + static_cast<std::ptrdiff_t>(end_of_one - vocab),
+                            found.begin() + static_cast<std::ptrdiff_t>(end_of_one));
+    last.insert(last.end(), found.end() - static_cast<std::ptrdiff_t>(vocab), found.end());
+    runner.release(one);
+    runner.release(two);
+    return last;
+  };
+  REQUIRE_OK(const auto expected, last_logits(*loaded.runner, -1));
+  for (const std::int32_t rows : {1, 2}) {
+    REQUIRE_OK(const auto found, last_logits(*loaded.runner, rows));
+    expect_same_bits(found, expected, std::to_string(rows) + " rows of each prompt");
+  }
+  REQUIRE_OK(const auto ranks,
+             run_ranks(golden_->checkpoint, DType::f32, {.shape = {.tensor = 2}},
+                       [&](Runner& runner, int) { return last_logits(runner, 1); }));
+  expect_same_bits(ranks.front(), expected, "tensor 2");
+}
+
 TEST_P(Exactness, two_tensor_ranks_give_the_bits_of_one) {
   for (const DType precision : {DType::f32, DType::bf16}) {
     REQUIRE_OK(const auto loaded, load(golden_->checkpoint, precision));

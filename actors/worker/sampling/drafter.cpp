@@ -51,6 +51,7 @@ Result<void> Drafter::follow(const ForwardBatch& batch) {
   ForwardBatch same = batch;
   same.attention = batch.attention.first(1);
   same.head_rows = {};
+  same.head_attention = {};
   return model_->forward(same, {});
 }
 

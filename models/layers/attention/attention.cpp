@@ -80,13 +80,17 @@ void Attention::attend(const AttentionBatch& batch, const KvLayer& cache, Slice 
 }
 
 Result<PendingSum> Attention::forward(const Tensor& x, const AttentionMetadata& pass,
-                                      const Tensor& rope, const KvLayer& cache,
-                                      const Tensor& out) const {
+                                      const Tensor& rope, const KvLayer& cache, const Tensor& out,
+                                      const HeadRows* heads) const {
   // What ranks exchange is computed for all rows before any of them attends.
-  const bool projects_first = norms_together_ || context_.divides();
+  const bool projects_first = norms_together_ || context_.divides() || heads != nullptr;
   const Slice all{0, x[0]};
   if (projects_first) projection_->apply(ops_, x, space_.qkv->rows(0, x[0]));
   if (norms_together_) TROUPE_CHECK(norm_projections(space_.qkv->rows(0, x[0])));
+  if (heads != nullptr) {
+    store(space_.qkv->rows(0, x[0]), pass.whole(), rope, cache, all);
+    return attend_heads(*heads, cache, out);
+  }
   if (context_.divides()) {
     store(space_.qkv->rows(0, x[0]), pass.whole(), rope, cache, all);
     TROUPE_CHECK(context_.all_gather_kv(pass.kv_slots_of_pass(), cache));
@@ -98,6 +102,24 @@ Result<PendingSum> Attention::forward(const Tensor& x, const AttentionMetadata& 
     attend(pass.of(rows), cache, rows, sums);
   };
   TROUPE_TRY(PendingSum sum, group_.defer_all_reduce_by_parts(x[0], out, compute));
+  return add_bias(std::move(sum), out);
+}
+
+Result<PendingSum> Attention::attend_heads(const HeadRows& heads, const KvLayer& cache,
+                                           const Tensor& out) const {
+  const std::int64_t rows = heads.count(), width = shape_.heads * shape_.head_dim;
+  if (rows == 0) return PendingSum();
+  const Tensor query = first_rows(space_.qkv, rows, width);  // what was there is stored
+  ops_.dense().gather_rows(space_.query, heads.rows, query);
+  const Tensor attended = space_.attended->rows(0, rows);
+  ops_.attention().attend(query, shape_, heads.attention, cache, attended);
+  TROUPE_TRY(PendingSum sum, group_.defer_all_reduce(rows, out, [&](const Tensor& sums) {
+    ops_.dense().linear(*output_, attended, sums);
+  }));
+  return add_bias(std::move(sum), out);
+}
+
+Result<PendingSum> Attention::add_bias(PendingSum sum, const Tensor& out) const {
   if (output_bias_->empty()) return sum;
   TROUPE_CHECK(group_.complete(std::move(sum), out));
   ops_.dense().add_bias(out, output_bias_);

@@ -19,7 +19,8 @@ class Attention final : public AttentionBlock {
                                                         std::int64_t layer);
 
   Result<PendingSum> forward(const Tensor& x, const AttentionMetadata& pass, const Tensor& rope,
-                             const KvLayer& cache, const Tensor& out) const override;
+                             const KvLayer& cache, const Tensor& out,
+                             const HeadRows* heads) const override;
   std::size_t bytes() const override;
 
  private:
@@ -30,6 +31,9 @@ class Attention final : public AttentionBlock {
              const KvLayer& cache, Slice rows) const;
   void attend(const AttentionBatch& batch, const KvLayer& cache, Slice rows,
               const Tensor& sums) const;
+  Result<PendingSum> attend_heads(const HeadRows& heads, const KvLayer& cache,
+                                  const Tensor& out) const;
+  Result<PendingSum> add_bias(PendingSum sum, const Tensor& out) const;
 
   explicit Attention(const LayerContext& context)
       : ops_(context.ops),

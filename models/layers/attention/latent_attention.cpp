@@ -94,11 +94,9 @@ LatentAttention::Projected LatentAttention::project(const Tensor& x) const {
 
 Result<PendingSum> LatentAttention::forward(const Tensor& x, const AttentionMetadata& pass,
                                             const Tensor& rope, const KvLayer& cache,
-                                            const Tensor& out) const {
+                                            const Tensor& out, const HeadRows* heads) const {
   const std::int64_t tokens = x[0];
   const Tensor query = space_.query->rows(0, tokens);
-  const Tensor attended = space_.attended->rows(0, tokens);
-  const Tensor values = space_.latent.values->rows(0, tokens);
   const Projected projected = project(x);
   ops_.moe().heads_linear(*key_up_, projected.unrotated, query);
   ops_.attention().latent_rope_store(projected.rotated, projected.kv, latent_norm_, inner_norm_eps,
@@ -106,7 +104,20 @@ Result<PendingSum> LatentAttention::forward(const Tensor& x, const AttentionMeta
   if (context_.divides()) {
     TROUPE_CHECK(context_.all_gather_kv(pass.kv_slots_of_pass(), cache));
   }
-  ops_.attention().attend(query, shape_, pass.whole(), cache, attended);
+  if (heads == nullptr) return attend(query, pass.whole(), cache, out);
+  if (heads->count() == 0) return PendingSum();
+  // Where the projections were, which are stored: they are narrower, but of more rows.
+  const Tensor chosen = first_rows(space_.latent.projected, heads->count(), query[1]);
+  ops_.dense().gather_rows(query, heads->rows, chosen);
+  return attend(chosen, heads->attention, cache, out);
+}
+
+Result<PendingSum> LatentAttention::attend(const Tensor& query, const AttentionBatch& batch,
+                                           const KvLayer& cache, const Tensor& out) const {
+  const std::int64_t tokens = query[0];
+  const Tensor attended = space_.attended->rows(0, tokens);
+  const Tensor values = space_.latent.values->rows(0, tokens);
+  ops_.attention().attend(query, shape_, batch, cache, attended);
   ops_.moe().heads_linear(*value_up_, attended, values);
   return group_.defer_all_reduce(
       tokens, out, [&](const Tensor& sums) { ops_.dense().linear(*output_, values, sums); });

@@ -18,7 +18,8 @@ class LatentAttention final : public AttentionBlock {
                                                         std::int64_t layer);
 
   Result<PendingSum> forward(const Tensor& x, const AttentionMetadata& pass, const Tensor& rope,
-                             const KvLayer& cache, const Tensor& out) const override;
+                             const KvLayer& cache, const Tensor& out,
+                             const HeadRows* heads) const override;
   std::size_t bytes() const override;
 
  private:
@@ -39,6 +40,9 @@ class LatentAttention final : public AttentionBlock {
   Result<void> load_projections(const LayerContext& context, std::int64_t layer);
   Result<void> load_heads(const LayerContext& context, std::int64_t layer);
   Projected project(const Tensor& x) const;
+  /// Attention of the rows of `query`, which are those of `batch`, and the output projection.
+  Result<PendingSum> attend(const Tensor& query, const AttentionBatch& batch, const KvLayer& cache,
+                            const Tensor& out) const;
 
   LatentConfig config_;
   Ops& ops_;

@@ -64,7 +64,7 @@ Result<Tensor> UlyssesAttention::gather_heads(const Tensor& attended, std::int64
 
 Result<PendingSum> UlyssesAttention::forward(const Tensor& x, const AttentionMetadata& pass,
                                              const Tensor& rope, const KvLayer& cache,
-                                             const Tensor& out) const {
+                                             const Tensor& out, const HeadRows* /*heads*/) const {
   const AttentionBatch& batch = pass.whole();
   const std::int64_t rows = batch.positions[0];
   TROUPE_TRY(const Tensor qkv, project(x));

@@ -21,7 +21,8 @@ class UlyssesAttention final : public AttentionBlock {
                                                         std::int64_t layer);
 
   Result<PendingSum> forward(const Tensor& x, const AttentionMetadata& pass, const Tensor& rope,
-                             const KvLayer& cache, const Tensor& out) const override;
+                             const KvLayer& cache, const Tensor& out,
+                             const HeadRows* heads) const override;
   std::size_t bytes() const override;
 
  private:

@@ -19,4 +19,18 @@ std::vector<SequenceSpan> spans_of_rows(std::span<const SequenceSpan> sequences,
   return found;
 }
 
+std::vector<SequenceSpan> spans_of_single_rows(std::span<const SequenceSpan> sequences,
+                                               std::span<const std::int32_t> rows) {
+  std::vector<SequenceSpan> found;
+  auto sequence = sequences.begin();
+  for (const std::int32_t row : rows) {
+    while (row >= sequence->first_row + sequence->rows) ++sequence;
+    found.push_back({.first_row = static_cast<std::int32_t>(found.size()),
+                     .rows = 1,
+                     .first_position = sequence->first_position + row - sequence->first_row,
+                     .block_offset = sequence->block_offset});
+  }
+  return found;
+}
+
 }  // namespace troupe

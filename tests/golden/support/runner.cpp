@@ -4,6 +4,8 @@
 #include <cmath>
 #include <utility>
 
+#include "models/layers/parallel/spans_of_rows.hpp"
+
 namespace troupe::golden {
 
 Result<std::unique_ptr<Runner>> Runner::create(Ops& ops, Model& model, std::int64_t blocks,
@@ -23,13 +25,16 @@ Result<void> Runner::allocate() {
   slots_.resize(groups_.size());
   tables_.resize(groups_.size());
   spans_.resize(groups_.size());
+  head_spans_.resize(groups_.size());
   for (std::size_t group = 0; group < groups_.size(); ++group) {
     TROUPE_TRY(slots_[group], ops_.memory().allocate(DType::i32, {tokens}));
     // Each slice of a divided pass may have a copy of a table.
     TROUPE_TRY(tables_[group], ops_.memory().allocate(DType::i32, {blocks_ * 2 * context_ranks_}));
     TROUPE_TRY(spans_[group], ops_.memory().allocate(DType::i32, {4 * blocks_}));
+    TROUPE_TRY(head_spans_[group], ops_.memory().allocate(DType::i32, {4 * rows}));
   }
   TROUPE_TRY(head_rows_, ops_.memory().allocate(DType::i32, {rows}));
+  TROUPE_TRY(head_positions_, ops_.memory().allocate(DType::i32, {rows}));
   TROUPE_TRY(logits_, ops_.memory().allocate(DType::f32, {rows, vocab}));
   host_logits_ = HostTensor(DType::f32, {rows, vocab});
   for (std::int64_t block = blocks_; block-- > 0;) free_.push_back(static_cast<int>(block));
@@ -153,6 +158,28 @@ Result<Tensor> Runner::pass(std::span<const Share> shares) {
   }
   batch.attention = attention;
   batch.head_rows = upload(rows, head_rows_);
+  std::vector<AttentionBatch> head_attention;
+  std::vector<std::vector<SequenceSpan>> head_spans(groups_.size());
+  if (!split && !rows.empty()) {
+    std::vector<std::int32_t> places;
+    for (const std::int32_t row : rows) places.push_back(positions[static_cast<std::size_t>(row)]);
+    const Tensor head_positions = upload(places, head_positions_);
+    for (std::size_t group = 0; group < groups_.size(); ++group) {
+      head_spans[group] = spans_of_single_rows(spans[group], rows);
+      std::vector<std::int32_t> numbers;
+      for (const SequenceSpan& span : head_spans[group]) {
+        numbers.insert(numbers.end(),
+                       {span.first_row, span.rows, span.first_position, span.block_offset});
+      }
+      AttentionBatch of_heads = attention[group];
+      of_heads.positions = head_positions;
+      of_heads.kv_slots = head_positions;  // nothing is stored
+      of_heads.sequences = head_spans[group];
+      of_heads.spans = upload(numbers, head_spans_[group]);
+      head_attention.push_back(of_heads);
+    }
+  }
+  batch.head_attention = head_attention;
   for (const Share& share : shares) share.sequence->computed += share.rows;
   const auto count = static_cast<std::int64_t>(rows.size());
   TROUPE_CHECK(model_.forward(batch, logits_->rows(0, count)));

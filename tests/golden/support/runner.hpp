@@ -76,9 +76,11 @@ class Runner {
   std::vector<std::int32_t> free_;
   DeviceTensor token_ids_;
   DeviceTensor positions_;
-  std::vector<DeviceTensor> slots_;   // of each group
-  std::vector<DeviceTensor> tables_;  // of each group
-  std::vector<DeviceTensor> spans_;   // of each group
+  std::vector<DeviceTensor> slots_;       // of each group
+  std::vector<DeviceTensor> tables_;      // of each group
+  std::vector<DeviceTensor> spans_;       // of each group
+  std::vector<DeviceTensor> head_spans_;  // of each group
+  DeviceTensor head_positions_;
   DeviceTensor head_rows_;
   DeviceTensor logits_;
   HostTensor host_logits_;

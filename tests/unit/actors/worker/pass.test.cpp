@@ -62,6 +62,22 @@ TEST_F(Passes, upload_rows_slots_tables_and_spans) {
   EXPECT_FALSE(batch.graph_captured);
 }
 
+TEST_F(Passes, describe_the_rows_that_need_logits_as_sequences_of_one_row) {
+  Pass pass = make_pass();
+  const Pass::Tables tables{{7, 3}};
+  pass.begin_sequence(tables, 2, 15);
+  pass.add_row(tables, 40, 15, false);
+  pass.add_row(tables, 41, 16, true);
+  add(pass, 5, 0, 42);
+  const ForwardBatch batch = *pass.upload();
+  ASSERT_EQ(batch.head_attention.size(), 1U);
+  const AttentionBatch& heads = batch.head_attention[0];
+  EXPECT_THAT(values(heads.positions), ElementsAre(16, 0));
+  EXPECT_THAT(values(heads.kv_slots), ElementsAre(3 * 16, 5 * 16));
+  EXPECT_THAT(values(heads.spans), ElementsAre(0, 1, 16, 0, 1, 1, 0, 2));
+  EXPECT_EQ(heads.sequences.size(), 2U);
+}
+
 TEST_F(Passes, that_context_ranks_share_have_each_ranks_rows_together) {
   Pass pass = make_pass(64, 2);
   const Pass::Tables tables{{7, 3}};
