@@ -286,6 +286,8 @@ void CudaDenseOps::do_tree_sum(const Tensor& x, const Tensor& out) {
 void CudaDenseOps::do_gather_rows(const Tensor& x, const Tensor& rows, const Tensor& out) {
   if (out.empty()) return;
   const std::int64_t bytes = static_cast<std::int64_t>(out.bytes()) / out[0];
+  // Not launched early: where it gathers queries, the attention behind it may read pages as soon as
+  // this kernel runs, which the one before it has filled (Work::may_be_new).
   const auto gather = [&](auto unit) {
     using Unit = decltype(unit);
     gather_units<<<static_cast<unsigned>(out[0]), row_threads, 0, stream()>>>(
