@@ -153,9 +153,10 @@ bool DecoderModel::leaves_out_rows(const ForwardBatch& batch) const {
   const bool is_worthwhile = tokens > 0 && min_share * rows <= tokens;
   const bool is_described = rows == 0 || batch.head_attention.size() == batch.attention.size();
   if (!is_last_stage() || !is_worthwhile || !is_described || batch.graph_captured) return false;
-  // Where ranks divide the tokens, those that need logits are on few of them; where they exchange
-  // experts' rows, all count the tokens of a pass alike.
-  return context_->size() == 1 && !tensor_->divides(tokens) && !experts_.exchanges();
+  // Where ranks exchange experts' rows, all count the tokens of a pass alike; where they divide the
+  // tokens, those that need logits are on few of them, unless there are none.
+  if (experts_.exchanges()) return false;
+  return rows == 0 || (context_->size() == 1 && !tensor_->divides(tokens));
 }
 
 bool DecoderModel::supports_graph() const {

@@ -119,10 +119,18 @@ TEST_P(Exactness, rows_without_logits_that_the_last_layer_leaves_out_change_no_b
     REQUIRE_OK(const auto found, last_logits(*loaded.runner, rows));
     expect_same_bits(found, expected, std::to_string(rows) + " rows of each prompt");
   }
-  REQUIRE_OK(const auto ranks,
-             run_ranks(golden_->checkpoint, DType::f32, {.shape = {.tensor = 2}},
-                       [&](Runner& runner, int) { return last_logits(runner, 1); }));
-  expect_same_bits(ranks.front(), expected, "tensor 2");
+  const std::pair<const char*, MeshRanks> ways[] = {
+      {"tensor 2", {.shape = {.tensor = 2}}},
+      {"tensor 2, sequence parallel", {.shape = {.tensor = 2}, .sequence_parallel = true}},
+      {"context 2", {.shape = {.context = 2}}},
+      {"pipeline 2", {.shape = {.pipeline = 2}}},
+  };
+  for (const auto& [name, way] : ways) {
+    REQUIRE_OK(const auto ranks,
+               run_ranks(golden_->checkpoint, DType::f32, way,
+                         [&](Runner& runner, int) { return last_logits(runner, 1); }));
+    expect_same_bits(ranks.back(), expected, name);
+  }
 }
 
 TEST_P(Exactness, two_tensor_ranks_give_the_bits_of_one) {

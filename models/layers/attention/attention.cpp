@@ -85,16 +85,14 @@ Result<PendingSum> Attention::forward(const Tensor& x, const AttentionMetadata& 
   // What ranks exchange is computed for all rows before any of them attends.
   const bool projects_first = norms_together_ || context_.divides() || heads != nullptr;
   const Slice all{0, x[0]};
+  if (heads != nullptr) TROUPE_CHECK(group_.await_rows());
   if (projects_first) projection_->apply(ops_, x, space_.qkv->rows(0, x[0]));
   if (norms_together_) TROUPE_CHECK(norm_projections(space_.qkv->rows(0, x[0])));
-  if (heads != nullptr) {
+  if (heads != nullptr || context_.divides()) {
     store(space_.qkv->rows(0, x[0]), pass.whole(), rope, cache, all);
-    return attend_heads(*heads, cache, out);
   }
-  if (context_.divides()) {
-    store(space_.qkv->rows(0, x[0]), pass.whole(), rope, cache, all);
-    TROUPE_CHECK(context_.all_gather_kv(pass.kv_slots_of_pass(), cache));
-  }
+  if (context_.divides()) TROUPE_CHECK(context_.all_gather_kv(pass.kv_slots_of_pass(), cache));
+  if (heads != nullptr) return attend_heads(*heads, cache, out);
   const auto compute = [&](Slice rows, const Tensor& sums) {
     const Tensor qkv = space_.qkv->rows(rows.begin, rows.count);
     if (!projects_first) projection_->apply(ops_, x.rows(rows.begin, rows.count), qkv);

@@ -18,8 +18,8 @@ class AttentionBlock {
   /// Writes this pass's part of the cache to `cache`, and the block's output for the rows that this
   /// rank holds (TensorGroup::own_row_count) to `out`, unless the returned sum is pending. x
   /// [tokens, hidden] activation, rope as rope_table, out [own rows, hidden] f32. With `heads` the
-  /// output is of these rows only; the rank holds all rows of the pass, which is not cut. Errors:
-  /// those of Collectives.
+  /// output is of these rows only; unless there are none, the rank holds all rows of the pass,
+  /// which is not cut. Errors: those of Collectives.
   virtual Result<PendingSum> forward(const Tensor& x, const AttentionMetadata& pass,
                                      const Tensor& rope, const KvLayer& cache, const Tensor& out,
                                      const HeadRows* heads) const = 0;

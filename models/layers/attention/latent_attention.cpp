@@ -97,6 +97,7 @@ Result<PendingSum> LatentAttention::forward(const Tensor& x, const AttentionMeta
                                             const Tensor& out, const HeadRows* heads) const {
   const std::int64_t tokens = x[0];
   const Tensor query = space_.query->rows(0, tokens);
+  if (heads != nullptr) TROUPE_CHECK(group_.await_rows());
   const Projected projected = project(x);
   ops_.moe().heads_linear(*key_up_, projected.unrotated, query);
   ops_.attention().latent_rope_store(projected.rotated, projected.kv, latent_norm_, inner_norm_eps,

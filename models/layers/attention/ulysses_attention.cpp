@@ -64,7 +64,7 @@ Result<Tensor> UlyssesAttention::gather_heads(const Tensor& attended, std::int64
 
 Result<PendingSum> UlyssesAttention::forward(const Tensor& x, const AttentionMetadata& pass,
                                              const Tensor& rope, const KvLayer& cache,
-                                             const Tensor& out, const HeadRows* /*heads*/) const {
+                                             const Tensor& out, const HeadRows* heads) const {
   const AttentionBatch& batch = pass.whole();
   const std::int64_t rows = batch.positions[0];
   TROUPE_TRY(const Tensor qkv, project(x));
@@ -72,6 +72,7 @@ Result<PendingSum> UlyssesAttention::forward(const Tensor& x, const AttentionMet
   const Tensor attended = first_rows(space_.attended, rows, shape_.heads * shape_.head_dim);
   ops_.attention().norm_rope_store(qkv, query_norm_, key_norm_, norm_eps_, rope, shape_, batch,
                                    cache, query);
+  if (heads != nullptr && heads->count() == 0) return PendingSum();
   ops_.attention().attend(query, shape_, batch, cache, attended);
   TROUPE_TRY(const Tensor all_heads, gather_heads(attended, x[0]));
   TROUPE_TRY(PendingSum sum, group_.defer_all_reduce(x[0], out, [&](const Tensor& sums) {
