@@ -60,7 +60,7 @@ std::vector<KeySpec> parallel_rows() {
                "`data_parallel_size` is better. An `engine.max_num_batched_tokens` that leaves "
                "each worker some thousand tokens of a step divides a long prompt best. Experts are "
                "spread over the tensor ranks only. The answers are the same bytes at every size on "
-               "CPUs; on GPUs it has not been run in this version.",
+               "CPUs, and on GPUs with `engine.deterministic`.",
            .minimum = 1,
            .maximum = 1024}),
       row<&C::parallel, &P::sequence_parallel>(
