@@ -77,7 +77,8 @@ bool JobRecorder::keeps_objectives(const Completion& completion) const {
 }
 
 void JobRecorder::take(ProcessTelemetry telemetry) {
-  if (telemetry.now_ns == 0) return;  // it has not begun to serve
+  const bool is_worker = telemetry.role == ProcessRole::worker;
+  if (is_worker && telemetry.now_ns == 0) return;  // it has not begun to serve
   const auto [found, is_new] = processes_.try_emplace(telemetry.process);
   Process& process = found->second;
   const bool is_restarted = !is_new && telemetry.since_ns > process.latest.now_ns;
