@@ -4,6 +4,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "actors/api/load_progress.hpp"
 #include "actors/api/report.hpp"
@@ -14,6 +15,12 @@
 #include "runtime/actor/actor_down.hpp"
 
 namespace troupe {
+
+/// How often an engine goes on by itself after it has lost a process.
+struct RestartLimit {
+  std::int32_t max = 0;  ///< recoveries within per_minutes; 0: none, each loss ends the engine
+  std::int32_t per_minutes = 10;
+};
 
 /// The engine that a driver builds: a model, its parallel layout, and its limits.
 struct EngineSpec {
@@ -45,6 +52,7 @@ struct EngineSpec {
   bool async_scheduling = true;  ///< a step is planned while the one before it runs
   SchedulingPolicy scheduling_policy = SchedulingPolicy::fcfs;
   SpeculationConfig speculation = {};
+  RestartLimit restart = {};          ///< max must be 0 on GPUs
   std::string draft_model_path = {};  ///< for SpeculationConfig::Method::draft_model
   std::int64_t created =
       0;  ///< of the job, in seconds since 1970: the time that chat templates see
@@ -63,17 +71,29 @@ struct EngineInfo {
   }
 };
 
+/// What is told of one recovery: when it begins, and again when it has ended.
+struct EngineRecovery {
+  std::vector<ActorDown> lost;  ///< in the order of their reports; the first began it
+  /// From the first report until the first step after it; absent while it goes on.
+  std::optional<double> seconds = {};
+  std::uint64_t sequences = 0;  ///< that lost their KV and are computed anew
+  std::uint32_t epoch = 0;      ///< of the workers' group from then on
+};
+
 /// Callbacks of an engine. Called on the engine's threads; must not block.
 struct EngineEvents {
   std::function<void(EngineReport)> on_report;
-  /// A worker, the executor or their node is gone; the engine answers nothing more. May be called
-  /// more than once, as one death causes others.
+  /// A worker, the executor or their node is gone, and is not replaced; the engine answers nothing
+  /// more. May be called more than once, as one death causes others.
   std::function<void(const ActorDown&)> on_down;
   /// The telemetry of a process, `all` of it or totals only, or why it could not be sent. May be
   /// empty: then none is requested.
   std::function<void(bool all, Result<ProcessTelemetry>)> on_telemetry = {};
   /// A worker's progress in loading weights, now and then. May be empty.
   std::function<void(const LoadingState&)> on_loading = {};
+  /// The engine goes on without a lost process until that is replaced, or has recovered. May be
+  /// empty.
+  std::function<void(const EngineRecovery&)> on_recovery = {};
 };
 
 }  // namespace troupe

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -44,6 +45,18 @@ struct EngineStats {
   }
 };
 
+/// The first step of an epoch.
+struct FirstStep {
+  std::uint32_t epoch = 0;
+  std::uint64_t wait_us = 0;    ///< since the executor was started in that epoch
+  std::uint64_t sequences = 0;  ///< that lost their KV and are computed anew
+
+  template <class Archive>
+  void fields(Archive& archive) {
+    archive(epoch, wait_us, sequences);
+  }
+};
+
 /// The report that an executor sends to the driver from time to time.
 struct EngineReport {
   std::int32_t domain = 0;
@@ -52,10 +65,12 @@ struct EngineReport {
   EngineStats stats;
   std::vector<StepRecord> steps;  ///< of the domain, since its last report
   bool first_token = false;       ///< the engine has generated its first token
+  /// After a recovery, once: its first step is done, or none is needed.
+  std::optional<FirstStep> resumed = {};
 
   template <class Archive>
   void fields(Archive& archive) {
-    archive(domain, completions, dropped, stats, steps, first_token);
+    archive(domain, completions, dropped, stats, steps, first_token, resumed);
   }
 };
 

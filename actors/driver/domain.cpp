@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <utility>
+#include <vector>
 
 #include "actors/driver/driver.hpp"
 #include "actors/driver/rank_placement.hpp"
@@ -17,6 +18,9 @@ constexpr auto spawn_timeout = std::chrono::seconds(30);
 /// Limit for reading a checkpoint; large ones on slow disks take long.
 constexpr auto load_timeout = std::chrono::hours(2);
 constexpr auto start_timeout = std::chrono::minutes(10);
+/// Limits for the executor, which may be tokenising, and for the step threads of workers.
+constexpr auto pause_timeout = std::chrono::seconds(30);
+constexpr auto leave_timeout = std::chrono::milliseconds(1000);
 
 /// The most rows of a step that can need logits, not counting scored prompts.
 std::int32_t max_head_rows(const EngineSpec& spec) {
@@ -94,7 +98,9 @@ void Domain::begin_spawn(const ActorHandle<ReportSink>& reports,
         cluster_.spawn<Worker>({.name = worker_name(rank),
                                 .resources = {.devices = 1},
                                 .bundle = placed_.bundle(bundle),
-                                .hides_other_devices = false},  // peers map its memory
+                                .hides_other_devices = false,  // peers map its memory
+                                // Recovery bounds it; the runtime only pauses between early ends.
+                                .max_restarts = can_restart() ? -1 : 0},
                                worker_spec(rank, load_progress)));
   }
 }
@@ -127,14 +133,18 @@ std::vector<std::string> Domain::worker_names() const {
 }
 
 void Domain::begin_form() {
+  loading_executor_.clear();
   loading_executor_.push_back(executor_.call<&Executor::load>());
-  group_.emplace(mesh_.shape().data == replicas() ? "workers" : fmt::format("workers-{}", index_),
-                 std::vector<ActorHandle<GroupMember>>(workers_.begin(), workers_.end()));
+  if (!group_) {
+    group_.emplace(mesh_.shape().data == replicas() ? "workers" : fmt::format("workers-{}", index_),
+                   std::vector<ActorHandle<GroupMember>>(workers_.begin(), workers_.end()));
+  }
   forming_ = std::async(std::launch::async, [this] { return group_->form(start_timeout); });
 }
 
 Result<void> Domain::begin_load() {
   TROUPE_CHECK(forming_.get());
+  loading_workers_.clear();
   for (const auto& worker : workers_) loading_workers_.push_back(worker.call<&Worker::load>());
   return {};
 }
@@ -148,6 +158,8 @@ Result<std::vector<WorkerReport>> Domain::finish_load() {
 }
 
 void Domain::begin_serve(const EngineInfo& info) {
+  info_ = info;
+  starting_workers_.clear();
   int executor_pid = 0;  // 0: its process has just died, as its watch reports
   for (const auto& actor : cluster_.actors()) {
     if (actor.address == executor_.address()) executor_pid = actor.pid;
@@ -160,14 +172,20 @@ void Domain::begin_serve(const EngineInfo& info) {
 }
 
 Result<void> Domain::finish_serve(const EngineInfo& info) {
-  TROUPE_TRY(const std::vector<StepAddresses> started_at,
-             take_answers<StepAddresses>(starting_workers_, worker_names(), start_timeout));
+  TROUPE_TRY(const std::vector<StartedWorker> started_workers,
+             take_answers<StartedWorker>(starting_workers_, worker_names(), start_timeout));
+  std::vector<StepAddresses> started_at;
+  for (std::size_t i = 0; i < workers_.size(); ++i) {
+    serving_[workers_[i].id()] = started_workers[i].incarnation;
+    started_at.push_back(started_workers[i].addresses);
+  }
   std::vector<ReplicaAddresses> addresses;
   const auto workers = static_cast<std::size_t>(workers_per_replica());
   for (std::int32_t replica = 0; replica < replicas(); ++replica) {
     const auto first = static_cast<std::size_t>(replica) * workers;
     addresses.push_back(addresses_of(replica, std::span(started_at).subspan(first, workers)));
   }
+  started_at_ = std::chrono::steady_clock::now();
   auto started =
       executor_
           .call<&Executor::start>(ExecutorStart{.replicas = std::move(addresses),
@@ -175,6 +193,48 @@ Result<void> Domain::finish_serve(const EngineInfo& info) {
                                                 .scheduler = scheduler_config(spec_, info)})
           .get(start_timeout);
   if (!started.ok()) return from_actor(executor_.name(), std::move(started).error());
+  serving_[executor_.id()] = *started;
+  return {};
+}
+
+bool Domain::needs(const ActorDown& down) const {
+  const auto found = serving_.find(down.id);
+  return found != serving_.end() && down.incarnation >= found->second;
+}
+
+Result<void> Domain::recover(const std::vector<ActorDown>& losses) {
+  TROUPE_CHECK(pause(losses));
+  begin_form();
+  TROUPE_CHECK(begin_load());
+  const auto loaded = finish_load();
+  if (!loaded.ok()) return loaded.error();
+  begin_serve(info_);
+  return finish_serve(info_);
+}
+
+Result<void> Domain::pause(const std::vector<ActorDown>& losses) {
+  auto pausing = executor_.call<&Executor::pause>();
+  std::vector<std::pair<const ActorHandle<Worker>*, Future<void>>> leaving;
+  for (const auto& worker : workers_) {
+    const bool is_lost = std::ranges::any_of(
+        losses, [&](const ActorDown& down) { return down.id == worker.id() && needs(down); });
+    // One that does not serve yet may be loading: that is waited for when the group forms.
+    if (!is_lost && serving_.contains(worker.id())) {
+      leaving.emplace_back(&worker, worker.call<&Worker::leave>());
+    }
+  }
+  for (const auto& worker : workers_) serving_.erase(worker.id());
+  Deadline deadline(leave_timeout);
+  for (auto& [worker, call] : leaving) {
+    const Result<void> left = call.get(deadline.left());
+    if (left.ok() || left.error().code != ErrorCode::timeout) continue;  // or lost as well
+    log::warning("{} is killed: its step did not end within {} ms", worker->name(),
+                 leave_timeout.count());
+    const Result<void> killed = cluster_.kill(*worker);
+    if (!killed.ok()) log::debug("{}: {}", worker->name(), killed.error().message);
+  }
+  const Result<void> paused = pausing.get(pause_timeout);
+  if (!paused.ok()) return from_actor(executor_.name(), paused.error());
   return {};
 }
 

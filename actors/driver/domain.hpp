@@ -1,10 +1,12 @@
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <future>
 #include <optional>
 #include <span>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "actors/api/engine_spec.hpp"
@@ -33,7 +35,8 @@ AfterSubmission after_submission(const Result<void>& taken);
 
 /// A step domain as the driver sees it: the replicas that step together (one, unless experts span
 /// replicas), their workers, and their common executor. Each phase of the start is begun for all
-/// domains before the first is awaited. One thread at a time.
+/// domains before the first is awaited. One thread at a time; but while recover() runs, another one
+/// may submit, drain, and ask for telemetry and figures.
 class Domain {
  public:
   /// `cluster`, `spec` and `mesh` outlive the object. `index` counts domains from 0. `workers` was
@@ -59,6 +62,18 @@ class Domain {
   void begin_serve(const EngineInfo& info);
   Result<void> finish_serve(const EngineInfo& info);
 
+  /// True if the engine cannot go on without what has ended: an actor of this domain, in the
+  /// incarnation that serves or a later one.
+  bool needs(const ActorDown& down) const;
+  /// Goes on after these losses of workers, of which some may be replaced already: one attempt of
+  /// Recovery. Errors: peer_died, cancelled and io if another actor has been lost meanwhile;
+  /// others are final.
+  Result<void> recover(const std::vector<ActorDown>& losses);
+  /// The epoch of the workers' group.
+  std::uint32_t epoch() const { return group_->epoch(); }
+  /// When the executor was last asked to begin.
+  std::chrono::steady_clock::time_point started_at() const { return started_at_; }
+
   /// Submits requests to replica number `replica` of the domain. Requests for which the executor
   /// has no credit go back to `driver` (Driver::submit_again); those on which it fails go to
   /// Driver::refuse.
@@ -76,6 +91,10 @@ class Domain {
   std::int32_t replicas() const { return mesh_.replicas_per_domain(); }
   int workers_per_replica() const { return mesh_.world_size() / mesh_.shape().data; }
   int first_rank() const { return index_ * replicas() * workers_per_replica(); }
+  bool can_restart() const { return spec_.restart.max > 0; }
+  /// Makes the executor pause, and the workers that serve and are not lost leave; kills workers
+  /// that do not in time.
+  Result<void> pause(const std::vector<ActorDown>& losses);
   std::string executor_name() const;
   std::vector<std::string> worker_names() const;
   /// The executor is where the last stage of its first replica answers.
@@ -95,12 +114,16 @@ class Domain {
   std::vector<Future<ActorHandle<Worker>>> spawning_workers_;
   std::vector<Future<void>> loading_executor_;  ///< one, or none
   std::vector<Future<WorkerReport>> loading_workers_;
-  std::vector<Future<StepAddresses>> starting_workers_;
+  std::vector<Future<StartedWorker>> starting_workers_;
 
   ActorHandle<Executor> executor_;
   std::vector<ActorHandle<Worker>> workers_;  ///< by rank, from first_rank() on
   std::optional<ActorGroup> group_;           ///< of the workers, from begin_form() on
   std::future<Result<void>> forming_;         ///< ends before the group
+  /// The incarnations that serve, by actor. Workers that do not are not in it.
+  std::unordered_map<ActorId, std::uint32_t> serving_;
+  EngineInfo info_;  ///< of begin_serve()
+  std::chrono::steady_clock::time_point started_at_{};
   std::vector<WatchToken> watches_;
   EngineStats stats_;
 };

@@ -19,7 +19,11 @@ constexpr auto board_timeout = std::chrono::seconds(10);
 }  // namespace
 
 Driver::Driver(ActorContext& context, Cluster* cluster, EngineSpec spec, EngineEvents events)
-    : context_(context), cluster_(cluster), spec_(std::move(spec)), events_(std::move(events)) {}
+    : context_(context),
+      cluster_(cluster),
+      spec_(std::move(spec)),
+      events_(std::move(events)),
+      budget_(spec_.restart) {}
 
 Result<EngineInfo> Driver::start() {
   TROUPE_TRY(mesh_, Mesh::create({.data = spec_.data_parallel_size,
@@ -45,8 +49,13 @@ Result<EngineInfo> Driver::start() {
   for (std::int32_t index = 0; index < domains; ++index) {
     domains_.push_back(std::make_unique<Domain>(*cluster_, spec_, mesh_, workers, index));
     domains_.back()->begin_spawn(context_.self<Driver>(), load_progress);
+    recoveries_.push_back(std::make_unique<Recovery>(
+        *domains_.back(),
+        [driver = context_.self<Driver>(), index] { driver.call<&Driver::attempt_ended>(index); }));
   }
-  for (auto& domain : domains_) TROUPE_CHECK(domain->finish_spawn(events_.on_down));
+  for (std::int32_t index = 0; index < domains; ++index) {
+    TROUPE_CHECK(domains_[static_cast<std::size_t>(index)]->finish_spawn(watcher(index)));
+  }
   times.note("processes");
 
   for (auto& domain : domains_) domain->begin_form();
@@ -85,7 +94,71 @@ Result<EngineInfo> Driver::start() {
             spec_.model_path, spec_.data_parallel_size,
             mesh_.world_size() / spec_.data_parallel_size, info.kv_cache_blocks, info.swap_blocks);
   since_ns_ = monotonic_ns();
+  *serves_ = true;
   return info;
+}
+
+DownCallback Driver::watcher(std::int32_t domain) {
+  if (spec_.restart.max == 0) return events_.on_down;
+  return [serves = serves_, on_down = events_.on_down, driver = context_.self<Driver>(),
+          domain](const ActorDown& down) {
+    if (*serves) {
+      driver.call<&Driver::lost>(domain, down);
+    } else {
+      on_down(down);
+    }
+  };
+}
+
+void Driver::lost(std::int32_t domain, const ActorDown& down) {
+  Recovery& recovery = *recoveries_.at(static_cast<std::size_t>(domain));
+  if (is_given_up_) return events_.on_down(down);  // the cause may be among the later ones
+  const bool must_begin = recovery.lost(down, RecoveryBudget::Clock::now());
+  if (!down.restarts) return give_up(recovery.losses(), "");
+  if (must_begin) begin_recovery(domain);
+}
+
+void Driver::begin_recovery(std::int32_t domain) {
+  Recovery& recovery = *recoveries_.at(static_cast<std::size_t>(domain));
+  if (!budget_.take(RecoveryBudget::Clock::now())) {
+    return give_up(recovery.losses(),
+                   fmt::format("that is one recovery more than restart.max ({}) allows within {} "
+                               "minutes",
+                               spec_.restart.max, spec_.restart.per_minutes));
+  }
+  if (events_.on_recovery) events_.on_recovery({.lost = recovery.losses()});
+  recovery.begin();
+}
+
+void Driver::attempt_ended(std::int32_t domain) {
+  Recovery& recovery = *recoveries_.at(static_cast<std::size_t>(domain));
+  const Recovery::Next next = recovery.ended();
+  if (is_given_up_) return;
+  switch (next) {
+    case Recovery::Next::nothing:
+      return tell_if_complete(recovery);
+    case Recovery::Next::again:
+      return begin_recovery(domain);
+    case Recovery::Next::give_up:
+      return give_up(recovery.losses(),
+                     fmt::format("it could not be replaced: {}", recovery.error().message));
+  }
+}
+
+void Driver::tell_if_complete(Recovery& recovery) {
+  const auto complete = recovery.take_complete();
+  if (!complete) return;
+  log::info("recovered in {:.2f} s: epoch {}, {} sequences are computed anew", *complete->seconds,
+            complete->epoch, complete->sequences);
+  if (events_.on_recovery) events_.on_recovery(*complete);
+}
+
+void Driver::give_up(std::vector<ActorDown> losses, const std::string& why) {
+  is_given_up_ = true;
+  for (ActorDown& down : losses) {
+    if (!why.empty()) down.message += "; " + why;
+    events_.on_down(down);
+  }
 }
 
 Result<void> Driver::submit(std::vector<Request> requests) {
@@ -145,6 +218,11 @@ void Driver::refuse(std::int32_t domain, const std::vector<std::uint64_t>& reque
 }
 
 void Driver::report(EngineReport report) {
+  if (report.resumed) {
+    Recovery& recovery = *recoveries_.at(static_cast<std::size_t>(report.domain));
+    recovery.note(*report.resumed);
+    tell_if_complete(recovery);
+  }
   domains_.at(static_cast<std::size_t>(report.domain))->set_stats(report.stats);
   for (const Completion& completion : report.completions) router_->finished(completion.id);
   for (const std::uint64_t id : report.dropped) router_->finished(id);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -12,6 +13,8 @@
 #include "actors/api/report_sink.hpp"
 #include "actors/api/request.hpp"
 #include "actors/driver/domain.hpp"
+#include "actors/driver/recovery.hpp"
+#include "actors/driver/recovery_budget.hpp"
 #include "actors/driver/router.hpp"
 #include "actors/executor/executor.hpp"
 #include "actors/worker/worker.hpp"
@@ -24,7 +27,9 @@
 namespace troupe {
 
 /// The actor that builds an engine and controls it: spawns executors and workers, watches them,
-/// routes requests to replicas and reports back. It runs in the process of the Cluster.
+/// routes requests to replicas and reports back. It decides what follows when one is lost: a
+/// Recovery, within the budget of the spec's RestartLimit, or the engine's end. It runs in the
+/// process of the Cluster.
 class Driver final : public ReportSink {
  public:
   /// `cluster` outlives the actor.
@@ -49,13 +54,24 @@ class Driver final : public ReportSink {
   void refuse(std::int32_t domain, const std::vector<std::uint64_t>& requests,
               const std::string& why);
 
+  /// An actor of the domain is lost. Called by the watches' callbacks once the engine serves.
+  void lost(std::int32_t domain, const ActorDown& down);
+  /// An attempt of the domain's Recovery has ended. Called by its thread.
+  void attempt_ended(std::int32_t domain);
+
   using Arguments = troupe::Arguments<Cluster*, EngineSpec, EngineEvents>;
-  using Methods =
-      troupe::Methods<&ReportSink::report, &Driver::start, &Driver::submit, &Driver::drain,
-                      &Driver::ask_telemetry, &Driver::submit_again, &Driver::refuse>;
+  using Methods = troupe::Methods<&ReportSink::report, &Driver::start, &Driver::submit,
+                                  &Driver::drain, &Driver::ask_telemetry, &Driver::submit_again,
+                                  &Driver::refuse, &Driver::lost, &Driver::attempt_ended>;
   static constexpr std::string_view actor_type = "Driver";
 
  private:
+  DownCallback watcher(std::int32_t domain);
+  void begin_recovery(std::int32_t domain);
+  /// Ends the engine, because of these losses and, if it says something, `why`.
+  void give_up(std::vector<ActorDown> losses, const std::string& why);
+  void tell_if_complete(Recovery& recovery);
+
   ActorContext& context_;
   Cluster* cluster_;
   EngineSpec spec_;
@@ -65,6 +81,11 @@ class Driver final : public ReportSink {
   Mesh mesh_;
   std::optional<Router> router_;
   std::vector<std::unique_ptr<Domain>> domains_;
+  RecoveryBudget budget_;
+  std::vector<std::unique_ptr<Recovery>> recoveries_;  ///< of the domains
+  bool is_given_up_ = false;
+  /// Set when the engine is started; losses before that end the start.
+  std::shared_ptr<std::atomic<bool>> serves_ = std::make_shared<std::atomic<bool>>(false);
 };
 
 }  // namespace troupe

@@ -1,6 +1,7 @@
 #include "actors/executor/executor.hpp"
 
 #include <utility>
+#include <vector>
 
 #include "actors/executor/step_loop.hpp"
 #include "models/layers/attention/cache_spec.hpp"
@@ -22,40 +23,67 @@ Executor::~Executor() {
 }
 
 Result<void> Executor::load() {
+  if (preprocessor_) return {};
   TROUPE_TRY(RequestPreprocessor preprocessor,
              RequestPreprocessor::load(spec_.model_path, spec_.max_model_len, spec_.created));
   preprocessor_ = std::make_unique<RequestPreprocessor>(std::move(preprocessor));
   return {};
 }
 
-Result<void> Executor::start(const ExecutorStart& start) {
-  if (!preprocessor_) return fail(ErrorCode::invalid_argument, "start() before load()");
+Result<std::vector<Scheduler>> Executor::make_schedulers(const ExecutorStart& start) const {
   SchedulerConfig config = start.scheduler;
   config.windows.clear();
   for (const CacheSpec& spec : cache_groups(preprocessor_->config())) {
     config.windows.push_back(static_cast<std::int32_t>(spec.window));
   }
   std::vector<Scheduler> schedulers;
-  std::vector<StepChannels> channels;
   for (std::size_t i = 0; i < start.replicas.size(); ++i) {
     TROUPE_TRY(Scheduler scheduler, Scheduler::make(config));
     scheduler.restart(start.epoch);
     schedulers.push_back(std::move(scheduler));
+  }
+  return schedulers;
+}
 
-    TROUPE_TRY(StepChannels connected, connect(start.epoch, start.replicas[i]));
+Result<std::uint32_t> Executor::start(const ExecutorStart& start) {
+  if (!preprocessor_) return fail(ErrorCode::invalid_argument, "start() before load()");
+  if (loop_.joinable()) return fail(ErrorCode::invalid_argument, "start() before pause()");
+  std::vector<StepChannels> channels;
+  for (const ReplicaAddresses& replica : start.replicas) {
+    TROUPE_TRY(StepChannels connected, connect(start.epoch, replica));
     channels.push_back(std::move(connected));
   }
-  steps_ =
-      std::make_unique<StepLoop>(StepDomain(std::move(schedulers)), std::move(channels), inbox_,
-                                 spec_.domain, preprocessor_->tokenizer(), spec_.reports);
-  since_ns_ = monotonic_ns();
-  loop_ = std::thread([this] {
-    const Result<void> ended = steps_->run();
-    if (ended.ok()) return;
-    log::error("{}", ended.error().message);
-    context_.exit(ended.error().message);
-  });
-  return {};
+  if (steps_) {
+    steps_->restart(std::move(channels), start.epoch);
+  } else {
+    TROUPE_TRY(auto schedulers, make_schedulers(start));
+    steps_ =
+        std::make_unique<StepLoop>(StepDomain(std::move(schedulers)), std::move(channels), inbox_,
+                                   spec_.domain, preprocessor_->tokenizer(), spec_.reports);
+    since_ns_ = monotonic_ns();
+  }
+  loop_ = std::thread([this] { run(); });
+  return context_.address().incarnation;
+}
+
+void Executor::run() {
+  const Result<void> ended = steps_->run();
+  if (ended.ok()) return;
+  log::error("{}", ended.error().message);
+  context_.exit(ended.error().message);
+}
+
+void Executor::pause() {
+  if (!loop_.joinable()) return;
+  {
+    std::lock_guard lock(inbox_.mutex);
+    inbox_.pausing = true;
+  }
+  inbox_.changed.notify_all();
+  steps_->interrupt();
+  loop_.join();
+  std::lock_guard lock(inbox_.mutex);
+  inbox_.pausing = false;
 }
 
 Result<StepChannels> Executor::connect(std::uint32_t epoch,

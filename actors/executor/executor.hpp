@@ -13,6 +13,7 @@
 #include "actors/api/report_sink.hpp"
 #include "actors/api/request.hpp"
 #include "actors/executor/request_preprocessor.hpp"
+#include "actors/scheduler/scheduler.hpp"
 #include "actors/scheduler/scheduler_config.hpp"
 #include "actors/step/step_address.hpp"
 #include "actors/telemetry/process_telemetry.hpp"
@@ -63,6 +64,7 @@ struct ExecutorInbox {
   std::condition_variable changed;
   std::vector<Entry> submitted;
   bool draining = false;
+  bool pausing = false;
   bool stopping = false;
 };
 
@@ -74,10 +76,15 @@ class Executor {
   Executor(ActorContext& context, ExecutorSpec spec);
   ~Executor();
 
-  /// Reads tokenizer, template and configs.
+  /// Reads tokenizer, template and configs, once.
   Result<void> load();
-  /// Connects to the workers and begins the loop.
-  Result<void> start(const ExecutorStart& start);
+  /// Connects to the workers and begins the loop. After pause() it goes on with the requests that
+  /// it has and the tokens that these have, on workers that know nothing of them. Returns the
+  /// actor's incarnation.
+  Result<std::uint32_t> start(const ExecutorStart& start);
+  /// Ends the loop without awaiting steps in flight, whose results are dropped, and reports what is
+  /// answered. Keeps all requests and takes more. Does nothing before start().
+  void pause();
   /// Takes requests for replica number `replica` of the domain; each is answered by exactly one
   /// Completion or, after drain(), may be dropped.
   void submit(std::int32_t replica, std::vector<Request> requests);
@@ -88,10 +95,12 @@ class Executor {
 
   using Arguments = troupe::Arguments<ExecutorSpec>;
   using Methods = troupe::Methods<&Executor::load, &Executor::start, &Executor::submit,
-                                  &Executor::drain, &Executor::telemetry>;
+                                  &Executor::drain, &Executor::telemetry, &Executor::pause>;
   static constexpr std::string_view actor_type = "Executor";
 
  private:
+  Result<std::vector<Scheduler>> make_schedulers(const ExecutorStart& start) const;
+  void run();
   Result<StepChannels> connect(std::uint32_t epoch, const ReplicaAddresses& addresses) const;
 
   ActorContext& context_;

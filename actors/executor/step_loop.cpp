@@ -28,11 +28,13 @@ StepLoop::StepLoop(StepDomain domain, std::vector<StepChannels> channels, Execut
       reports_(std::move(reports)) {}
 
 Result<void> StepLoop::run() {
-  began_us_ = now_us();
+  if (began_us_ == 0) began_us_ = now_us();
+  if (resuming_) TROUPE_CHECK(report_if_due());
   while (take_inbox()) {
     Result<void> stepped = send_plans();
     if (stepped.ok() && domain_.in_flight() > 0) {
       stepped = take_results();
+      if (stepped.ok()) note_first_step();
     } else if (stepped.ok() && domain_.live() > 0) {
       stepped = fail(ErrorCode::internal,
                      "{} requests are live, no step is in flight and none can be planned",
@@ -40,12 +42,26 @@ Result<void> StepLoop::run() {
     }
     if (!stepped.ok()) {
       std::lock_guard lock(inbox_.mutex);
-      if (inbox_.stopping) break;
+      if (inbox_.stopping || inbox_.pausing) break;
       return stepped;
     }
     TROUPE_CHECK(report_if_due());
   }
-  return {};
+  return report_.completions.empty() && report_.dropped.empty() ? Result<void>() : report_now();
+}
+
+void StepLoop::restart(std::vector<StepChannels> channels, std::uint32_t epoch) {
+  resuming_ = FirstStep{.epoch = epoch, .sequences = domain_.running()};
+  restarted_us_ = now_us();
+  channels_ = std::move(channels);
+  sent_at_us_.clear();
+  domain_.restart(epoch);
+}
+
+void StepLoop::note_first_step() {
+  if (!resuming_) return;
+  resuming_->wait_us = static_cast<std::uint64_t>(now_us() - restarted_us_);
+  report_.resumed = std::exchange(resuming_, std::nullopt);
 }
 
 void StepLoop::interrupt() {
@@ -66,11 +82,11 @@ bool StepLoop::take_inbox() {
     std::unique_lock lock(inbox_.mutex);
     // Reports are sent by now, so the loop can sleep until a call comes.
     inbox_.changed.wait(lock, [this] {
-      return inbox_.stopping || !inbox_.submitted.empty() || inbox_.draining != draining_ ||
-             domain_.live() > 0 || domain_.in_flight() > 0;
+      return inbox_.stopping || inbox_.pausing || !inbox_.submitted.empty() ||
+             inbox_.draining != draining_ || domain_.live() > 0 || domain_.in_flight() > 0;
     });
     if (!was_live) idle_us_ += now_us() - asleep_us;
-    if (inbox_.stopping) return false;
+    if (inbox_.stopping || inbox_.pausing) return false;
     submitted.swap(inbox_.submitted);
     begins_to_drain = inbox_.draining && !draining_;
     draining_ = inbox_.draining;
@@ -233,12 +249,19 @@ void StepLoop::update_stats() {
 }
 
 Result<void> StepLoop::report_if_due() {
+  if (domain_.live() == 0 && domain_.in_flight() == 0) note_first_step();
   const bool first = !first_token_reported_ && stats_.output_tokens > 0;
   const auto now = Clock::now();
-  if (report_.completions.empty() && report_.dropped.empty() && !first && domain_.live() > 0 &&
-      now - last_report_ < report_interval) {
+  if (report_.completions.empty() && report_.dropped.empty() && !report_.resumed && !first &&
+      domain_.live() > 0 && now - last_report_ < report_interval) {
     return {};
   }
+  return report_now();
+}
+
+Result<void> StepLoop::report_now() {
+  const bool first = !first_token_reported_ && stats_.output_tokens > 0;
+  const auto now = Clock::now();
   const SpanScope scope(&recorder_, SpanKind::report);
   update_stats();
   report_.domain = index_;

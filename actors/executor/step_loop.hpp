@@ -33,7 +33,8 @@ struct StepChannels {
 
 /// The executor's loop: plan and send as many steps as may be in flight, receive the oldest one's
 /// results, apply, report. Runs on one thread; interrupt() and telemetry() are callable from
-/// others.
+/// others. If workers are lost, it is paused and restarted on other channels; then it goes on with
+/// its requests.
 class StepLoop {
  public:
   /// `inbox` and `tokenizer` (null: answers have no text) outlive the loop. `channels` has one
@@ -41,14 +42,19 @@ class StepLoop {
   StepLoop(StepDomain domain, std::vector<StepChannels> channels, ExecutorInbox& inbox,
            std::int32_t index, const Tokenizer* tokenizer, ActorHandle<ReportSink> reports);
 
-  /// Runs until inbox.stopping: then ok. Errors: a worker that does not answer, or answers wrongly;
-  /// a sink that takes no reports.
+  /// Runs until inbox.stopping or inbox.pausing: then ok. All that is answered has been reported.
+  /// May be called again after restart(). Errors: a worker that does not answer, or answers
+  /// wrongly; a sink that takes no reports.
   Result<void> run();
+
+  /// Forgets the steps in flight and what the workers hold (Scheduler::restart), and goes on over
+  /// these channels in `epoch`. Not while run() runs.
+  void restart(std::vector<StepChannels> channels, std::uint32_t epoch);
 
   /// The clock of deadlines.
   static std::int64_t now_us();
 
-  /// Ends a wait for the workers; set inbox.stopping first.
+  /// Ends a wait for the workers; set inbox.stopping or inbox.pausing first.
   void interrupt();
 
   /// How the loop has spent its time; with `all` also spans and inter-token times.
@@ -71,6 +77,9 @@ class StepLoop {
                  std::uint64_t sequences);
   /// Errors: a report that could not be sent to the sink; its answers would be lost.
   Result<void> report_if_due();
+  Result<void> report_now();
+  /// The first step since restart() is done, or there is nothing to do.
+  void note_first_step();
   void update_stats();
 
   StepDomain domain_;
@@ -92,6 +101,8 @@ class StepLoop {
   mutable std::mutex answers_mutex_;  ///< guards the parts of answers_ that telemetry() reads
   bool first_token_reported_ = false;
   bool draining_ = false;
+  std::optional<FirstStep> resuming_;  ///< from restart() to the first step
+  std::int64_t restarted_us_ = 0;
   Clock::time_point last_report_{};
 };
 

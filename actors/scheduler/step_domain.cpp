@@ -43,6 +43,10 @@ Result<std::vector<SequenceUpdate>> StepDomain::apply(std::vector<StepResult> re
   return all;
 }
 
+void StepDomain::restart(std::uint32_t epoch) {
+  for (Scheduler& replica : replicas_) replica.restart(epoch);
+}
+
 std::vector<std::uint64_t> StepDomain::abort_waiting() {
   std::vector<std::uint64_t> ended;
   for (Scheduler& replica : replicas_) {

@@ -29,6 +29,9 @@ class StepDomain {
   /// of all. Errors: those of Scheduler::apply; the domain is void then.
   Result<std::vector<SequenceUpdate>> apply(std::vector<StepResult> results);
 
+  /// See Scheduler::restart; of all replicas.
+  void restart(std::uint32_t epoch);
+
   /// See Scheduler::abort_waiting; over all replicas.
   std::vector<std::uint64_t> abort_waiting();
   std::size_t live() const;

@@ -21,6 +21,17 @@ struct StepAddresses {
   }
 };
 
+/// A worker that has begun to serve.
+struct StartedWorker {
+  StepAddresses addresses;
+  std::uint32_t incarnation = 0;  ///< of the actor
+
+  template <class Archive>
+  void fields(Archive& archive) {
+    archive(addresses, incarnation);
+  }
+};
+
 /// A channel of the step plane as the executor reaches it: the worker that listens, and where.
 struct StepAddress {
   std::int32_t rank = 0;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "actors/api/request.hpp"
+#include "runtime/base/log.hpp"
 #include "runtime/memory/shared_memory.hpp"
 
 namespace troupe {
@@ -66,9 +67,9 @@ Result<void> StepPlane::open_fan_out(ActorContext& context, const WorkerSpec& sp
                                      std::uint32_t epoch, std::span<const int> ranks) {
   const int readers = static_cast<int>(ranks.size()) - 1;
   const auto index = static_cast<int>(std::ranges::find(ranks, spec.rank) - ranks.begin());
-  const std::string name = fmt::format("{}/steps from rank {}", epoch_name(epoch), ranks.front());
+  region_ = fmt::format("{}/steps from rank {}/", epoch_name(epoch), ranks.front());
   TROUPE_TRY(UniqueFd fd,
-             context.shared_memory(name, shm_broadcast_bytes(readers, ring_bytes(spec))));
+             context.shared_memory(region_, shm_broadcast_bytes(readers, ring_bytes(spec))));
   TROUPE_TRY(SharedMemory region, SharedMemory::map(std::move(fd)));
   if (index == 0) {
     TROUPE_TRY(fan_out_, ShmBroadcastWriter::attach(std::move(region), readers));
@@ -114,6 +115,12 @@ void StepPlane::interrupt() {
   }
   if (fan_out_) fan_out_->interrupt();
   if (reader_) reader_->interrupt();
+}
+
+void StepPlane::release(ActorContext& context) const {
+  if (region_.empty()) return;
+  const Result<void> released = context.release_shared_memory(region_);
+  if (!released.ok()) log::debug("memory of {}: {}", region_, released.error().message);
 }
 
 }  // namespace troupe

@@ -1,6 +1,8 @@
 #pragma once
 
 #include <optional>
+#include <span>
+#include <string>
 
 #include "actors/step/step_address.hpp"
 #include "actors/step/step_codec.hpp"
@@ -29,6 +31,9 @@ class StepPlane {
   Result<void> answer(const StepResult& result, Deadline deadline);
   void interrupt();
 
+  /// Makes this node forget the memory that the workers of the replica share in this epoch.
+  void release(ActorContext& context) const;
+
  private:
   StepPlane() = default;
   /// `ranks`: the replica's on this node, ascending.
@@ -41,6 +46,7 @@ class StepPlane {
   bool answers_ = false;
   std::optional<Channel> results_;  ///< on the worker that answers, if it is not the first
   StepEncoder encoder_;
+  std::string region_;  ///< the name of the shared memory, empty if there is none
 };
 
 }  // namespace troupe

@@ -10,6 +10,11 @@ TimedCollectives::TimedCollectives(std::shared_ptr<Collectives> inner, SpanRecor
   Collectives::set_timeout(inner_->timeout());
 }
 
+void TimedCollectives::replace(std::shared_ptr<Collectives> inner) {
+  inner_ = std::move(inner);
+  inner_->set_timeout(timeout());
+}
+
 Result<void> TimedCollectives::all_reduce_tree(const Tensor& partial, const Tensor& sum) {
   const SpanScope scope(&recorder_, kind_);
   return inner_->all_reduce_tree(partial, sum);

@@ -15,6 +15,11 @@ class TimedCollectives final : public Collectives {
   /// `recorder` outlives the object; it is used on the calling thread.
   TimedCollectives(std::shared_ptr<Collectives> inner, SpanRecorder& recorder, SpanKind kind);
 
+  /// Passes calls on to `inner` from now on, with the timeout as it is: whoever refers to this
+  /// object keeps doing so when its group has formed anew. Tensors from staging() before are void.
+  /// Not while another call runs.
+  void replace(std::shared_ptr<Collectives> inner);
+
   int rank() const override { return inner_->rank(); }
   int size() const override { return inner_->size(); }
   using Collectives::all_reduce_tree;

@@ -24,6 +24,10 @@ constexpr auto idle_wait = std::chrono::milliseconds(1000);
 constexpr auto no_wait = std::chrono::milliseconds(0);
 /// How long telemetry waits for counts that a step is changing.
 constexpr auto counts_wait = std::chrono::milliseconds(200);
+/// How long a worker whose step failed because another one is gone waits to be asked to leave.
+/// Supervision finds a dead process at once and a silent one in 1.8 s; if it finds none, a link
+/// alone has broken.
+constexpr auto leave_wait = std::chrono::milliseconds(3000);
 /// Device memory for captured passes of all lengths, and for kernels, which are loaded when first
 /// used.
 constexpr std::uint64_t recordings_bytes = std::uint64_t{128} << 20;
@@ -36,11 +40,29 @@ constexpr std::uint64_t swap_bytes = std::uint64_t{32} << 20;
 Worker::Worker(ActorContext& context, WorkerSpec spec)
     : GroupMember(context), context_(context), spec_(std::move(spec)) {}
 
-Worker::~Worker() {
-  stopping_ = true;
+Worker::~Worker() { end_serving(); }
+
+void Worker::end_serving() {
+  {
+    const std::lock_guard lock(stop_mutex_);
+    stopping_ = true;
+  }
+  stopped_.notify_all();
   if (step_plane_) step_plane_->interrupt();
   abort_with_devices();
   if (loop_.joinable()) loop_.join();
+}
+
+void Worker::leave() {
+  if (!step_plane_) return;
+  end_serving();
+  stopping_ = false;
+  step_plane_->release(context_);
+  step_plane_.reset();
+  earlier_rows_ += runner_->rows() - uncounted_rows_;
+  uncounted_rows_ = 0;
+  runner_.reset();
+  log::info("{}: left epoch {} after step {}", place(), seat().epoch, step_);
 }
 
 Result<std::vector<CommunicatorSpec>> Worker::communicators() {
@@ -56,14 +78,17 @@ void Worker::abort_with_devices() {
 }
 
 Result<WorkerReport> Worker::load() {
+  const auto find = [this](std::string_view name) { return collectives(name); };
+  if (report_) {
+    TROUPE_CHECK(groups_->rejoin(find));
+    return *report_;
+  }
   PhaseTimes times;
   // Headers are read while the device initialises.
   auto opening = std::async(std::launch::async, [this] {
     return Checkpoint::open(spec_.model_path, spec_.load_format, config_.dtype);
   });
-  TROUPE_TRY(groups_,
-             WorkerGroups::create(
-                 spec_, [this](std::string_view name) { return collectives(name); }, recorder_));
+  TROUPE_TRY(groups_, WorkerGroups::create(spec_, find, recorder_));
   const DType dtype = spec_.dtype;
   const auto cores = static_cast<std::int64_t>(std::thread::hardware_concurrency());
   std::vector<int> workers(static_cast<std::size_t>(groups_->mesh().world_size()));
@@ -121,6 +146,7 @@ Result<WorkerReport> Worker::load() {
   log::info("{}: loaded {} in {}; {} bytes of weights, {} threads", place(), spec_.model_path,
             times.text(), model_->weight_bytes(), spec_.threads);
   if (report.device.total > 0) log::info("{}: of {}", place(), describe(report.device));
+  report_ = report;
   return report;
 }
 
@@ -175,7 +201,7 @@ Result<int> Worker::find_device() const {
   return device;
 }
 
-Result<StepAddresses> Worker::start(std::int64_t kv_blocks, std::int64_t swap_blocks,
+Result<StartedWorker> Worker::start(std::int64_t kv_blocks, std::int64_t swap_blocks,
                                     const ExecutorPlace& executor) {
   if (!model_) return fail(ErrorCode::invalid_argument, "start() before load()");
   PhaseTimes times;
@@ -197,13 +223,20 @@ Result<StepAddresses> Worker::start(std::int64_t kv_blocks, std::int64_t swap_bl
     log::info("{}: {} of the device's {} are free", place(), in_gib(memory->free_bytes),
               in_gib(memory->total_bytes));
   }
-  since_ns_ = monotonic_ns();
+  if (since_ns_ == 0) since_ns_ = monotonic_ns();
   loop_ = std::thread([this] { serve(); });
-  return step_plane_->addresses();
+  return StartedWorker{step_plane_->addresses(), context_.address().incarnation};
 }
 
 Result<void> Worker::allocate_steps(std::int64_t kv_blocks, PhaseTimes& times) {
-  TROUPE_CHECK(model_->allocate_kv_cache(ModelRunner::blocks_to_allocate(*model_, kv_blocks)));
+  const bool is_again = kv_blocks_ != 0;
+  if (is_again && kv_blocks != kv_blocks_) {
+    return fail(ErrorCode::invalid_argument, "{} KV blocks, not {} as before", kv_blocks,
+                kv_blocks_);
+  }
+  if (!is_again) {
+    TROUPE_CHECK(model_->allocate_kv_cache(ModelRunner::blocks_to_allocate(*model_, kv_blocks)));
+  }
   times.note("KV cache");
   TROUPE_TRY(ModelRunner runner,
              ModelRunner::create(*model_, *ops_, groups_->context(), kv_blocks));
@@ -219,10 +252,11 @@ Result<void> Worker::allocate_steps(std::int64_t kv_blocks, PhaseTimes& times) {
   }
   runner_->record_spans(recorder_);
   if (drafter_) {
-    TROUPE_CHECK(drafter_->allocate_kv_cache(kv_blocks));
+    if (!is_again) TROUPE_CHECK(drafter_->allocate_kv_cache(kv_blocks));
     runner_->set_drafter(*drafter_, spec_.draft_tokens);
     times.note("draft model");
   }
+  kv_blocks_ = kv_blocks;
   return {};
 }
 
@@ -237,9 +271,16 @@ void Worker::serve() {
     // Another rank has aborted the group and reports why; this error would hide that one.
     if (served.error().code == ErrorCode::cancelled) return;
     abort_with_devices();  // the others must not wait for this rank
+    const bool others_are_gone = served.error().code == ErrorCode::peer_died;
+    if (others_are_gone && wait_for_leave()) return;
     context_.exit(why);
     return;
   }
+}
+
+bool Worker::wait_for_leave() {
+  std::unique_lock lock(stop_mutex_);
+  return stopped_.wait_for(lock, leave_wait, [this] { return stopping_.load(); });
 }
 
 ProcessTelemetry Worker::telemetry(bool all) {
@@ -248,7 +289,7 @@ ProcessTelemetry Worker::telemetry(bool all) {
   seen.role = ProcessRole::worker;
   seen.index = spec_.rank;
   seen.since_ns = since_ns_;
-  if (!runner_) return seen;
+  if (since_ns_ == 0) return seen;
   const MeshCoordinates at = groups_->mesh().coordinates(spec_.rank);
   seen.replica = at.data;
   seen.stage = at.stage;
@@ -259,7 +300,7 @@ ProcessTelemetry Worker::telemetry(bool all) {
     seen.kept = recorder_.spans();
     seen.traffic = tcp_traffic();
     if (between_steps.owns_lock()) {
-      seen.rows = runner_->rows() - uncounted_rows_;
+      seen.rows = earlier_rows_ + (runner_ ? runner_->rows() - uncounted_rows_ : 0);
       seen.expert_rows = expert_rows();
     }
   }

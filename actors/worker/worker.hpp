@@ -1,6 +1,7 @@
 #pragma once
 
 #include <atomic>
+#include <condition_variable>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -30,26 +31,38 @@ class StepPlane;
 /// The actor that runs one rank's part of the model. The driver loads and starts it; from then on
 /// its own thread takes plans from the step plane.
 ///
-/// A step that fails ends the actor, and its watchers get the reason.
+/// A step that fails ends the actor, and its watchers get the reason; but if it fails because
+/// another rank is gone, the worker waits to be asked to leave, and ends only if it is not.
+///
+/// States: new -> load() -> loaded -> start() -> serving -> leave() -> loaded. After leave() the
+/// group forms anew, and load() and start() are called as on a new worker.
 class Worker final : public GroupMember {
  public:
   Worker(ActorContext& context, WorkerSpec spec);
   ~Worker() override;
 
-  /// Reads its slices of the checkpoint, once the workers have formed their group.
+  /// Reads its slices of the checkpoint, once the workers have formed their group. A worker that
+  /// has them already only takes the group's new communicators; its report is the former one.
   Result<WorkerReport> load();
 
   /// Allocates the KV cache, and host memory for `swap_blocks` of its blocks, warms up a GPU and
-  /// begins to serve steps. Returns the addresses for the executor; no other process may connect.
-  Result<StepAddresses> start(std::int64_t kv_blocks, std::int64_t swap_blocks,
+  /// begins to serve steps of the group's epoch. Returns the addresses for the executor; no other
+  /// process may connect. After leave(), the numbers must be as before.
+  Result<StartedWorker> start(std::int64_t kv_blocks, std::int64_t swap_blocks,
                               const ExecutorPlace& executor);
+
+  /// Ends the group's epoch here, the step that runs and the step plane. Keeps the weights and the
+  /// memory of the KV cache, whose contents are void. Does nothing on a worker that does not serve.
+  /// It waits for what the step computes until its next collective. Not for workers on GPUs.
+  void leave();
 
   /// How it has spent its time. With `all` also spans and counts, taken when the running step ends,
   /// or without the counts if it does not end soon.
   ProcessTelemetry telemetry(bool all);
 
   using Arguments = troupe::Arguments<WorkerSpec>;
-  using Methods = GroupMember::Methods::plus<&Worker::load, &Worker::start, &Worker::telemetry>;
+  using Methods =
+      GroupMember::Methods::plus<&Worker::load, &Worker::start, &Worker::leave, &Worker::telemetry>;
   static constexpr std::string_view actor_type = "Worker";
 
  private:
@@ -70,6 +83,10 @@ class Worker final : public GroupMember {
   /// Returns the GPU of the node that this rank uses; 0 on CPUs.
   Result<int> find_device() const;
   void serve();
+  /// Waits until this worker is asked to leave or to end; false if it is not in time.
+  bool wait_for_leave();
+  /// Ends the thread of serve().
+  void end_serving();
   /// Begins a step or finishes one: a step is answered as soon as it is ready, and meanwhile the
   /// next one is begun.
   Result<void> serve_step();
@@ -95,7 +112,12 @@ class Worker final : public GroupMember {
   std::uint64_t uncounted_rows_ = 0;
   std::vector<std::int64_t> uncounted_expert_rows_;
   std::unique_ptr<StepPlane> step_plane_;
-  std::atomic<bool> stopping_ = false;
+  std::optional<WorkerReport> report_;  ///< of load()
+  std::int64_t kv_blocks_ = 0;          ///< that are allocated
+  std::uint64_t earlier_rows_ = 0;      ///< of the model runners before this one
+  std::mutex stop_mutex_;
+  std::condition_variable stopped_;     ///< stopping_ is set
+  std::atomic<bool> stopping_ = false;  ///< written under stop_mutex_
   std::thread loop_;
 };
 

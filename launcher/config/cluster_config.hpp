@@ -77,6 +77,10 @@ struct Config {
     std::optional<std::int64_t> max_failures = {};
     std::int64_t seed = 0;
   };
+  struct Restart {
+    std::int64_t max = 0;
+    std::int64_t per_minutes = 0;
+  };
   struct Metrics {
     std::optional<std::int64_t> port;  ///< absent: off; 0: the kernel chooses
     std::string address;
@@ -95,6 +99,7 @@ struct Config {
   Parallel parallel;
   Engine engine;
   Job job;
+  Restart restart;
   Metrics metrics;
   Slo slo;
 };

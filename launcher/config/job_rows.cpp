@@ -275,6 +275,26 @@ std::vector<KeySpec> job_rows() {
                         "none, so a job run twice gives the same answers.",
            .minimum = 0,
            .maximum = 9007199254740991.0}),
+      row<&C::restart, &C::Restart::max>(
+          {.key = "restart.max",
+           .type = ValueType::integer,
+           .default_value = "5",
+           .doc = "how often the job goes on by itself after it lost a worker; 0: never",
+           .reference =
+               "How often, within `restart.per_minutes`, the job goes on by itself after it has "
+               "lost a worker's process ([operations](operations.md#losses)). One more, and the "
+               "job ends with exit code 3; the same command resumes it. `0`: each loss does that. "
+               "A job on GPUs is not recovered in this version, whatever is said here.",
+           .minimum = 0,
+           .maximum = 1e6}),
+      row<&C::restart, &C::Restart::per_minutes>(
+          {.key = "restart.per_minutes",
+           .type = ValueType::integer,
+           .default_value = "10",
+           .doc = "the minutes within which restart.max counts",
+           .reference = "The minutes within which `restart.max` counts.",
+           .minimum = 1,
+           .maximum = 1e6}),
       row<&C::metrics, &C::Metrics::port>(
           {.key = "metrics.port",
            .type = ValueType::integer,

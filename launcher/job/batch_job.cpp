@@ -68,6 +68,7 @@ class BatchJob {
   ExitCode write_refusals();
   std::optional<ExitCode> start_engine();
   void tell_preflight(const PreflightReport& report);
+  void tell_recovery(const EngineRecovery& recovery);
   ExitCode serve();
   std::optional<ExitCode> handle_signals();
   StopRequest::Wish wish() { return stop_.wish(signals_.count(), Clock::now()); }
@@ -312,6 +313,13 @@ void BatchJob::tell_preflight(const PreflightReport& report) {
   }
 }
 
+void BatchJob::tell_recovery(const EngineRecovery& recovery) {
+  const std::string text = describe(recovery);
+  log::warning("{}", text);
+  progress_.print(text);
+  reporter_.recorder().take(recovery);
+}
+
 ExitCode BatchJob::serve() {
   while (true) {
     if (const auto ended = handle_signals()) return *ended;
@@ -334,6 +342,7 @@ ExitCode BatchJob::serve() {
       const auto taken = take_report(std::move(report));
       if (!taken.ok()) return failed(taken.error());
     }
+    for (const EngineRecovery& recovery : content.recoveries) tell_recovery(recovery);
     // After the answers that came before the end.
     if (!content.downs.empty()) return actor_down(std::move(content.downs));
     if (const auto synced = files_->journal.sync_if_due(Clock::now()); !synced.ok()) {

@@ -81,15 +81,17 @@ Result<std::unique_ptr<EngineSession>> EngineSession::start(const JobPlan& plan,
   }
   log::info("the nodes were ready after {}", times.text());
   Mailbox& mailbox = session->mailbox_;
-  TROUPE_TRY(session->engine_,
-             Engine::create(*session->cluster_, std::move(spec),
-                            {.on_report = [&mailbox](EngineReport r) { mailbox.put(std::move(r)); },
-                             .on_down = [&mailbox](const ActorDown& d) { mailbox.put(d); },
-                             .on_telemetry =
-                                 [&mailbox](bool all, Result<ProcessTelemetry> told) {
-                                   mailbox.put(Mailbox::Telemetry{all, std::move(told)});
-                                 },
-                             .on_loading = [&mailbox](const LoadingState& s) { mailbox.put(s); }}));
+  TROUPE_TRY(
+      session->engine_,
+      Engine::create(*session->cluster_, std::move(spec),
+                     {.on_report = [&mailbox](EngineReport r) { mailbox.put(std::move(r)); },
+                      .on_down = [&mailbox](const ActorDown& d) { mailbox.put(d); },
+                      .on_telemetry =
+                          [&mailbox](bool all, Result<ProcessTelemetry> told) {
+                            mailbox.put(Mailbox::Telemetry{all, std::move(told)});
+                          },
+                      .on_loading = [&mailbox](const LoadingState& s) { mailbox.put(s); },
+                      .on_recovery = [&mailbox](const EngineRecovery& r) { mailbox.put(r); }}));
   return session;
 }
 

@@ -39,6 +39,12 @@ std::string failed_text(std::string_view why, const JobStanding& standing) {
                      how_to_go_on(standing), standing.folder);
 }
 
+std::string describe(const EngineRecovery& recovery) {
+  if (!recovery.seconds) return recovery.lost.front().message;
+  return fmt::format("recovered in {:.2f} s: {} sequence{} computed anew", *recovery.seconds,
+                     recovery.sequences, recovery.sequences == 1 ? " is" : "s are");
+}
+
 std::string stopped_text(std::string_view what, const JobStanding& standing) {
   return fmt::format("launcher: stopped by a signal; {}\n{}. {}", what, done_sentence(standing),
                      how_to_go_on(standing));

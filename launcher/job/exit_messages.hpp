@@ -4,6 +4,7 @@
 #include <string>
 #include <string_view>
 
+#include "actors/api/engine_spec.hpp"
 #include "launcher/journal/journal.hpp"
 
 namespace troupe {
@@ -28,6 +29,9 @@ std::string how_to_go_on(const JobStanding& standing);
 
 /// The message after an error: the error, what is done, how to resume, where the logs are.
 std::string failed_text(std::string_view why, const JobStanding& standing);
+
+/// What is told when a recovery begins, naming what was lost, and when it has ended.
+std::string describe(const EngineRecovery& recovery);
 
 /// The message after signals: `what` happened to the running requests.
 std::string stopped_text(std::string_view what, const JobStanding& standing);

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "actors/api/engine_spec.hpp"
 #include "actors/api/load_progress.hpp"
 #include "actors/api/report.hpp"
 #include "actors/telemetry/process_telemetry.hpp"
@@ -26,9 +27,12 @@ class Mailbox {
   struct Content {
     std::vector<EngineReport> reports;
     std::vector<ActorDown> downs;
+    std::vector<EngineRecovery> recoveries;
     std::vector<Telemetry> telemetry;
 
-    bool empty() const { return reports.empty() && downs.empty() && telemetry.empty(); }
+    bool empty() const {
+      return reports.empty() && downs.empty() && recoveries.empty() && telemetry.empty();
+    }
   };
 
   void put(EngineReport report) {
@@ -42,6 +46,14 @@ class Mailbox {
     {
       std::lock_guard lock(mutex_);
       content_.downs.push_back(down);
+    }
+    filled_.notify_one();
+  }
+
+  void put(const EngineRecovery& recovery) {
+    {
+      std::lock_guard lock(mutex_);
+      content_.recoveries.push_back(recovery);
     }
     filled_.notify_one();
   }

@@ -42,6 +42,12 @@ void JobRecorder::take(const EngineReport& report) {
   stats_ = report.stats;
 }
 
+void JobRecorder::take(const EngineRecovery& recovery) {
+  if (!recovery.seconds) return;
+  ++recovery_count_;
+  if (recoveries_.size() < max_recoveries) recoveries_.push_back({recovery, answers()});
+}
+
 void JobRecorder::take(const Completion& completion) {
   if (completion.failed()) return;
   ++answers_;
@@ -71,9 +77,13 @@ bool JobRecorder::keeps_objectives(const Completion& completion) const {
 }
 
 void JobRecorder::take(ProcessTelemetry telemetry) {
+  const bool is_worker = telemetry.role == ProcessRole::worker;
+  if (is_worker && telemetry.now_ns == 0) return;  // it has not begun to serve
   const auto [found, is_new] = processes_.try_emplace(telemetry.process);
   Process& process = found->second;
-  if (is_new) {
+  const bool is_restarted = !is_new && telemetry.since_ns > process.latest.now_ns;
+  if (is_new || is_restarted) {
+    process.totals_before = {};
     process.before_ns = telemetry.since_ns;
     process.latest = std::move(telemetry);
     return;

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "actors/api/engine_spec.hpp"
 #include "actors/api/report.hpp"
 #include "actors/telemetry/distribution_sketch.hpp"
 #include "actors/telemetry/process_telemetry.hpp"
@@ -60,9 +61,18 @@ class JobRecorder {
   /// Sets the error lines of the output, those of earlier runs included.
   void set_errors(ErrorTally errors) { errors_ = std::move(errors); }
   void take(const EngineReport& report);
+  /// Counts a recovery that has ended.
+  void take(const EngineRecovery& recovery);
   /// Each process's latest telemetry counts; spans and counts are kept from the latest that has
   /// them.
   void take(ProcessTelemetry telemetry);
+
+  static constexpr std::size_t max_recoveries = 256;
+  /// A recovery, and the answers there were when it had ended.
+  struct Recovered {
+    EngineRecovery recovery;
+    std::uint64_t answers = 0;
+  };
   /// Records the time of the thread that reads the input and writes the output.
   SpanRecorder& spans() { return spans_; }
   void finish(JobOutcome outcome, std::string reason, std::int64_t now_us);
@@ -84,6 +94,9 @@ class JobRecorder {
   std::uint64_t answers() const { return answers_before_ + answers_; }  ///< of all runs
   const ErrorTally& errors() const { return errors_; }
   std::uint64_t dropped() const { return dropped_; }
+  /// The recoveries of this run; of the first max_recoveries what was lost.
+  std::uint64_t recovery_count() const { return recovery_count_; }
+  const std::vector<Recovered>& recoveries() const { return recoveries_; }
   double input_wait_seconds() const;  ///< of this run
   /// The telemetry of every process that has sent some, and of this one's two threads, by name.
   std::vector<ProcessTelemetry> processes() const;
@@ -113,6 +126,8 @@ class JobRecorder {
   std::uint64_t dropped_ = 0;
   std::uint64_t answers_ = 0;  ///< of this run
   ErrorTally errors_;
+  std::uint64_t recovery_count_ = 0;
+  std::vector<Recovered> recoveries_;
   EngineStats stats_;  ///< of this run
   /// Earlier runs' figures; parts that grow with each answer and step include this run's, too.
   JobFigures figures_;

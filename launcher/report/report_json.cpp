@@ -52,6 +52,27 @@ ordered_json requests_json(const JobRecorder& job) {
           {"answered_before", job.lines_before()}};
 }
 
+ordered_json recoveries_json(const JobRecorder& job) {
+  ordered_json all = ordered_json::array();
+  for (const auto& [recovery, answers] : job.recoveries()) {
+    ordered_json lost = ordered_json::array();
+    for (const ActorDown& down : recovery.lost) {
+      lost.push_back({{"process", down.name},
+                      {"node", down.node},
+                      {"pid", down.pid},
+                      {"cause", to_string(down.cause)},
+                      {"code", down.code},
+                      {"message", down.message},
+                      {"log", down.log_path}});
+    }
+    all.push_back({{"lost", std::move(lost)},
+                   {"seconds", rounded(recovery.seconds.value_or(0))},
+                   {"sequences", recovery.sequences},
+                   {"answered", answers}});
+  }
+  return {{"count", job.recovery_count()}, {"events", std::move(all)}};
+}
+
 ordered_json errors_json(const ErrorTally& errors) {
   ordered_json first;
   if (errors.first) {
@@ -206,7 +227,7 @@ ordered_json experts_json(const JobRecorder& job, const std::vector<ProcessTelem
 /// What the processes of the last run told, where others were before it.
 ordered_json last_run_only_json(const JobFigures& figures) {
   if (figures.runs.size() < 2) return ordered_json::array();
-  return {"ranks", "hosts", "links", "experts", "processes", "trace.json"};
+  return {"recoveries", "ranks", "hosts", "links", "experts", "processes", "trace.json"};
 }
 
 ordered_json process_times_json(const std::vector<ProcessTelemetry>& processes) {
@@ -250,6 +271,7 @@ ordered_json report_json(const JobRecorder& job) {
           {"runs", runs_json(figures)},
           {"requests", requests_json(job)},
           {"errors", errors_json(job.errors())},
+          {"recoveries", recoveries_json(job)},
           {"tokens", tokens_json(figures)},
           {"steps", steps_json(figures)},
           {"latency_ms", latency_json(figures)},

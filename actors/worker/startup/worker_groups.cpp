@@ -4,7 +4,6 @@
 #include <chrono>
 #include <utility>
 
-#include "actors/worker/timed_collectives.hpp"
 #include "models/ops/device/device.hpp"
 
 namespace troupe {
@@ -15,6 +14,13 @@ constexpr std::chrono::milliseconds tensor_timeout = std::chrono::seconds(30);
 /// A stage waits as long as the previous one computes, and so do the ranks that wait for it.
 /// Supervision notices dead ranks, not this timeout.
 constexpr std::chrono::milliseconds step_timeout = std::chrono::minutes(10);
+
+Result<std::shared_ptr<Collectives>> formed_group(const WorkerGroups::Find& find,
+                                                  const char* name) {
+  auto formed = find(name);
+  if (formed) return formed;
+  return fail(ErrorCode::invalid_argument, "the workers have not formed their {} group", name);
+}
 
 }  // namespace
 
@@ -62,15 +68,20 @@ Result<std::unique_ptr<WorkerGroups>> WorkerGroups::create(const WorkerSpec& spe
   for (Group* group :
        {&groups->tensor_, &groups->context_, &groups->pipeline_, &groups->experts_}) {
     if (group->ranks.size() < 2) continue;
-    auto formed = find(group->name);
-    if (!formed) {
-      return fail(ErrorCode::invalid_argument, "the workers have not formed their {} group",
-                  group->name);
-    }
+    TROUPE_TRY(auto formed, formed_group(find, group->name));
     const SpanKind kind = group == &groups->pipeline_ ? SpanKind::stage : SpanKind::exchange;
     group->collectives = std::make_unique<TimedCollectives>(std::move(formed), recorder, kind);
   }
   return groups;
+}
+
+Result<void> WorkerGroups::rejoin(const Find& find) {
+  for (Group* group : {&tensor_, &context_, &pipeline_, &experts_}) {
+    if (!group->collectives) continue;
+    TROUPE_TRY(auto formed, formed_group(find, group->name));
+    group->collectives->replace(std::move(formed));
+  }
+  return {};
 }
 
 Result<void> WorkerGroups::join_devices(Ops& ops) {

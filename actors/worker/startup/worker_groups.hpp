@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "actors/telemetry/span_recorder.hpp"
+#include "actors/worker/timed_collectives.hpp"
 #include "actors/worker/worker_spec.hpp"
 #include "models/layers/parallel/parallel_context.hpp"
 #include "models/ops/ops.hpp"
@@ -34,6 +35,10 @@ class WorkerGroups {
   using Find = std::function<std::shared_ptr<Collectives>(std::string_view name)>;
   static Result<std::unique_ptr<WorkerGroups>> create(const WorkerSpec& spec, const Find& find,
                                                       SpanRecorder& recorder);
+  /// Takes the communicators of the group that has formed anew, for the same context(): what was
+  /// made with it stays valid. Not on devices with memory of their own, nor while a call runs.
+  /// Errors: as create.
+  Result<void> rejoin(const Find& find);
   /// If the device has memory of its own: joins the groups' devices. `ops` outlives the use
   /// of context(). All ranks call it. Errors: those of join_ranks.
   Result<void> join_devices(Ops& ops);
@@ -54,8 +59,8 @@ class WorkerGroups {
   struct Group {
     const char* name;
     std::vector<int> ranks{};
-    std::unique_ptr<Collectives> collectives{};  ///< null if the rank is alone
-    std::unique_ptr<Collectives> on_device{};    ///< null if tensors are in host memory
+    std::unique_ptr<TimedCollectives> collectives{};  ///< null if the rank is alone
+    std::unique_ptr<Collectives> on_device{};         ///< null if tensors are in host memory
   };
 
   WorkerGroups(const Mesh& mesh, const WorkerSpec& spec);

@@ -135,6 +135,12 @@
     fill("errors-table", ["Code", "Lines"], codes.map(([code, lines]) => [code, lines.toLocaleString("en")]));
     put("first-error", "Line " + errors.first.line + ": " + errors.first.message);
   }
+  if (report.recoveries.count > 0) {
+    document.getElementById("recoveries").hidden = false;
+    fill("recoveries-table", ["Lost", "Seconds to the next step", "Sequences computed anew"],
+      report.recoveries.events.map((event) => [
+        event.lost.map((down) => down.message).join("; "), event.seconds.toFixed(2), short(event.sequences)]));
+  }
   if (runs.length > 1) {
     document.getElementById("runs").hidden = false;
     fill("runs-table", ["Run", "Ended", "Answers", "Time"], runs.map((run) =>

@@ -295,6 +295,12 @@ Aftermath LauncherRun::watch(Clock::time_point since, const std::vector<std::str
 }
 
 std::string LauncherRun::stderr_text() const { return read_text(folder_ / "stderr"); }
+std::string LauncherRun::log_text(std::string_view role) const {
+  return read_text(folder_ / fmt::format("out.jsonl.job/{}.log", role));
+}
+std::string LauncherRun::report_text() const {
+  return read_text(folder_ / "out.jsonl.job/report.json");
+}
 std::size_t LauncherRun::log_lines() const {
   std::string text = stderr_text();
   for (const auto& entry : fs::directory_iterator(folder_ / "out.jsonl.job")) {

@@ -34,10 +34,12 @@ struct Aftermath {
 /// processes of its job. The destructor kills the rest and removes the folder.
 class LauncherRun {
  public:
-  /// `parallel`: the keys of the YAML's section of this name. `sections`: more of the YAML.
+  /// `parallel`: the keys of the YAML's section of this name. `sections`: more of the YAML; unless
+  /// it says otherwise, a lost process ends the job.
   static Result<LauncherRun> start(std::string_view parallel = "tensor_parallel_size: 2",
                                    int requests = lines, int longest_answer = 200,
-                                   std::string_view sections = "");
+                                   std::string_view sections = no_restarts);
+  static constexpr std::string_view no_restarts = "restart: {max: 0}\n";
   /// Starts the launcher again with the same command, after its end.
   Result<void> start_again();
   LauncherRun(LauncherRun&& other) noexcept;
@@ -65,6 +67,9 @@ class LauncherRun {
                   std::chrono::milliseconds limit);
 
   std::string stderr_text() const;
+  /// The log of a process, by its role; the driver's is "launcher".
+  std::string log_text(std::string_view role) const;
+  std::string report_text() const;
   /// Lines in the logs of all its processes and on stderr.
   std::size_t log_lines() const;
   /// The port of its metrics, if the configuration asks for it; 0 until it is open.

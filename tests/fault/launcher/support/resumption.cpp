@@ -3,14 +3,13 @@
 #include <algorithm>
 #include <cstdio>
 #include <random>
-#include <regex>
-#include <sstream>
 #include <thread>
 
 #include <gtest/gtest.h>
 #include <signal.h>
 
 #include "tests/fault/launcher/support/launcher_run.hpp"
+#include "tests/fault/launcher/support/sorted_lines.hpp"
 #include "tests/support/time_scale.hpp"
 
 namespace troupe::test {
@@ -21,16 +20,6 @@ constexpr milliseconds whole_run{180'000 * time_scale};
 constexpr milliseconds patience{10'000 * time_scale};
 constexpr const char* arrangement = "tensor_parallel_size: 2";
 constexpr int longest_answer = 64;
-
-/// The sorted lines, with their common time replaced by 0.
-std::vector<std::string> sorted_lines(const std::string& output) {
-  std::istringstream text(
-      std::regex_replace(output, std::regex("\"created\":[0-9]+"), "\"created\":0"));
-  std::vector<std::string> lines;
-  for (std::string line; std::getline(text, line);) lines.push_back(line);
-  std::sort(lines.begin(), lines.end());
-  return lines;
-}
 
 void expect_finished(LauncherRun& run, int requests) {
   const Aftermath seen = run.watch(Clock::now(), {}, whole_run);

@@ -46,7 +46,8 @@ TEST(ReportJson, names_the_parts_that_are_of_the_last_of_several_runs) {
   second.go_on(5, 2, first->figures(0));
   second.finish(JobOutcome::answered, "", 1'000'000);
   EXPECT_EQ(report_json(second).at("last_run_only"),
-            ordered_json::array({"ranks", "hosts", "links", "experts", "processes", "trace.json"}));
+            ordered_json::array(
+                {"recoveries", "ranks", "hosts", "links", "experts", "processes", "trace.json"}));
 }
 
 TEST(ReportJson, does_not_take_exchanges_on_gpus_for_known) {

@@ -1,0 +1,57 @@
+#include "actors/driver/recovery.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace troupe {
+namespace {
+
+/// The errors of an attempt in which another process was lost.
+bool is_loss(const Error& error) {
+  return error.code == ErrorCode::peer_died || error.code == ErrorCode::cancelled ||
+         error.code == ErrorCode::io;
+}
+
+}  // namespace
+
+Recovery::Recovery(Domain& domain, std::function<void()> on_ended)
+    : domain_(domain), on_ended_(std::move(on_ended)) {}
+
+Recovery::~Recovery() {
+  if (attempt_.joinable()) attempt_.join();
+}
+
+bool Recovery::lost(const ActorDown& down, Clock::time_point now) {
+  if (losses_.empty()) since_ = now;
+  losses_.push_back(down);
+  return !is_running() && domain_.needs(down);
+}
+
+void Recovery::begin() {
+  attempt_ = std::thread([this, losses = losses_] {
+    outcome_ = domain_.recover(losses);
+    on_ended_();
+  });
+}
+
+Recovery::Next Recovery::ended() {
+  attempt_.join();
+  if (!outcome_->ok()) return is_loss(outcome_->error()) ? Next::again : Next::give_up;
+  const bool is_complete =
+      std::ranges::none_of(losses_, [this](const ActorDown& down) { return domain_.needs(down); });
+  return is_complete ? Next::nothing : Next::again;
+}
+
+std::optional<EngineRecovery> Recovery::take_complete() {
+  if (losses_.empty() || is_running() || !first_step_ || first_step_->epoch != domain_.epoch()) {
+    return std::nullopt;
+  }
+  const FirstStep step = *std::exchange(first_step_, std::nullopt);
+  const std::chrono::duration<double> until_start = domain_.started_at() - since_;
+  return EngineRecovery{.lost = std::exchange(losses_, {}),
+                        .seconds = until_start.count() + static_cast<double>(step.wait_us) * 1e-6,
+                        .sequences = step.sequences,
+                        .epoch = step.epoch};
+}
+
+}  // namespace troupe

@@ -1,0 +1,84 @@
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <thread>
+#include <vector>
+
+#include "actors/api/engine_spec.hpp"
+#include "actors/driver/domain.hpp"
+#include "runtime/actor/actor_down.hpp"
+#include "runtime/base/result.hpp"
+
+namespace troupe {
+
+/// How a step domain goes on after it has lost workers. The Driver decides, one message at a time;
+/// a thread of this object makes the calls, which wait.
+///
+///     serving --lost()--> recovering --ended(ok)--> serving
+///                          |  ^  |
+///                          |  +--+ ended(loss), or a loss of what has just been made: again
+///                          +-----> given up: the engine ends
+///
+/// One attempt (Domain::recover), each step once the one before it is done on all:
+///  1. pause:  Executor::pause ends the step loop; Worker::leave ends the step threads of the
+///             survivors, whose collectives the watch of GroupMember has aborted already. One that
+///             computes longer than 1 s is killed, and so lost as well. The runtime meanwhile
+///             starts the lost ones anew, once they have been reaped.
+///  2. form:   ActorGroup::form, under the next epoch; waits for those that are being started.
+///  3. load:   the new ones read their part; survivors have it.
+///  4. start:  KV cache and step plane of the new epoch on all workers; then the executor connects
+///             and goes on. Its first plans start every sequence anew with the tokens it has.
+///
+/// What may cross: plans and results of an older epoch cannot arrive, as each epoch has its own
+/// keys and addresses. Requests that are submitted meanwhile wait in the executor's inbox, as does
+/// drain(). The report of a loss may come late, after the attempt that replaced it: it tells which
+/// incarnation has ended, and only one that serves, or a later one, calls for an attempt
+/// (Domain::needs). Telemetry waits for the workers. Other domains do not notice.
+///
+/// Threads: the Driver's.
+class Recovery {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  /// `domain` outlives the object. `on_ended` is called on another thread at the end of each
+  /// attempt; it must lead to a call of ended().
+  Recovery(Domain& domain, std::function<void()> on_ended);
+  ~Recovery();  ///< waits for an attempt, which ends when its actors do
+
+  bool is_running() const { return attempt_.joinable(); }
+  /// Notes a loss that is to be recovered from. Returns true if an attempt must begin: the domain
+  /// serves, and needs this actor.
+  bool lost(const ActorDown& down, Clock::time_point now);
+  /// Begins an attempt.
+  void begin();
+
+  /// The next action after an attempt.
+  enum class Next { nothing, again, give_up };
+  /// Takes the end of an attempt.
+  Next ended();
+  /// Why the last attempt failed.
+  const Error& error() const { return outcome_->error(); }
+
+  /// The losses since the last recovery was complete.
+  const std::vector<ActorDown>& losses() const { return losses_; }
+  /// Notes the executor's first step of an epoch.
+  void note(const FirstStep& step) { first_step_ = step; }
+  /// If the last attempt has succeeded and its first step is noted, in whichever order: completes
+  /// the recovery, and returns what to tell. Once.
+  std::optional<EngineRecovery> take_complete();
+
+ private:
+  Domain& domain_;
+  std::function<void()> on_ended_;
+  std::vector<ActorDown> losses_;
+  Clock::time_point since_{};  ///< of the first of them
+  std::optional<FirstStep> first_step_;
+  std::optional<Result<void>> outcome_;  ///< of the attempt that ends; the thread's until joined
+  std::thread attempt_;
+};
+
+}  // namespace troupe

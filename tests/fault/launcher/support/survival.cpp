@@ -1,0 +1,98 @@
+#include "tests/fault/launcher/support/survival.hpp"
+
+#include <algorithm>
+#include <cstdio>
+#include <random>
+#include <thread>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+#include <signal.h>
+
+#include "tests/fault/launcher/support/launcher_run.hpp"
+#include "tests/fault/launcher/support/sorted_lines.hpp"
+#include "tests/support/time_scale.hpp"
+
+namespace troupe::test {
+namespace {
+
+using std::chrono::milliseconds;
+using ::testing::HasSubstr;
+constexpr milliseconds whole_run{120'000 * time_scale};
+constexpr milliseconds patience{20'000 * time_scale};
+constexpr int longest_answer = 64;
+
+void expect_finished(LauncherRun& run, int requests) {
+  const Aftermath seen = run.watch(Clock::now(), {}, whole_run);
+  ASSERT_TRUE(seen.gone_ms.has_value()) << run.stderr_text();
+  ASSERT_EQ(seen.exit_code, std::optional<int>(0)) << run.stderr_text();
+  const auto answers = count_whole_answers(run.output_text());
+  ASSERT_TRUE(answers.ok()) << answers.error().message;
+  EXPECT_EQ(*answers, static_cast<std::size_t>(requests));
+}
+
+std::vector<JobProcess> workers_of(const LauncherRun& run) {
+  std::vector<JobProcess> workers = run.processes();
+  std::erase_if(workers, [](const JobProcess& p) { return !p.role.starts_with("worker-"); });
+  return workers;
+}
+
+/// Kills some workers, and waits for answers that were made after that.
+void kill_some(const LauncherRun& run, const Kills& kills, std::mt19937& random) {
+  std::vector<JobProcess> workers = workers_of(run);
+  std::shuffle(workers.begin(), workers.end(), random);
+  const auto victims = std::min(workers.size(), static_cast<std::size_t>(kills.at_once));
+  for (std::size_t i = 0; i < victims; ++i) {
+    if (::kill(workers[i].pid, SIGKILL) != 0) continue;  // it was being replaced
+    std::printf("killed %s (%d)\n", workers[i].role.c_str(), workers[i].pid);
+  }
+}
+
+void expect_report(const LauncherRun& run) {
+  const auto report = nlohmann::json::parse(run.report_text());
+  const auto& recoveries = report.at("recoveries");
+  EXPECT_GE(recoveries.at("count"), 1);
+  for (const auto& event : recoveries.at("events")) {
+    std::printf("%s: to the next step %.0f ms, %d sequences\n",
+                event.at("lost").at(0).at("process").get<std::string>().c_str(),
+                1000 * event.at("seconds").get<double>(), event.at("sequences").get<int>());
+    EXPECT_THAT(event.at("lost").at(0).at("message").get<std::string>(),
+                HasSubstr("signal 9 (SIGKILL)"));
+    EXPECT_LT(event.at("seconds").get<double>(), 2.0 * time_scale);
+  }
+}
+
+}  // namespace
+
+void survive_kills(const Kills& kills) {
+  const unsigned seed = std::random_device{}();
+  std::printf("seed %u\n", seed);
+  SCOPED_TRACE(fmt::format("seed {}", seed));
+  std::mt19937 random(seed);
+  auto run =
+      LauncherRun::start(kills.parallel, kills.requests, longest_answer, "restart: {max: 100}\n");
+  ASSERT_TRUE(run.ok()) << run.error().message;
+  ASSERT_TRUE(run->wait_for_answers(1, patience)) << run->stderr_text();
+  const std::size_t share = static_cast<std::size_t>(kills.requests / (kills.kills + 1));
+  for (int i = 0; i < kills.kills; ++i) {
+    kill_some(*run, kills, random);
+    // The test varies the elapsed time; it waits for nothing.
+    std::this_thread::sleep_for(milliseconds(random() % 100));
+    (void)run->wait_for_answers(1 + static_cast<std::size_t>(i) * share + random() % share,
+                                patience);
+  }
+  ASSERT_NO_FATAL_FAILURE(expect_finished(*run, kills.requests));
+  ASSERT_NO_FATAL_FAILURE(expect_report(*run));
+
+  auto undisturbed = LauncherRun::start(kills.parallel, kills.requests, longest_answer);
+  ASSERT_TRUE(undisturbed.ok()) << undisturbed.error().message;
+  ASSERT_NO_FATAL_FAILURE(expect_finished(*undisturbed, kills.requests));
+  const auto expected = sorted_lines(undisturbed->output_text());
+  const auto found = sorted_lines(run->output_text());
+  ASSERT_EQ(found.size(), expected.size());
+  for (std::size_t i = 0; i < found.size(); ++i) ASSERT_EQ(found[i], expected[i]);
+}
+
+}  // namespace troupe::test

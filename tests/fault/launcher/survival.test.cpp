@@ -1,0 +1,74 @@
+#include "tests/fault/launcher/support/survival.hpp"
+
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include "tests/fault/launcher/support/launcher_run.hpp"
+#include "tests/support/time_scale.hpp"
+
+// Workers are killed in the middle of a batch, which goes on by itself.
+
+namespace troupe::test {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr int requests = 160 / time_scale;
+
+TEST(Survival, of_tensor_ranks_gives_the_bytes_of_an_undisturbed_run) {
+  survive_kills({.parallel = "tensor_parallel_size: 2", .requests = requests});
+}
+
+TEST(Survival, of_two_tensor_ranks_at_once_gives_the_bytes_of_an_undisturbed_run) {
+  survive_kills({.parallel = "tensor_parallel_size: 2", .at_once = 2, .requests = requests});
+}
+
+TEST(Survival, of_stages_gives_the_bytes_of_an_undisturbed_run) {
+  survive_kills({.parallel = "pipeline_parallel_size: 2", .requests = requests});
+}
+
+TEST(Survival, of_replicas_with_common_experts_gives_the_bytes_of_an_undisturbed_run) {
+  survive_kills(
+      {.parallel = "data_parallel_size: 2, expert_parallel_size: 2", .requests = requests});
+}
+
+TEST(Survival, of_independent_replicas_gives_the_bytes_of_an_undisturbed_run) {
+  survive_kills({.parallel = "data_parallel_size: 2", .requests = requests});
+}
+
+TEST(Survival, of_stages_of_tensor_ranks_gives_the_bytes_of_an_undisturbed_run) {
+  survive_kills({.parallel = "pipeline_parallel_size: 2, tensor_parallel_size: 2, "
+                             "expert_parallel_size: 2, sequence_parallel: true",
+                 .requests = requests});
+}
+
+TEST(Survival, over_network_links_gives_the_bytes_of_an_undisturbed_run) {
+  survive_kills(
+      {.parallel = "tensor_parallel_size: 2, collectives: network", .requests = requests});
+}
+
+TEST(Survival, of_context_ranks_gives_the_bytes_of_an_undisturbed_run) {
+  survive_kills({.parallel = "context_parallel_size: 2", .requests = requests});
+}
+
+TEST(Survival, ends_when_restart_max_is_used_up_and_names_the_last_loss) {
+  auto run =
+      LauncherRun::start("tensor_parallel_size: 2", LauncherRun::lines, 200, "restart: {max: 1}\n");
+  ASSERT_TRUE(run.ok()) << run.error().message;
+  ASSERT_TRUE(run->wait_for_answers(1, 30s * time_scale)) << run->stderr_text();
+  const int first = run->wait_for_role("worker-1", 5s * time_scale);
+  ASSERT_EQ(::kill(first, SIGKILL), 0);
+  const auto limit = Clock::now() + 20s * time_scale;
+  while (run->log_text("launcher").find("recovered in") == std::string::npos) {
+    ASSERT_LT(Clock::now(), limit) << run->stderr_text();
+  }
+  ASSERT_EQ(::kill(run->wait_for_role("worker-0", 5s * time_scale), SIGKILL), 0);
+  const Aftermath seen = run->watch(Clock::now(), {}, 10s * time_scale);
+  EXPECT_EQ(seen.exit_code, std::optional<int>(3));
+  const std::string told = run->stderr_text();
+  EXPECT_NE(told.find("actor 'worker-0'"), std::string::npos) << told;
+  EXPECT_NE(told.find("one recovery more than restart.max (1) allows"), std::string::npos) << told;
+}
+
+}  // namespace
+}  // namespace troupe::test
