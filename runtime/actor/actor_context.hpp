@@ -82,7 +82,8 @@ class ActorContext {
   template <class A, class... Args>
   Future<ActorHandle<A>> spawn(const SpawnOptions& options, Args&&... args) {
     const ConstructionArguments<A> arguments(std::forward<Args>(args)...);
-    Promise<ActorHandle<A>> promise;
+    const auto calls = hub().lock();
+    const Promise<ActorHandle<A>> promise({calls ? calls->callbacks() : nullptr});
     spawn_actor(options, std::string(A::actor_type), encode(arguments),
                 [promise, hub = hub()](Result<ActorAddress> address) {
                   if (!address.ok()) return promise.complete(std::move(address).error());

@@ -43,27 +43,26 @@ class ActorHandle {
     static_assert(index < A::Methods::count, "the method is not in the actor's Methods list");
     static_assert(sizeof...(Args) == std::tuple_size_v<typename Traits::Arguments>,
                   "wrong number of arguments");
-    Promise<Answer> promise;
     auto hub = hub_.lock();
     if (!hub) {
-      promise.complete(address_.id == 0
-                           ? fail(ErrorCode::invalid_argument, "call through an empty actor handle")
+      return Future<Answer>(
+          address_.id == 0 ? fail(ErrorCode::invalid_argument, "call through an empty actor handle")
                            : fail(ErrorCode::cancelled,
-                                  "call to actor '{}' after the shutdown of "
-                                  "this process's runtime",
+                                  "call to actor '{}' after the shutdown of this process's runtime",
                                   address_.name));
-      return promise.future();
     }
+    const Promise<Answer> promise({hub->callbacks(), address_.id});
     const typename Traits::Arguments arguments(std::forward<Args>(args)...);
-    hub->call(address_, static_cast<std::uint16_t>(index), encode(arguments),
-              [promise, weak = hub_](Result<Bytes> answer) {
-                if (!answer.ok()) return promise.complete(std::move(answer).error());
-                if constexpr (std::is_void_v<Answer>) {
-                  promise.complete(Result<void>());
-                } else {
-                  promise.complete(decode<Answer>(*answer, weak));
-                }
-              });
+    hub->call(
+        address_, static_cast<std::uint16_t>(index), encode(arguments),
+        [promise, weak = hub_](Result<Bytes> answer) mutable {
+          if (!answer.ok()) return promise.complete(std::move(answer).error());
+          if constexpr (std::is_void_v<Answer>) {
+            promise.complete(Result<void>());
+          } else {
+            promise.complete_encoded(EncodedAnswer<Answer>{*std::move(answer), std::move(weak)});
+          }
+        });
     return promise.future();
   }
 

@@ -250,7 +250,8 @@ class Cluster {
  private:
   template <class A, class Start>
   Future<ActorHandle<A>> typed(Start&& start) {
-    Promise<ActorHandle<A>> promise;
+    const auto calls = hub().lock();
+    const Promise<ActorHandle<A>> promise({calls ? calls->callbacks() : nullptr});
     start([promise, hub = hub()](Result<ActorAddress> address) {
       if (!address.ok()) return promise.complete(std::move(address).error());
       promise.complete(ActorHandle<A>(*std::move(address), hub));

@@ -64,6 +64,12 @@ class HubImpl final : public CallHub {
   ~HubImpl() override { stop(); }
 
   Result<void> start() {
+    TROUPE_TRY(callbacks_, CallbackThread::start([weak = weak_from_this()] {
+                 const auto hub = std::static_pointer_cast<HubImpl>(weak.lock());
+                 if (!hub) return;
+                 std::lock_guard lock(hub->mutex_);
+                 if (hub->waiting_for_credit_ > 0) hub->credit_given_.notify_all();
+               }));
     return transport_->start(
         {[this](const std::shared_ptr<Link>& link, Bytes& frame) { on_frame(link, frame); },
          [this](const std::shared_ptr<Link>& link, const Error& why) { on_closed(link, why); }});
@@ -87,6 +93,7 @@ class HubImpl final : public CallHub {
 
   void call(const ActorAddress& address, std::uint16_t method, Bytes arguments,
             CallCompletion completion) override;
+  const std::shared_ptr<CallbackThread>& callbacks() const override { return callbacks_; }
   void mark_down(ActorId id, std::string why) override;
   void mark_restarting(ActorId id, std::uint32_t incarnation, std::string why) override;
   void mark_moved(const ActorAddress& address) override;
@@ -99,9 +106,16 @@ class HubImpl final : public CallHub {
   Result<void> take_credit(const ActorAddress& address, std::size_t bytes,
                            std::unique_lock<std::mutex>& lock);
   void give_credit(ActorId actor, std::size_t bytes);
-  bool has_credit(const InFlight& calls, std::size_t bytes) const {
-    return calls.calls == 0 ||
-           (calls.calls < options_.credits && calls.bytes + bytes <= options_.credit_bytes);
+  InFlight in_flight_of(ActorId actor) const {
+    const auto found = in_flight_.find(actor);
+    return found == in_flight_.end() ? InFlight{} : found->second;
+  }
+  bool has_credit(ActorId actor, std::size_t bytes) const {
+    const InFlight calls = in_flight_of(actor);
+    const auto due = callbacks_->backlog(actor);
+    const std::size_t count = calls.calls + due.callbacks;
+    return count == 0 ||
+           (count < options_.credits && calls.bytes + due.bytes + bytes <= options_.credit_bytes);
   }
   void call_local(const ActorAddress& address, const std::shared_ptr<CallTarget>& target,
                   IncomingCall call);
@@ -133,6 +147,7 @@ class HubImpl final : public CallHub {
   void wait_for_last_answers(ActorId actor, std::weak_ptr<Peer> peer, std::uint64_t answers);
 
   const Options options_;
+  std::shared_ptr<CallbackThread> callbacks_;
   const std::unique_ptr<Transport> transport_;
 
   std::mutex mutex_;
@@ -154,8 +169,7 @@ class HubImpl final : public CallHub {
 Result<void> HubImpl::take_credit(const ActorAddress& address, std::size_t bytes,
                                   std::unique_lock<std::mutex>& lock) {
   const auto settled = [&] {
-    return stopped_ || called_.cause_of_end(address.id) ||
-           has_credit(in_flight_[address.id], bytes);
+    return stopped_ || called_.cause_of_end(address.id) || has_credit(address.id, bytes);
   };
   const auto wait_until_settled = [&] {
     ++waiting_for_credit_;
@@ -164,14 +178,20 @@ Result<void> HubImpl::take_credit(const ActorAddress& address, std::size_t bytes
     return is_settled;
   };
   if (!settled() && (runs_callback() || !wait_until_settled())) {
-    return fail(ErrorCode::resource_exhausted,
-                "actor '{}' has {} unanswered calls of {} bytes from this process; the limit is {} "
-                "calls and {} bytes{}",
-                address.name, in_flight_[address.id].calls, in_flight_[address.id].bytes,
-                options_.credits, options_.credit_bytes,
-                runs_callback() ? ""
-                                : fmt::format(", and answered none for {} ms",
-                                              options_.credit_timeout.count()));
+    const InFlight calls = in_flight_of(address.id);
+    const auto due = callbacks_->backlog(address.id);
+    return fail(
+        ErrorCode::resource_exhausted,
+        "actor '{}' has {} unanswered calls of {} bytes from this process{}; the limit is "
+        "{} calls and {} bytes{}",
+        address.name, calls.calls, calls.bytes,
+        due.callbacks == 0 ? ""
+                           : fmt::format(", and callbacks of {} answers of {} bytes are due",
+                                         due.callbacks, due.bytes),
+        options_.credits, options_.credit_bytes,
+        runs_callback()
+            ? ""
+            : fmt::format(", and answered none for {} ms", options_.credit_timeout.count()));
   }
   if (stopped_) return fail(ErrorCode::cancelled, "this process is shutting down");
   if (const std::string* cause = called_.cause_of_end(address.id)) {
@@ -544,6 +564,7 @@ void HubImpl::stop() {
     targets = std::exchange(targets_, {});
   }
   fail_all(calls, ErrorCode::cancelled, "this process is shutting down");
+  if (callbacks_) callbacks_->stop();
 }
 
 }  // namespace

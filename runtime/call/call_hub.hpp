@@ -7,6 +7,7 @@
 
 #include "runtime/base/result.hpp"
 #include "runtime/call/actor_address.hpp"
+#include "runtime/call/callback_thread.hpp"
 #include "runtime/call/codec.hpp"
 #include "runtime/call/transport.hpp"
 
@@ -37,8 +38,10 @@ class CallTarget {
 /// Order: calls that one thread makes to one actor arrive in that order.
 /// Bounds (credits): from this process to one actor at most `credits` calls may be unanswered, with
 /// `credit_bytes` of arguments, or one call of any size; an actor's mailbox therefore holds at most
-/// so many for each calling process. A call beyond that waits
-/// until an answer comes in, at most `credit_timeout`, then fails with resource_exhausted; on a
+/// so many for each calling process. Answers whose callbacks are due (see callbacks()) count like
+/// unanswered calls, with the bytes of the answers; one more may slip in for each thread that
+/// brings answers. A call beyond that waits until an answer comes
+/// in or a callback begins, at most `credit_timeout`, then fails with resource_exhausted; on a
 /// thread that runs a callback (see runs_callback) it fails at once.
 /// Size: a call or an answer above the transport's limit of a frame fails by itself with
 /// invalid_argument; others on the same connection go on.
@@ -83,6 +86,9 @@ class CallHub : public std::enable_shared_from_this<CallHub> {
   virtual void call(const ActorAddress& address, std::uint16_t method, Bytes arguments,
                     CallCompletion completion) = 0;
 
+  /// The thread on which the callbacks of futures run.
+  virtual const std::shared_ptr<CallbackThread>& callbacks() const = 0;
+
   /// Marks an actor as gone, with a text for a person: later calls fail with peer_died, and calls
   /// under way as described above. The first text counts.
   virtual void mark_down(ActorId id, std::string why) = 0;
@@ -98,8 +104,9 @@ class CallHub : public std::enable_shared_from_this<CallHub> {
   /// this process ends. Errors: timeout. Not in a callback.
   virtual Result<void> flush(std::chrono::milliseconds timeout) = 0;
 
-  /// Closes everything and fails all unanswered calls with `cancelled`. No callback runs
-  /// afterwards. Called by the owner before it drops the last reference; idempotent.
+  /// Closes everything, fails all unanswered calls with `cancelled`, and waits for the callbacks
+  /// that are due. No callback runs afterwards. Called by the owner before it drops the last
+  /// reference; idempotent.
   virtual void stop() = 0;
 };
 

@@ -11,31 +11,52 @@
 #include "runtime/base/deadline.hpp"
 #include "runtime/base/result.hpp"
 #include "runtime/call/callback.hpp"
+#include "runtime/call/callback_thread.hpp"
+#include "runtime/call/codec.hpp"
 
 namespace troupe {
 
+/// An answer as it came. The thread that takes it decodes it, not the one that receives answers.
+template <class T>
+struct EncodedAnswer {
+  Bytes bytes;
+  std::weak_ptr<CallHub> hub;  ///< for the handles in it
+};
+
+/// Where the callbacks of a future run, and whose answers these are.
+struct CallbackPlace {
+  std::shared_ptr<CallbackThread> thread;  ///< null: the thread that completes the promise
+  ActorId source = 0;
+};
+
 namespace future_detail {
+
+/// Decodes T. A template of its own, because not all T of promises can be decoded.
+template <class T>
+Result<T> decode_answer(const EncodedAnswer<T>& answer) {
+  return decode<T>(answer.bytes, answer.hub);
+}
 
 /// The shared state of a promise and its future. All functions are callable from any thread.
 template <class T>
-class State {
+class State final : public DueCallback {
  public:
-  void complete(Result<T> result) {
-    std::function<void(Result<T>)> callback;
-    {
-      std::lock_guard lock(mutex_);
-      if (done_) return;
-      done_ = true;
-      if (!callback_) {
-        result_.emplace(std::move(result));
-        ready_.notify_all();
-        return;
-      }
-      callback = std::move(callback_);
-      taken_ = true;
-      ready_.notify_all();
-    }
-    run_callback(callback, std::move(result));
+  explicit State(CallbackPlace place) : place_(std::move(place)) {}
+
+  static void complete(const std::shared_ptr<State>& state, Result<T> result) {
+    state->complete_with(state, [&] { state->result_.emplace(std::move(result)); });
+  }
+  static void complete_encoded(const std::shared_ptr<State>& state, EncodedAnswer<T> answer) {
+    state->complete_with(state, [&] {
+      state->encoded_ = std::move(answer);
+      state->decode_ = &decode_answer<T>;
+    });
+  }
+
+  void run_due() noexcept override {
+    std::unique_lock lock(mutex_);
+    const auto callback = std::exchange(callback_, nullptr);
+    run_callback([&] { callback(take(lock)); });
   }
 
   Result<T> get(std::chrono::nanoseconds timeout) {
@@ -48,7 +69,7 @@ class State {
       return fail(ErrorCode::invalid_argument, "the answer of this future was taken already");
     }
     taken_ = true;
-    return *std::move(result_);
+    return take(lock);
   }
 
   bool wait(std::chrono::nanoseconds timeout) {
@@ -56,29 +77,61 @@ class State {
     return wait_for(ready_, lock, timeout, [this] { return done_; });
   }
 
-  void then(std::function<void(Result<T>)> callback) {
+  void then(const std::shared_ptr<State>& self, std::function<void(Result<T>)> callback) {
     std::unique_lock lock(mutex_);
     if (taken_ || callback_) {
       lock.unlock();
       return run_callback(callback, fail(ErrorCode::invalid_argument,
                                          "the answer of this future was taken already"));
     }
-    if (!done_) {
-      callback_ = std::move(callback);
-      return;
-    }
+    callback_ = std::move(callback);
+    if (!done_) return;
     taken_ = true;
-    Result<T> result = *std::move(result_);
     lock.unlock();
-    run_callback(callback, std::move(result));
+    make_due(self);
   }
 
  private:
+  template <class Put>
+  void complete_with(const std::shared_ptr<State>& self, Put put) {
+    {
+      std::lock_guard lock(mutex_);
+      if (done_) return;
+      done_ = true;
+      put();
+      ready_.notify_all();
+      if (!callback_) return;
+      taken_ = true;
+    }
+    make_due(self);
+  }
+
+  /// The answer and the callback are there, and are this call's to bring together.
+  void make_due(const std::shared_ptr<State>& self) {
+    if (place_.thread == nullptr) return run_due();
+    place_.thread->post(place_.source, encoded_.bytes.size(), self);
+  }
+
+  /// Moves the answer out of a state that is done; releases the lock.
+  Result<T> take(std::unique_lock<std::mutex>& lock) {
+    if (decode_ == nullptr) {
+      Result<T> result = *std::move(result_);
+      lock.unlock();
+      return result;
+    }
+    const EncodedAnswer<T> encoded = std::move(encoded_);
+    lock.unlock();
+    return decode_(encoded);
+  }
+
+  const CallbackPlace place_;
   std::mutex mutex_;
   std::condition_variable ready_;
   bool done_ = false;
   bool taken_ = false;
   std::optional<Result<T>> result_;
+  EncodedAnswer<T> encoded_;
+  Result<T> (*decode_)(const EncodedAnswer<T>&) = nullptr;  ///< null: the answer is in result_
   std::function<void(Result<T>)> callback_;
 };
 
@@ -92,7 +145,9 @@ class Future {
   using Value = T;
 
   /// Makes a future that is ready from the start.
-  explicit Future(Result<T> result) : Future() { state_->complete(std::move(result)); }
+  explicit Future(Result<T> result) : Future(CallbackPlace()) {
+    future_detail::State<T>::complete(state_, std::move(result));
+  }
 
   /// Waits at most `timeout` and moves the answer out. On a timeout the error is `timeout`, the
   /// call goes on, and get may be called again.
@@ -102,16 +157,21 @@ class Future {
   bool wait(std::chrono::nanoseconds timeout) const { return state_->wait(timeout); }
   bool ready() const { return wait(std::chrono::nanoseconds(0)); }
 
-  /// Runs `callback(Result<T>)` once: at once in this thread if the answer is there, else on the
-  /// runtime thread that receives it. It must not block or wait for another future, because that
-  /// thread receives the answers. Calls made from it fail rather than wait for credits. Its
-  /// exceptions are logged as errors. A second `then` gets invalid_argument.
-  void then(std::function<void(Result<T>)> callback) { state_->then(std::move(callback)); }
+  /// Runs `callback(Result<T>)` once, when both it and the answer are there: for calls and spawns
+  /// on the process's one callback thread, in the order in which the answers came (in that of
+  /// `then` where they were there before); for other promises at once, on the thread that completes
+  /// them or calls `then`. A callback that blocks, which it may do also for another future, delays
+  /// later callbacks, and no call, answer or heartbeat. A call keeps its credit until its callback
+  /// begins: calls to an actor whose callbacks are late wait for credits in the end, calls to
+  /// others do not. Calls made from a callback fail rather than wait for credits. Its exceptions
+  /// are logged as errors. A second `then` gets invalid_argument.
+  void then(std::function<void(Result<T>)> callback) { state_->then(state_, std::move(callback)); }
 
  private:
   template <class U>
   friend class Promise;
-  Future() : state_(std::make_shared<future_detail::State<T>>()) {}
+  explicit Future(CallbackPlace place)
+      : state_(std::make_shared<future_detail::State<T>>(std::move(place))) {}
 
   std::shared_ptr<future_detail::State<T>> state_;
 };
@@ -120,8 +180,17 @@ class Future {
 template <class T>
 class Promise {
  public:
+  Promise() : future_(CallbackPlace()) {}
+  explicit Promise(CallbackPlace place) : future_(std::move(place)) {}
+
   Future<T> future() const { return future_; }
-  void complete(Result<T> result) const { future_.state_->complete(std::move(result)); }
+  void complete(Result<T> result) const {
+    future_detail::State<T>::complete(future_.state_, std::move(result));
+  }
+  /// Completes it with an answer that is decoded once it is taken.
+  void complete_encoded(EncodedAnswer<T> answer) const {
+    future_detail::State<T>::complete_encoded(future_.state_, std::move(answer));
+  }
 
  private:
   Future<T> future_;

@@ -65,7 +65,11 @@ class Agent {
   Result<void> join(const NodeTicket& ticket, milliseconds patience);
   bool is_stop_wanted() const;
   Result<AgentBootstrap> wait_for_bootstrap();
-  void poll_once();
+  /// Handles what the driver has sent. Looks after the children after each start of a process,
+  /// which takes milliseconds: with 64 starts at once a death was noticed after 0.6 to 1.9 s.
+  void read_inbox();
+  /// Waits for something to happen, if it may, and handles it.
+  void poll_once(bool may_wait = true);
   void on_driver_message(ControlMessage message);
   /// Forwards the child's messages; false if there were none.
   bool on_child_messages(ProcessId id, AgentChild& child);
@@ -147,7 +151,7 @@ int Agent::run(const NodeTicket& ticket, milliseconds patience) {
   }
   log::info("agent of node {} is ready", bootstrap_.processes.node);
   while (true) {
-    while (auto message = inbox_.take()) on_driver_message(*std::move(message));
+    read_inbox();
     const auto lost = inbox_.driver_lost();
     if (lost && is_shutting_down_ && !is_stopped_) {
       // The driver waits no longer than it has said for processes that end slowly.
@@ -173,7 +177,17 @@ int Agent::run(const NodeTicket& ticket, milliseconds patience) {
   return 0;
 }
 
-void Agent::poll_once() {
+void Agent::read_inbox() {
+  while (auto message = inbox_.take()) {
+    const auto* start = std::get_if<StartActor>(&*message);
+    const bool starts_process = start != nullptr && start->starts_process;
+    on_driver_message(*std::move(message));
+    if (starts_process) poll_once(false);
+    if (is_stopped_) return;
+  }
+}
+
+void Agent::poll_once(bool may_wait) {
   std::vector<pollfd> polled{{stop_, POLLIN, 0}, {inbox_.fd(), POLLIN, 0}};
   std::vector<ProcessId> ids;
   for (auto& [id, child] : children_) {
@@ -182,7 +196,8 @@ void Agent::poll_once() {
     polled.push_back({child.channel_fd(), child.channel_events(), 0});
   }
   const auto left = std::chrono::ceil<milliseconds>(next_tick_ - Clock::now()).count();
-  ::poll(polled.data(), polled.size(), static_cast<int>(std::max<std::int64_t>(0, left)));
+  const auto wait = may_wait ? std::max<std::int64_t>(0, left) : 0;
+  ::poll(polled.data(), polled.size(), static_cast<int>(wait));
   if (polled[0].revents != 0) is_stopped_ = true;
   for (std::size_t i = 0; i < ids.size(); ++i) {
     const auto found = children_.find(ids[i]);

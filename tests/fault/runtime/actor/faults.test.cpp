@@ -143,18 +143,14 @@ TEST_F(FaultsInACluster, a_process_that_has_ended_is_not_started_again_for_a_lat
   ASSERT_TRUE(first.ok()) << first.error().message;
   const int pid = *first->call<&Sleeper::pid>().get(limit);
 
-  // The driver learns of the end only after the next actor is on its way to the process.
-  std::latch deaf(1), go_on(1);
-  cluster_->spawn<Sleeper>({.node = "left"}).then([&](const Result<ActorHandle<Sleeper>>&) {
-    deaf.count_down();
-    go_on.wait();
-  });
-  deaf.wait();
+  // The agent tells of the end only after the next actor is on its way to the process.
+  const int agent = cluster_->nodes()[0].agent_pid;
+  ASSERT_EQ(::kill(agent, SIGSTOP), 0);
   ASSERT_EQ(::kill(pid, SIGKILL), 0);
   const auto deadline = Clock::now() + limit;
-  while (process_state(pid) != 0 && Clock::now() < deadline) std::this_thread::yield();
+  while (process_state(pid) == 'S' && Clock::now() < deadline) std::this_thread::yield();
   auto late = cluster_->spawn<Sleeper>(together);
-  go_on.count_down();
+  ASSERT_EQ(::kill(agent, SIGCONT), 0);
   const auto refused = late.get(limit);
   ASSERT_FALSE(refused.ok());
   EXPECT_EQ(refused.error().code, ErrorCode::peer_died) << refused.error().message;

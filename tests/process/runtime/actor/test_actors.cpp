@@ -28,6 +28,15 @@ Result<int> Insider::read_memory(const std::string& name, std::uint64_t bytes) {
   return value;
 }
 
+Result<void> Insider::spawn_with_slow_callback(int ms) {
+  const Promise<void> ended;
+  context_.spawn<Counter>({}, 1).then([ended, ms](const Result<ActorHandle<Counter>>& counter) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(ms));
+    ended.complete(counter.ok() ? Result<void>() : counter.error());
+  });
+  return ended.future().get(limit);
+}
+
 Leaver::~Leaver() {
   if (note_.empty()) return;
   const auto memory = context_.shared_memory("last wish", 4096);

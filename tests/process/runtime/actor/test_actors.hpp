@@ -129,6 +129,8 @@ class Insider {
     return told.future().get(limit);
   }
   ActorHandle<Insider> self() { return context_.self<Insider>(); }
+  /// Returns when the callback of a spawn has ended, which takes `ms`.
+  Result<void> spawn_with_slow_callback(int ms);
 
   static constexpr std::string_view actor_type = "Insider";
   using Methods = troupe::Methods<&Insider::add_through, &Insider::add_by_name, &Insider::node,
@@ -136,7 +138,8 @@ class Insider {
                                   &Insider::memory_inode, &Insider::write_memory,
                                   &Insider::read_memory, &Insider::release_memory, &Insider::leave,
                                   &Insider::self, &Insider::add_through_interface, &Insider::pid_of,
-                                  &Insider::end_of, &Insider::visible_devices>;
+                                  &Insider::end_of, &Insider::visible_devices,
+                                  &Insider::spawn_with_slow_callback>;
 
  private:
   ActorContext& context_;
