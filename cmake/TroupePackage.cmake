@@ -13,6 +13,7 @@ function(troupe_install target)
 endfunction()
 
 troupe_install(launcher)
+troupe_install(troupe)
 if(TROUPE_CUDA)
   troupe_install(troupe_cuda)
 endif()

@@ -17,6 +17,7 @@
 #include "launcher/cli/agent_options.hpp"
 #include "launcher/cli/program_help.hpp"
 #include "launcher/cli/reference_options.hpp"
+#include "launcher/cli/state_options.hpp"
 #include "launcher/cli/subcommand.hpp"
 #include "launcher/config/config_reference.hpp"
 #include "launcher/init/init.hpp"
@@ -26,6 +27,7 @@
 #include "launcher/job/stop_signals.hpp"
 #include "launcher/submit/submit.hpp"
 #include "runtime/node/agent.hpp"
+#include "runtime/troupe/run_state_command.hpp"
 
 namespace troupe {
 namespace {
@@ -57,6 +59,13 @@ ExitCode run_agent_command(const AgentOptions& options) {
   return code == 0 ? ExitCode::all_answered : ExitCode::refused;
 }
 
+/// Shows or ends clusters, as the program `troupe` does.
+ExitCode run_state(const StateCommand& command) {
+  const auto code = run_state_command(command);
+  if (!code.ok()) return refuse(code.error());
+  return static_cast<ExitCode>(*code);
+}
+
 ExitCode print_reference(const ReferenceOptions&) {
   std::fputs(configuration_reference().c_str(), stdout);
   return ExitCode::all_answered;
@@ -65,6 +74,7 @@ ExitCode print_reference(const ReferenceOptions&) {
 /// All commands of the launcher; `run` is the default.
 std::vector<Subcommand> commands() {
   using Kind = BenchOptions::Kind;
+  using State = StateCommand::Kind;
   return {
       program_row(),
       subcommand<RunArguments>("run", run_job),
@@ -72,6 +82,12 @@ std::vector<Subcommand> commands() {
       subcommand<SubmitArguments>("submit", run_submit),
       subcommand<InitArguments>("init", run_init),
       subcommand<AgentArguments>("agent", run_agent_command),
+      subcommand<StateArguments>("status", run_state, State::status),
+      subcommand<StateArguments>("nodes", run_state, State::nodes),
+      subcommand<StateArguments>("actors", run_state, State::actors),
+      subcommand<StateArguments>("groups", run_state, State::groups),
+      subcommand<StateArguments>("logs", run_state, State::logs),
+      subcommand<StateArguments>("stop", run_state, State::stop),
       bench_row(),
       subcommand<BenchArguments>("bench throughput", run_bench, Kind::throughput),
       subcommand<BenchArguments>("bench latency", run_bench, Kind::latency),

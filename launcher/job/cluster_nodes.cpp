@@ -183,6 +183,7 @@ int devices_per_node(const Config& config, int workers) {
 
 Result<ClusterOptions> cluster_of(const Config& config, int workers, int cores) {
   ClusterOptions options;
+  options.name = config.name;
   TROUPE_TRY(options.ports, ports_of(config.cluster.ports));
   const auto add_node = [&](std::string name) {
     NodeSpec node{.name = std::move(name), .cpus = cores, .devices = {}};

@@ -98,6 +98,7 @@ Result<ActorRegistry::Restart> ActorRegistry::admit_again(ActorId id) {
     return Error{ErrorCode::peer_died, admission.error().message};
   }
   actor.restarts->is_waiting = false;
+  --waiting_;
   return Restart{*std::move(admission), actor.restarts->arguments};
 }
 

@@ -17,6 +17,7 @@
 #include "runtime/actor/restart_budget.hpp"
 #include "runtime/control/messages.hpp"
 #include "runtime/node/placement_table.hpp"
+#include "runtime/state/messages.hpp"
 
 namespace troupe {
 
@@ -114,6 +115,26 @@ class ActorRegistry {
   bool close_process_of(ActorId actor);
   std::vector<Cluster::ActorInfo> actors() const;
 
+  // What an observer sees; each costs what it returns.
+
+  struct Counts {
+    std::size_t actors = 0;  ///< without the Directory
+    std::size_t restarting = 0;
+    std::size_t placement_groups = 0;
+  };
+  Counts counts() const;
+  /// All actors by id but the Directory, also those that are started or wait for a restart, and the
+  /// last `ended`.
+  ActorsReply actor_states(std::size_t ended) const;
+  std::vector<GroupState> group_states() const;
+  Resources free_on(std::size_t node) const;
+  struct ActorLog {
+    std::string path;  ///< empty: none that the driver knows
+    std::string node;
+  };
+  /// The log of the actor with this name or id, living or lately ended.
+  std::optional<ActorLog> log_of(std::string_view actor) const;
+
  private:
   /// What it takes to start an actor again.
   struct Restartable {
@@ -121,6 +142,8 @@ class ActorRegistry {
     Bytes arguments;
     RestartBudget budget;
     bool is_waiting = false;  ///< between two incarnations: in no process, with no reservation
+    std::string last_end{};   ///< how the incarnation before ended
+    ActorLog last_log{};      ///< its log
   };
   struct Actor {
     ActorAddress address;
@@ -146,6 +169,7 @@ class ActorRegistry {
 
   static constexpr std::size_t remembered_ends = 4096;
 
+  static bool is_directory(const Actor& actor);
   Result<void> check_name(const std::string& name) const;
   /// The node that the options ask for; empty: any.
   Result<std::string> node_asked(const SpawnOptions& options) const;
@@ -178,6 +202,7 @@ class ActorRegistry {
   ActorId next_actor_ = 1;
   ProcessId next_process_ = 1;
   Actors actors_;
+  std::size_t waiting_ = 0;  ///< actors between two incarnations
   std::unordered_map<ProcessId, Process> processes_;
   std::vector<std::unordered_set<ProcessId>> processes_of_node_;
   /// The open processes of each label, by node.

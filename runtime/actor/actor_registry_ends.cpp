@@ -144,6 +144,7 @@ void ActorRegistry::remove(Actors::iterator found) {
   Actor& actor = found->second;
   if (actor.named) names_.erase(actor.address.name);
   if (!actor.local) leave_process(actor);
+  if (actor.restarts && actor.restarts->is_waiting) --waiting_;
   if (const auto owner = actors_.find(actor.owner); owner != actors_.end()) {
     owner->second.owned.erase(found->first);
   }
@@ -184,7 +185,9 @@ bool ActorRegistry::begin_restart(Actor& actor, ActorDown& down) {
   const auto delay = actor.restarts->budget.take(now);
   if (!delay) return false;
   leave_process(actor);
-  actor.restarts->is_waiting = true;
+  if (!std::exchange(actor.restarts->is_waiting, true)) ++waiting_;
+  actor.restarts->last_end = down.message;
+  actor.restarts->last_log = {down.log_path, down.node};
   actor.is_there = false;
   for (const ActorId owned : std::exchange(actor.owned, {})) lose_owner(owned);
   restarts_.push_back({actor.address.id, now + *delay});

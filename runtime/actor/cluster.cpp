@@ -10,6 +10,7 @@
 #include "runtime/actor/actor_cell.hpp"
 #include "runtime/actor/actor_registry.hpp"
 #include "runtime/actor/argument_limit.hpp"
+#include "runtime/actor/cluster_observer.hpp"
 #include "runtime/actor/node_agents.hpp"
 #include "runtime/actor/restart_timer.hpp"
 #include "runtime/call/network_transport.hpp"
@@ -120,6 +121,7 @@ class ClusterImpl final : public Cluster {
   std::mutex spawning_;  ///< agents get actors in the order in which they were admitted
   RestartTimer restarts_{[this](ActorId actor) { restart(actor); }};
   NodeAgents agents_;  ///< last: its events use the members above
+  ClusterObserver observer_{options_, keys_, logs_, *registry_, agents_};
 };
 
 Result<void> ClusterImpl::boot() {
@@ -137,6 +139,7 @@ Result<void> ClusterImpl::boot() {
   }
   TROUPE_CHECK(start_services());
   TROUPE_CHECK(agents_.start());
+  observer_.start(job_id_);
   return agents_.wait();
 }
 
@@ -479,8 +482,10 @@ std::map<ActorId, std::shared_ptr<ActorCell>> ClusterImpl::stop_local_actors(mil
 void ClusterImpl::shutdown(milliseconds timeout) {
   if (shutting_down_.exchange(true)) return;
   restarts_.stop();
+  observer_.hide();
   const auto busy = stop_local_actors(timeout);
   agents_.stop(timeout);
+  observer_.stop();
   for (std::size_t i = 0; i < agents_.size(); ++i)
     (void)registry_->on_node_lost(i, "was shut down");
   {

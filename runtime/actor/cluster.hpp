@@ -60,6 +60,7 @@ struct NodeVerdict {
 };
 
 struct ClusterOptions {
+  std::string name;             ///< for people, in what `troupe` shows; empty: the program's
   std::vector<NodeSpec> nodes;  ///< empty: one node "node0" with this machine's cpus, no devices
   std::shared_ptr<NodeStarter> starter;  ///< empty: a LocalNodeStarter
   /// If given, agents come by themselves; `starter` is not used. They fill `nodes` as they come,
@@ -84,6 +85,11 @@ struct ClusterOptions {
   PlacementStrategy placement = PlacementStrategy::pack;  ///< for actors that name no node
   std::chrono::milliseconds start_timeout{10000};         ///< limit for all agents to report
   CallHub::Options calls;
+  /// The user who runs this program may ask for the state of the cluster and end it, with the
+  /// program `troupe`: it is found by a file (ClusterFile) and reached where agents come to. A file
+  /// that cannot be written is a warning in the log.
+  bool is_observable = true;
+  std::string state_folder{};  ///< for that file; empty: cluster_folder()
 };
 
 struct SpawnOptions {
@@ -222,6 +228,9 @@ class Cluster {
     std::string address;  ///< numeric; where other hosts reach it
     int agent_pid = 0;
     bool alive = true;
+    /// How the agent ended ("was killed by signal 9 (SIGKILL)"); empty while it lives or is
+    /// awaited.
+    std::string lost_because{};
   };
   virtual std::vector<NodeInfo> nodes() const = 0;
 

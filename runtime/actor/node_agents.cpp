@@ -50,7 +50,7 @@ Result<void> NodeAgents::listen() {
   TROUPE_TRY(
       control_,
       ControlServer::start(
-          options_.address.empty() ? loopback : options_.address,
+          address(),
           {[this](AgentKey agent, ControlMessage message) {
              on_agent_message(agent, std::move(message));
            },
@@ -60,11 +60,20 @@ Result<void> NodeAgents::listen() {
   return {};
 }
 
+std::uint16_t NodeAgents::admit_observer(const LinkPeer& peer, const Key& key, LinkEvents events) {
+  control_->admit_other(peer, key, std::move(events));
+  return control_->port();
+}
+
+std::string NodeAgents::address() const {
+  return options_.address.empty() ? loopback : options_.address;
+}
+
 void NodeAgents::start_keepers() {
   for (std::size_t i = 0; i < nodes_.size(); ++i) {
     NodeTicket ticket;
     ticket.node = nodes_[i].name;
-    ticket.host = options_.address.empty() ? loopback : options_.address;
+    ticket.host = address();
     ticket.port = control_->port();
     if (auto drawn = random_bytes(ticket.key.bytes); !drawn.ok()) {
       on_process_ended(i, not_started + drawn.error().message);
@@ -404,8 +413,8 @@ std::vector<Cluster::NodeInfo> NodeAgents::infos() const {
     const Node& node = nodes_[i];
     NodeSpec spec = options_.nodes[i];
     spec.name = node.name;
-    infos.push_back(
-        {std::move(spec), node.host, node.address, node.agent_pid, node.ready && !node.over});
+    infos.push_back({std::move(spec), node.host, node.address, node.agent_pid,
+                     node.ready && !node.over, node.how});
   }
   return infos;
 }

@@ -47,6 +47,12 @@ class NodeAgents {
   /// Waits until all have come. Errors: a line for each that has not; cancelled.
   Result<void> wait();
 
+  /// Where agents come to; numeric.
+  std::string address() const;
+  /// Lets a peer that is no agent in, until stop(); returns the port. After start(). See
+  /// ControlServer::admit_other.
+  std::uint16_t admit_observer(const LinkPeer& peer, const Key& key, LinkEvents events);
+
   /// Sends to the node's agent, if it lives. Errors: those of ControlServer::send.
   Result<void> send(std::size_t node, const ControlMessage& message);
   void send_to_all(const ControlMessage& message);

@@ -30,7 +30,18 @@ std::shared_ptr<spdlog::logger> stderr_logger(std::string_view process_name) {
   return logger;
 }
 
+/// The path of a logger's file; "-" for stderr.
+std::string path_of(const spdlog::logger& logger) {
+  for (const auto& sink : logger.sinks()) {
+    const auto* file = dynamic_cast<const spdlog::sinks::basic_file_sink_mt*>(sink.get());
+    if (file != nullptr) return file->filename();
+  }
+  return to_stderr;
+}
+
 }  // namespace
+
+std::string destination() { return path_of(*spdlog::default_logger_raw()); }
 
 Result<void> open(std::string_view process_name, const std::string& path, Level threshold) {
   if (path.empty()) {

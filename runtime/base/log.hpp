@@ -20,6 +20,9 @@ inline constexpr const char* to_stderr = "-";
 /// Call once, from the main thread, before other threads log.
 Result<void> open(std::string_view process_name, const std::string& path, Level threshold);
 
+/// Where this process's log goes since open(): its path, or to_stderr, as before.
+std::string destination();
+
 /// "debug", "info", "warning" or "error"; anything else is an invalid_argument that names the four.
 Result<Level> parse_level(std::string_view name);
 

@@ -10,6 +10,7 @@
 #include "runtime/base/keep_going.hpp"
 #include "runtime/base/result.hpp"
 #include "runtime/control/messages.hpp"
+#include "runtime/link/link.hpp"
 #include "runtime/link/port_range.hpp"
 #include "runtime/security/job_secret.hpp"
 
@@ -55,6 +56,9 @@ class ControlServer {
   /// Lets the agent of `node` in, once, if it has this key, which belongs to the pair alone. A
   /// later call for the same node admits a later agent instead, with another key.
   virtual void admit(const std::string& node, const Key& key) = 0;
+  /// Lets one peer that is no agent in as well, any number of times, at the same port: its links
+  /// have these events, and nothing of the control plane. Call once.
+  virtual void admit_other(const LinkPeer& peer, const Key& key, LinkEvents events) = 0;
   /// Sends a message. Those to one agent arrive in order; those to a lost one are dropped. Errors:
   /// invalid_argument for a message that is too large, resource_exhausted if the agent does not
   /// read.

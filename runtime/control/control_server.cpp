@@ -26,15 +26,21 @@ class Server final : public ControlServer {
 
   Result<void> listen(const std::string& address, PortRange ports) {
     TROUPE_TRY(loop_, LinkLoop::start(control_limits()));
-    LinkEvents events{[this](const std::shared_ptr<TlsLink>& link) { on_open(link); },
+    LinkEvents events{[this](const std::shared_ptr<TlsLink>& link) {
+                        if (is_agent(link)) return on_open(link);
+                        other_->events.on_open(link);
+                      },
                       [this](const std::shared_ptr<TlsLink>& link, std::vector<std::byte>& frame) {
+                        if (!is_agent(link)) return other_->events.on_frame(link, frame);
                         supervisors_.at(link.get())->on_frame(std::move(frame));
                       },
                       [this](const std::shared_ptr<TlsLink>& link, const Error& why) {
+                        if (!is_agent(link)) return other_->events.on_closed(link, why);
                         supervisors_.extract(link.get()).mapped()->on_closed(why);
                       }};
     const auto key_of = [this](const LinkPeer& peer) -> std::optional<Key> {
       std::lock_guard lock(mutex_);
+      if (other_ && peer == other_->peer) return other_->key.bytes;
       const auto admitted = admitted_.find(peer.name);
       if (peer.role != agent_role) return std::nullopt;
       if (admitted != admitted_.end()) return admitted->second.bytes;
@@ -51,6 +57,11 @@ class Server final : public ControlServer {
     admitted_.insert_or_assign(node, SecretKey(key));
   }
 
+  void admit_other(const LinkPeer& peer, const Key& key, LinkEvents events) override {
+    std::lock_guard lock(mutex_);
+    other_.emplace(Other{peer, SecretKey(key), std::move(events)});
+  }
+
   Result<void> send(AgentKey agent, const ControlMessage& message) override {
     std::shared_ptr<TlsLink> link;
     {
@@ -65,6 +76,15 @@ class Server final : public ControlServer {
   }
 
  private:
+  struct Other {
+    LinkPeer peer;
+    SecretKey key;
+    LinkEvents events;
+  };
+
+  static bool is_agent(const std::shared_ptr<TlsLink>& link) {
+    return link->peer().role == agent_role;
+  }
   /// An agent has proven its key. It is let in once: introducing itself uses the key up.
   void on_open(const std::shared_ptr<TlsLink>& link) {
     const std::string& node = link->peer().name;
@@ -110,6 +130,7 @@ class Server final : public ControlServer {
   std::atomic<bool> is_stopping_ = false;
   std::mutex mutex_;
   std::map<std::string, SecretKey> admitted_;  ///< keys of the agents that are awaited
+  std::optional<Other> other_;  ///< once it is there it stays as it is; its links come later
   AgentKey next_key_ = 1;
   std::map<AgentKey, std::shared_ptr<TlsLink>> agents_;
   /// Of all links that are open; the loop's thread only. Frames take no lock: whoever holds it may

@@ -196,6 +196,25 @@ std::vector<PlacementGroup> PlacementTable::groups() const {
   return described;
 }
 
+std::size_t PlacementTable::group_count() const {
+  return static_cast<std::size_t>(
+      std::ranges::count_if(groups_, [](const auto& group) { return !group.second.is_removed; }));
+}
+
+std::vector<PlacementTable::BundleRoom> PlacementTable::room_in(PlacementGroupId id) const {
+  std::vector<BundleRoom> rooms;
+  const auto found = groups_.find(id);
+  if (found == groups_.end()) return rooms;
+  for (const Bundle& bundle : found->second.bundles) {
+    rooms.push_back({bundle.free.amounts, bundle.actors});
+  }
+  return rooms;
+}
+
+Resources PlacementTable::free_on(std::size_t node) const {
+  return nodes_[node].alive ? nodes_[node].free.amounts : Resources{};
+}
+
 void PlacementTable::name_node(std::size_t node, const std::string& name) {
   nodes_[node].spec.name = name;
   nodes_[node].alive = true;

@@ -45,6 +45,17 @@ class PlacementTable {
   Result<void> remove_group(PlacementGroupId id);
   /// The groups that have not been removed, in the order of their creation.
   std::vector<PlacementGroup> groups() const;
+  /// How many of these there are.
+  std::size_t group_count() const;
+  /// What is left of a bundle.
+  struct BundleRoom {
+    Resources free;
+    std::size_t actors = 0;  ///< in it
+  };
+  /// The same of each bundle of a group of groups().
+  std::vector<BundleRoom> room_in(PlacementGroupId id) const;
+  /// What is neither held by actors nor by bundles; nothing on a node that is removed.
+  Resources free_on(std::size_t node) const;
   /// Returns the index of the node of a bundle. Errors: not_found for a group that is not there or
   /// has been removed; invalid_argument for an index that it does not have; peer_died for a bundle
   /// that is lost.

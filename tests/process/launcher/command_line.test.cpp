@@ -40,6 +40,10 @@ TEST(CommandLine, help_fits_80_columns_and_names_every_option) {
       {{"bench", "collectives"}, {"--bytes LIST"}},
       {{"bench", "weights"}, {"--make FOLDER"}},
       {{"bench", "schedule"}, {"--policies LIST"}},
+      {{"status"}, {"--clean", "--json"}},
+      {{"actors"}, {"--ended N"}},
+      {{"logs"}, {"-f, --follow", "launcher logs worker-0"}},
+      {{"stop"}, {"--wait SECONDS"}},
       {{"reference"}, {"docs/configuration.md"}},
   };
   for (auto [command, options] : table) {

@@ -27,6 +27,8 @@ void changed_streams(Effort effort);            ///< the bytes that frames are s
 void changed_control_messages(Effort effort);   ///< between driver, agents and actor processes
 void changed_link_streams(Effort effort);       ///< frames of a TLS link, and peers' names
 void changed_client_hellos(Effort effort);      ///< what a stranger sends to a TLS listener
+void changed_state_messages(Effort effort);     ///< between observers and drivers
+void changed_cluster_files(Effort effort);      ///< by which observers find drivers
 
 struct Target {
   const char* name;
@@ -54,6 +56,8 @@ inline constexpr Target targets[] = {
     {"control_messages", changed_control_messages},
     {"link_streams", changed_link_streams},
     {"client_hellos", changed_client_hellos},
+    {"state_messages", changed_state_messages},
+    {"cluster_files", changed_cluster_files},
 };
 
 }  // namespace troupe::fuzz

@@ -1,0 +1,53 @@
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "runtime/actor/actor_registry.hpp"
+#include "runtime/actor/cluster.hpp"
+#include "runtime/actor/log_places.hpp"
+#include "runtime/actor/node_agents.hpp"
+#include "runtime/security/job_secret.hpp"
+#include "runtime/state/cluster_file.hpp"
+#include "runtime/state/state_server.hpp"
+
+namespace troupe {
+
+/// Lets the cluster's user see it from outside (`troupe status`) and end it: publishes where the
+/// driver listens (ClusterFile) and answers there. See ClusterOptions::is_observable.
+class ClusterObserver {
+ public:
+  /// What is given outlives this object.
+  ClusterObserver(const ClusterOptions& options, const JobKeys& keys, const LogPlaces& logs,
+                  const ActorRegistry& registry, NodeAgents& agents)
+      : options_(options), keys_(keys), logs_(logs), registry_(registry), agents_(agents) {}
+
+  /// Begins, if it is wished; the agents have been started. What is in the way is a warning.
+  void start(const std::string& job_id);
+  /// Nobody finds the cluster any more.
+  void hide() { published_.reset(); }
+  /// Answers nobody any more. The agents have been stopped, and with them the links.
+  void stop() { server_.stop(); }
+
+ private:
+  StateReply answer(const StateRequest& request) const;
+  StateReply answer_to(const AskStatus& ask) const;
+  StateReply answer_to(const AskNodes& ask) const;
+  StateReply answer_to(const AskActors& ask) const { return registry_.actor_states(ask.ended); }
+  StateReply answer_to(const AskGroups&) const { return GroupsReply{registry_.group_states()}; }
+  StateReply answer_to(const AskLog& ask) const;
+  StateReply answer_to(const AskStop& ask) const;
+  /// The path of a log, and whose it is beside that.
+  Result<LogPiece> log_of(const std::string& what) const;
+
+  const ClusterOptions& options_;
+  const JobKeys& keys_;
+  const LogPlaces& logs_;
+  const ActorRegistry& registry_;
+  NodeAgents& agents_;
+  StateServer server_{[this](const StateRequest& request) { return answer(request); }};
+  std::optional<PublishedCluster> published_;
+};
+
+}  // namespace troupe

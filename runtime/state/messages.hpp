@@ -1,0 +1,204 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "runtime/base/result.hpp"
+#include "runtime/call/codec.hpp"
+#include "runtime/node/placement_group.hpp"
+#include "runtime/node/resources.hpp"
+
+namespace troupe {
+
+/// What an observer asks a driver, and the answers. An observer sees the cluster's state and may
+/// ask it to end; it cannot act as an agent or call actors.
+
+/// Changes whenever a message below does. Observer and driver may be of different builds, so each
+/// message begins with it.
+inline constexpr std::uint32_t state_protocol = 1;
+
+/// The role and the name of every observer on its link to the driver.
+inline constexpr const char* observer_role = "observer";
+inline constexpr const char* observer_name = "state";
+
+struct AskStatus {
+  template <class Archive>
+  void fields(Archive&) {}
+};
+struct AskNodes {
+  template <class Archive>
+  void fields(Archive&) {}
+};
+struct AskActors {
+  std::uint32_t ended = 0;  ///< so many of those that ended last
+  template <class Archive>
+  void fields(Archive& archive) {
+    archive(ended);
+  }
+};
+struct AskGroups {
+  template <class Archive>
+  void fields(Archive&) {}
+};
+/// A piece of a log that the driver can read.
+struct AskLog {
+  std::string of;           ///< "driver", a node, or an actor's name or id
+  std::int64_t offset = 0;  ///< of the first byte; below 0: counted from the end
+  std::uint32_t bytes = 0;  ///< at most so many; never more than max_log_piece
+  template <class Archive>
+  void fields(Archive& archive) {
+    archive(of, offset, bytes);
+  }
+};
+inline constexpr std::uint32_t max_log_piece = 256 << 10;
+/// The driver's process is to end, as if it got a SIGTERM.
+struct AskStop {
+  std::string from;  ///< who asks, for the log
+  template <class Archive>
+  void fields(Archive& archive) {
+    archive(from);
+  }
+};
+using StateRequest = std::variant<AskStatus, AskNodes, AskActors, AskGroups, AskLog, AskStop>;
+
+struct StatusReply {
+  /// What the driver's program does about a SIGTERM.
+  enum class AtSigterm : std::uint8_t { handles, dies, ignores };
+  std::uint32_t nodes_alive = 0;
+  std::uint32_t nodes_lost = 0;
+  std::uint32_t nodes_awaited = 0;  ///< that have not come yet
+  std::uint64_t actors = 0;         ///< those that wait for a restart included
+  std::uint64_t actors_restarting = 0;
+  std::uint64_t placement_groups = 0;
+  AtSigterm at_sigterm = AtSigterm::dies;
+  std::string job_folder, log_folder;  ///< of the driver's host; may be empty
+  template <class Archive>
+  void fields(Archive& archive) {
+    archive(nodes_alive, nodes_lost, nodes_awaited, actors, actors_restarting, placement_groups,
+            at_sigterm, job_folder, log_folder);
+  }
+};
+
+struct NodeState {
+  enum class Life : std::uint8_t { awaited, alive, lost };
+  std::string name;
+  std::string host, address;  ///< empty until it has come
+  Life life = Life::awaited;
+  std::string lost_because;  ///< how its agent ended
+  std::int32_t agent_pid = 0;
+  Resources total, free;  ///< nothing is free on a node that is lost
+  std::string log_path;   ///< of its agent, on the driver's host; empty: the driver knows none
+  template <class Archive>
+  void fields(Archive& archive) {
+    archive(name, host, address, life, lost_because, agent_pid, total, free, log_path);
+  }
+};
+struct NodesReply {
+  std::vector<NodeState> nodes;
+  template <class Archive>
+  void fields(Archive& archive) {
+    archive(nodes);
+  }
+};
+
+struct ActorState {
+  enum class Life : std::uint8_t { starting, alive, restarting };
+  std::uint64_t id = 0;
+  std::string name, type;
+  std::string node;  ///< "driver" for actors of the driver's process; empty between two places
+  std::int32_t pid = 0;
+  std::uint32_t restarts = 0;  ///< so far; this is also the number of its incarnation
+  std::vector<std::int32_t> devices;
+  Resources resources;  ///< that it holds
+  Life life = Life::starting;
+  std::string last_end;  ///< how the incarnation before ended, a sentence; empty for the first one
+  std::uint64_t owner = 0;  ///< the actor that it ends with; 0: none
+  std::string log_path;     ///< of the driver's host; empty: the driver knows none
+  template <class Archive>
+  void fields(Archive& archive) {
+    archive(id, name, type, node, pid, restarts, devices, resources, life, last_end, owner,
+            log_path);
+  }
+};
+struct EndedActor {
+  std::uint64_t id = 0;
+  std::string name, type, node;
+  std::int32_t pid = 0;
+  std::uint32_t restarts = 0;
+  std::int64_t ended_ms = 0;  ///< since 1970
+  std::string cause;          ///< a DownCause: "stopped", "signal", ...
+  std::int32_t code = 0;      ///< exit code or number of the signal, where the cause has one
+  std::string message;        ///< one sentence for people
+  std::string log_path;
+  template <class Archive>
+  void fields(Archive& archive) {
+    archive(id, name, type, node, pid, restarts, ended_ms, cause, code, message, log_path);
+  }
+};
+struct ActorsReply {
+  std::vector<ActorState> actors;  ///< by id
+  std::vector<EndedActor> ended;   ///< the latest first
+  template <class Archive>
+  void fields(Archive& archive) {
+    archive(actors, ended);
+  }
+};
+
+struct GroupState {
+  PlacementGroup group;
+  std::vector<Resources> free;          ///< of each bundle, what no actor in it holds
+  std::vector<std::uint64_t> actors{};  ///< in each bundle
+  template <class Archive>
+  void fields(Archive& archive) {
+    archive(group, free, actors);
+  }
+};
+struct GroupsReply {
+  std::vector<GroupState> groups;  ///< in the order of their creation
+  template <class Archive>
+  void fields(Archive& archive) {
+    archive(groups);
+  }
+};
+
+struct LogPiece {
+  std::string path;          ///< on the driver's host
+  std::string shared_with;   ///< the node whose processes all write there; empty: it is its own
+  std::uint64_t offset = 0;  ///< of the first byte
+  std::uint64_t size = 0;    ///< of the file
+  Bytes bytes;
+  template <class Archive>
+  void fields(Archive& archive) {
+    archive(path, shared_with, offset, size, bytes);
+  }
+};
+
+/// The signal is sent. A program that dies of it does so before it answers.
+struct StopReply {
+  template <class Archive>
+  void fields(Archive&) {}
+};
+
+/// The request has no answer.
+struct StateRefusal {
+  ErrorCode code = ErrorCode::internal;
+  std::string message;
+  template <class Archive>
+  void fields(Archive& archive) {
+    archive(code, message);
+  }
+};
+using StateReply = std::variant<StatusReply, NodesReply, ActorsReply, GroupsReply, LogPiece,
+                                StopReply, StateRefusal>;
+
+Bytes encode_request(const StateRequest& request);
+Bytes encode_reply(const StateReply& reply);
+/// Errors: corrupt_data; unsupported for another protocol.
+Result<StateRequest> decode_request(std::span<const std::byte> bytes);
+Result<StateReply> decode_reply(std::span<const std::byte> bytes);
+
+}  // namespace troupe

@@ -1,0 +1,98 @@
+#include "runtime/state/state_server.hpp"
+
+#include <system_error>
+
+#include "runtime/base/log.hpp"
+
+namespace troupe {
+namespace {
+
+constexpr std::size_t max_links = 32;
+/// Of one link. An observer waits for an answer before it asks again.
+constexpr std::size_t max_waiting = 4;
+constexpr std::size_t max_request_bytes = 4096;
+
+}  // namespace
+
+LinkEvents StateServer::link_events() {
+  return {[this](const std::shared_ptr<TlsLink>& link) { on_open(link); },
+          [this](const std::shared_ptr<TlsLink>& link, std::vector<std::byte>& frame) {
+            on_frame(link, frame);
+          },
+          [this](const std::shared_ptr<TlsLink>& link, const Error&) { on_closed(link); }};
+}
+
+void StateServer::on_open(const std::shared_ptr<TlsLink>& link) {
+  std::lock_guard lock(mutex_);
+  if (waiting_.size() >= max_links) {
+    log::warning("{} observers are connected already; another one is turned away", max_links);
+    return link->close();
+  }
+  waiting_.emplace(link.get(), 0);
+}
+
+void StateServer::on_closed(const std::shared_ptr<TlsLink>& link) {
+  std::lock_guard lock(mutex_);
+  waiting_.erase(link.get());
+}
+
+void StateServer::on_frame(const std::shared_ptr<TlsLink>& link, std::vector<std::byte>& frame) {
+  auto request = frame.size() <= max_request_bytes
+                     ? decode_request(frame)
+                     : fail(ErrorCode::corrupt_data, "a request of {} bytes", frame.size());
+  if (!request.ok()) {
+    // Who speaks another protocol gets an answer of this one, which says so.
+    (void)link->send(
+        LinkFrame(encode_reply(StateRefusal{request.error().code, request.error().message})));
+    return;
+  }
+  std::lock_guard lock(mutex_);
+  const auto waiting = waiting_.find(link.get());
+  if (waiting == waiting_.end() || is_stopping_) return;
+  if (waiting->second >= max_waiting) return link->close();
+  if (!thread_.joinable()) {
+    try {
+      thread_ = std::thread([this] { run(); });
+    } catch (const std::system_error& error) {
+      log::warning("an observer cannot be answered: no thread: {}", error.what());
+      return link->close();
+    }
+  }
+  ++waiting->second;
+  requests_.push_back({link, *std::move(request)});
+  changed_.notify_one();
+}
+
+void StateServer::run() {
+  std::unique_lock lock(mutex_);
+  while (true) {
+    changed_.wait(lock, [this] { return is_stopping_ || !requests_.empty(); });
+    if (is_stopping_) return;
+    const Request next = std::move(requests_.front());
+    requests_.pop_front();
+    const auto waiting = waiting_.find(next.link.get());
+    if (waiting == waiting_.end()) continue;  // it has gone meanwhile
+    --waiting->second;
+    lock.unlock();
+    auto sent = next.link->send(LinkFrame(encode_reply(answer_(next.request))));
+    if (!sent.ok() && sent.error().code == ErrorCode::invalid_argument) {
+      (void)next.link->send(LinkFrame(
+          encode_reply(StateRefusal{ErrorCode::resource_exhausted, "the answer is too large"})));
+    }
+    lock.lock();
+  }
+}
+
+void StateServer::stop() {
+  std::thread thread;
+  {
+    std::lock_guard lock(mutex_);
+    is_stopping_ = true;
+    requests_.clear();
+    thread = std::move(thread_);
+    changed_.notify_all();
+  }
+  if (thread.joinable()) thread.join();
+}
+
+}  // namespace troupe

@@ -1,0 +1,35 @@
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "runtime/state/state_client.hpp"
+#include "runtime/troupe/state_command.hpp"
+
+namespace troupe {
+
+/// How long a driver may take to answer.
+inline constexpr std::chrono::milliseconds answer_limit{5000};
+
+/// A cluster and how it answered.
+struct ReachedCluster {
+  FoundCluster found;
+  std::unique_ptr<StateClient> client;  ///< null if it cannot be reached at all
+  Result<StatusReply> status = StatusReply{};
+};
+
+/// Asks all clusters that the command may mean for their status, at once. Problems with files go to
+/// stderr. Errors: io, not_found, permission_denied of the folder.
+Result<std::vector<ReachedCluster>> reach_clusters(LinkLoop& loop, const StateCommand& command);
+
+/// The one cluster that the command means: the only one, or the only one that answers. Errors:
+/// not_found says where was looked; invalid_argument lists several; the reason why it does not
+/// answer.
+Result<ReachedCluster> reach_one(LinkLoop& loop, const StateCommand& command);
+
+/// "stories (pid 7 on c7)".
+std::string describe(const ClusterFile& cluster);
+
+}  // namespace troupe

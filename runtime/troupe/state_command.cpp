@@ -1,0 +1,152 @@
+#include "runtime/troupe/state_command.hpp"
+
+#include <charconv>
+#include <limits>
+
+namespace troupe {
+namespace {
+
+constexpr std::string_view cluster_text =
+    "which cluster, by its name, pid, HOST:PID or id as `status --json` tells it; may be left out "
+    "if only one runs";
+constexpr StateOption json{"--json", "", "", "JSON for programs, with everything that is known"};
+constexpr StateOption folder{"--folder", "", "FOLDER",
+                             "where the clusters' files are (default: troupe/clusters in "
+                             "$XDG_STATE_HOME or ~/.local/state)"};
+
+std::vector<StateCommandInfo> make_commands() {
+  using Kind = StateCommand::Kind;
+  return {
+      {Kind::status,
+       "status",
+       "Lists your running clusters.",
+       "CLUSTER",
+       "only this one, by its name, pid, HOST:PID or id",
+       {json,
+        {"--clean", "", "",
+         "remove the files of clusters on other hosts that do not answer: their drivers were "
+         "killed"},
+        folder},
+       R"(A cluster is a running program of yours that has called Cluster::start: a
+launcher's job, or any other. It is found by a file in your home, so this works
+on every host that has the same home, and reached as its nodes reach it: from
+other hosts only if it runs on several.
+
+Example:
+  NAME     HOST  PID    UP       NODES   ACTORS  GROUPS  PROGRAM
+  stories  c7    12345  2 h 5 m  4       9       1       launcher)"},
+      {Kind::nodes,
+       "nodes",
+       "Lists the nodes of a cluster: hosts, whether they live, what is free.",
+       "CLUSTER",
+       cluster_text,
+       {json, folder},
+       R"(What is free is neither held by actors nor by bundles of placement groups. An
+agent is the process that starts and watches the others of its node.)"},
+      {Kind::actors,
+       "actors",
+       "Lists the actors of a cluster: where they are, how they ended.",
+       "CLUSTER",
+       cluster_text,
+       {{"--ended", "", "N", "tell of the last N that have ended (default 10, at most 4096)"},
+        json,
+        folder},
+       R"(An actor is starting, alive or restarting: it has died, and is or will be started
+again (SpawnOptions::max_restarts).)"},
+      {Kind::groups,
+       "groups",
+       "Lists the placement groups of a cluster: bundles, nodes, what is reserved.",
+       "CLUSTER",
+       cluster_text,
+       {json, folder},
+       R"(A bundle's resources are reserved whether actors are in it or not; FREE is what no
+actor in it holds.)"},
+      {Kind::logs,
+       "logs",
+       "Prints the log of an actor, a node's agent or the driver.",
+       "LOG",
+       "'driver', a node, or an actor's name or id, also of one that has ended; left out: a list "
+       "of all",
+       {{"--follow", "-f", "", "go on as the log grows, until the cluster ends or Ctrl-C"},
+        {"--lines", "-n", "N", "only the last N lines to begin with"},
+        {"--cluster", "", "CLUSTER", cluster_text},
+        json,
+        folder},
+       R"(The driver reads it for you, so it may be on a disk of another host. Processes of
+other hosts log to their agent's, which arrives at the driver. With --json each
+line is an object with "path" and "line".
+
+Examples:
+  %s logs worker-0 -n 20 -f
+  %s logs driver --cluster stories)"},
+      {Kind::stop,
+       "stop",
+       "Asks a cluster to end in order, and waits until it has.",
+       "CLUSTER",
+       cluster_text,
+       {{"--wait", "", "SECONDS", "wait at most so long (default 60; 0: not at all)"},
+        json,
+        folder},
+       R"(The driver's process gets a SIGTERM from itself. The launcher then begins no new
+requests and finishes those that run (`job.grace_seconds`); a second stop ends it
+at once. A program without a handler of its own ends at once. Agents and actors
+end with their driver in any case. The exit status is 1 if it still runs.)"},
+  };
+}
+
+Result<std::uint64_t> number_of(std::string_view option, std::string_view text,
+                                std::uint64_t most) {
+  std::uint64_t number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error == std::errc() && end == text.data() + text.size() && number <= most) return number;
+  return fail(ErrorCode::invalid_argument, "{} wants a whole number from 0 to {}, found '{}'",
+              option, most, text);
+}
+
+}  // namespace
+
+std::span<const StateCommandInfo> state_commands() {
+  static const std::vector<StateCommandInfo> commands = make_commands();
+  return commands;
+}
+
+Result<StateCommand> judge_state_command(const StateCommandInfo& info, const GivenState& given) {
+  StateCommand command;
+  command.kind = info.kind;
+  for (const auto& [name, value] : given) {
+    if (name.empty())
+      (info.kind == StateCommand::Kind::logs ? command.log : command.cluster) = value;
+    if (name == "--cluster") command.cluster = value;
+    if (name == "--folder") command.folder = value;
+    if (name == "--json") command.json = true;
+    if (name == "--follow") command.follows = true;
+    if (name == "--clean") command.cleans = true;
+    if (name == "--lines") {
+      TROUPE_TRY(command.lines, number_of(name, value, 1'000'000'000));
+    }
+    if (name == "--ended") {
+      TROUPE_TRY(const std::uint64_t ended, number_of(name, value, 4096));
+      command.ended = static_cast<std::uint32_t>(ended);
+    }
+    if (name == "--wait") {
+      TROUPE_TRY(const std::uint64_t seconds, number_of(name, value, 86'400));
+      command.wait = std::chrono::seconds(seconds);
+    }
+  }
+  const bool has_log_options = command.follows || command.lines;
+  if (command.log.empty() && has_log_options) {
+    return fail(ErrorCode::invalid_argument,
+                "whose log? 'driver', a node or an actor; without one the logs are listed");
+  }
+  return command;
+}
+
+std::string state_details(const StateCommandInfo& info, std::string_view program) {
+  std::string text(info.details);
+  for (auto at = text.find("%s"); at != text.npos; at = text.find("%s", at)) {
+    text.replace(at, 2, program);
+  }
+  return text;
+}
+
+}  // namespace troupe

@@ -1,0 +1,202 @@
+#include <csignal>
+#include <cstdlib>
+#include <fstream>
+#include <sstream>
+
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+#include <sys/stat.h>
+
+#include "runtime/process/child_process.hpp"
+#include "runtime/state/cluster_file.hpp"
+#include "tests/process/runtime/actor/test_actors.hpp"
+#include "tests/support/another_uid.hpp"
+#include "tests/support/temporary_folder.hpp"
+
+namespace troupe::test {
+namespace {
+
+using nlohmann::json;
+using ::testing::HasSubstr;
+
+std::string text_of(const std::filesystem::path& path) {
+  std::ifstream file(path);
+  std::ostringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+/// A user's home in which clusters run and `troupe` looks.
+class State : public testing::Test {
+ protected:
+  std::string home() const { return folder_.path().string(); }
+  std::filesystem::path clusters() const { return folder_.path() / "troupe" / "clusters"; }
+
+  ChildProcess start(const std::vector<std::string>& words, const std::string& program,
+                     const std::string& output) const {
+    auto process = ChildProcess::start({.arguments = words,
+                                        .output_path = output,
+                                        .program = program,
+                                        .environment = {"XDG_STATE_HOME=" + home()}});
+    if (!process.ok()) throw std::runtime_error(process.error().message);
+    return *std::move(process);
+  }
+
+  /// A program with a cluster; it has said that it is ready.
+  ChildProcess start_program(const std::string& name, const std::string& manner = "handles") {
+    const std::string output = home() + "/" + name + ".out";
+    // ChildProcess ignores SIGTERM for its children; this one is a driver of its own.
+    auto process =
+        start({"env", "--default-signal=TERM", "/proc/" + std::to_string(::getpid()) + "/exe",
+               "--cluster", name, home() + "/logs-" + name, manner},
+              "env", output);
+    const auto until = std::chrono::steady_clock::now() + limit;
+    while (text_of(output).find("ready") == std::string::npos) {
+      if (std::chrono::steady_clock::now() > until) throw std::runtime_error(text_of(output));
+      std::this_thread::sleep_for(10ms);
+    }
+    return process;
+  }
+
+  struct Said {
+    int code = -1;
+    std::string text;
+  };
+  Said troupe(std::vector<std::string> words) {
+    const std::string output = home() + "/said" + std::to_string(++said_);
+    words.insert(words.begin(), "troupe");
+    auto process = start(words, TROUPE_TOOL, output);
+    const auto status = process.wait(limit);
+    return {status && !status->signalled ? status->code : -1, text_of(output)};
+  }
+  std::size_t files() const {
+    return static_cast<std::size_t>(
+        std::distance(std::filesystem::directory_iterator(clusters()), {}));
+  }
+
+ private:
+  const tests::TemporaryFolder folder_;
+  int said_ = 0;
+};
+
+TEST_F(State, says_where_it_looked_if_no_cluster_runs) {
+  const Said status = troupe({"status"});
+  EXPECT_EQ(status.code, 0);
+  EXPECT_THAT(status.text, HasSubstr(clusters().string()));
+  EXPECT_EQ(troupe({"nodes"}).code, 2);
+  EXPECT_EQ(json::parse(troupe({"status", "--json"}).text)["clusters"].size(), 0U);
+}
+
+TEST_F(State, shows_a_running_cluster_with_its_nodes_actors_and_groups) {
+  const auto program = start_program("one");
+  const auto status = json::parse(troupe({"status", "--json"}).text)["clusters"];
+  ASSERT_EQ(status.size(), 1U);
+  EXPECT_EQ(status[0]["name"], "one");
+  EXPECT_EQ(status[0]["pid"], program.pid());
+  EXPECT_EQ(status[0]["nodes_alive"], 1);
+  EXPECT_EQ(status[0]["actors"], 2);
+  EXPECT_EQ(status[0]["placement_groups"], 1);
+  const auto nodes = json::parse(troupe({"nodes", "--json"}).text)["nodes"];
+  EXPECT_EQ(nodes[0]["state"], "alive");
+  EXPECT_EQ(nodes[0]["total"]["devices"], 2);
+  EXPECT_EQ(nodes[0]["free"]["devices"], 1);
+  const auto actors = json::parse(troupe({"actors", "one", "--json"}).text)["actors"];
+  ASSERT_EQ(actors.size(), 2U);
+  EXPECT_EQ(actors[0]["name"], "first");
+  EXPECT_EQ(actors[0]["state"], "alive");
+  EXPECT_EQ(actors[1]["devices"], json::array({0}));
+  const auto groups = json::parse(troupe({"groups", "--json"}).text)["placement_groups"];
+  EXPECT_EQ(groups[0]["bundles"][0]["actors"], 1);
+  for (const char* command : {"status", "nodes", "actors", "groups"}) {
+    const Said table = troupe({command});
+    EXPECT_EQ(table.code, 0) << table.text;
+    std::istringstream lines(table.text);
+    for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 80U) << line;
+  }
+}
+
+TEST_F(State, wants_a_name_if_several_run) {
+  const auto one = start_program("one"), two = start_program("two");
+  const Said said = troupe({"actors"});
+  EXPECT_EQ(said.code, 2);
+  EXPECT_THAT(said.text, HasSubstr("one (pid"));
+  EXPECT_THAT(said.text, HasSubstr("two (pid"));
+  EXPECT_EQ(troupe({"actors", "two"}).code, 0);
+  EXPECT_EQ(troupe({"actors", std::to_string(one.pid())}).code, 0);
+}
+
+TEST_F(State, shows_the_restarts_of_an_actor_and_prints_its_log) {
+  const auto program = start_program("one");
+  const auto first = [&] { return json::parse(troupe({"actors", "--json"}).text)["actors"][0]; };
+  ASSERT_EQ(::kill(first()["pid"].get<int>(), SIGKILL), 0);
+  const auto until = std::chrono::steady_clock::now() + limit;
+  json actor = first();
+  while (actor["restarts"] == 0 || actor["state"] != "alive") {
+    ASSERT_LT(std::chrono::steady_clock::now(), until) << actor;
+    actor = first();
+  }
+  EXPECT_THAT(actor["last_end"].get<std::string>(), HasSubstr("SIGKILL"));
+  const Said log = troupe({"logs", "node0"});
+  EXPECT_EQ(log.code, 0) << log.text;
+  EXPECT_THAT(log.text, HasSubstr("agent-node0"));
+  EXPECT_EQ(troupe({"logs", "nobody"}).code, 2);
+}
+
+TEST_F(State, stop_ends_a_program_in_order_and_removes_its_file) {
+  auto program = start_program("one");
+  const Said said = troupe({"stop"});
+  EXPECT_EQ(said.code, 0) << said.text;
+  EXPECT_THAT(said.text, HasSubstr("has ended"));
+  EXPECT_THAT(text_of(home() + "/one.out"), HasSubstr("ends in order"));
+  EXPECT_EQ(files(), 0U);
+}
+
+TEST_F(State, stop_ends_a_program_without_a_handler_and_its_file_is_cleaned_up) {
+  auto program = start_program("one", "dies");
+  const Said said = troupe({"stop", "--json"});
+  EXPECT_EQ(said.code, 0) << said.text;
+  EXPECT_TRUE(json::parse(said.text)["ended"].get<bool>());
+  EXPECT_EQ(files(), 1U);
+  EXPECT_EQ(json::parse(troupe({"status", "--json"}).text)["clusters"].size(), 0U);
+  EXPECT_EQ(files(), 0U);
+}
+
+TEST_F(State, a_wrong_key_is_refused) {
+  const auto program = start_program("one");
+  const auto path = std::filesystem::directory_iterator(clusters())->path();
+  auto file = ClusterFile::parse(text_of(path));
+  ASSERT_TRUE(file.ok());
+  file->key.bytes[0] ^= std::byte{1};
+  std::ofstream(path) << file->text();
+  const auto status = json::parse(troupe({"status", "--json"}).text)["clusters"];
+  ASSERT_EQ(status.size(), 1U);
+  EXPECT_FALSE(status[0]["answers"].get<bool>());
+  EXPECT_EQ(troupe({"stop"}).code, 2);
+}
+
+TEST_F(State, another_user_cannot_look_into_the_folder_or_read_the_key) {
+  if (!can_change_uid()) GTEST_SKIP() << "only root can act as another user";
+  const auto program = start_program("one");
+  struct stat info{};
+  const std::string folder = clusters(), path = std::filesystem::directory_iterator(folder)->path();
+  ASSERT_EQ(::stat(folder.c_str(), &info), 0);
+  EXPECT_EQ(info.st_mode & 0777, 0700U);
+  ASSERT_EQ(::stat(path.c_str(), &info), 0);
+  EXPECT_EQ(info.st_mode & 0777, 0600U);
+  std::filesystem::permissions(home(), std::filesystem::perms(0755));
+  EXPECT_TRUE(as_another_uid(
+      [&] { return ::open(folder.c_str(), O_RDONLY) < 0 && ::open(path.c_str(), O_RDONLY) < 0; }));
+}
+
+TEST_F(State, a_home_that_cannot_be_written_does_not_stop_a_cluster) {
+  const auto file = home() + "/file";
+  std::ofstream(file) << "no folder";
+  ClusterOptions options;
+  options.state_folder = file + "/clusters";
+  EXPECT_TRUE(Cluster::start(std::move(options)).ok());
+}
+
+}  // namespace
+}  // namespace troupe::test
