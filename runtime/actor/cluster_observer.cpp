@@ -121,7 +121,9 @@ StateReply ClusterObserver::answer_to(const AskNodes&) const {
 }
 
 Result<LogPiece> ClusterObserver::log_of(const std::string& what) const {
-  const auto or_stderr = [](std::string path) { return path.empty() ? stderr_path() : path; };
+  const auto or_stderr = [](const std::string& path) {
+    return path.empty() ? stderr_path() : path;
+  };
   const auto of_node = [this](const std::string& node) {
     return logs_.one_for_node ? node : std::string();
   };

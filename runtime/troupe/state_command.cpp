@@ -51,16 +51,16 @@ agent is the process that starts and watches the others of its node.)"},
        {{"--ended", "", "N", "tell of the last N that have ended (default 10, at most 4096)"},
         json,
         folder},
-       R"(An actor is starting, alive or restarting: it has died, and is or will be started
-again (SpawnOptions::max_restarts).)"},
+       R"(An actor is starting, alive or restarting: it has died, and is or will be
+started again (SpawnOptions::max_restarts).)"},
       {Kind::groups,
        "groups",
        "Lists the placement groups of a cluster: bundles, nodes, what is reserved.",
        "CLUSTER",
        cluster_text,
        {json, folder},
-       R"(A bundle's resources are reserved whether actors are in it or not; FREE is what no
-actor in it holds.)"},
+       R"(A bundle's resources are reserved whether actors are in it or not; FREE is what
+no actor in it holds.)"},
       {Kind::logs,
        "logs",
        "Prints the log of an actor, a node's agent or the driver.",
@@ -72,9 +72,9 @@ actor in it holds.)"},
         {"--cluster", "", "CLUSTER", cluster_text},
         json,
         folder},
-       R"(The driver reads it for you, so it may be on a disk of another host. Processes of
-other hosts log to their agent's, which arrives at the driver. With --json each
-line is an object with "path" and "line".
+       R"(The driver reads it for you, so it may be on a disk of another host. Processes
+of other hosts log to their agent's, which arrives at the driver. With --json
+each line is an object with "path" and "line".
 
 Examples:
   %s logs worker-0 -n 20 -f
@@ -88,9 +88,9 @@ Examples:
         json,
         folder},
        R"(The driver's process gets a SIGTERM from itself. The launcher then begins no new
-requests and finishes those that run (`job.grace_seconds`); a second stop ends it
-at once. A program without a handler of its own ends at once. Agents and actors
-end with their driver in any case. The exit status is 1 if it still runs.)"},
+requests and finishes those that run (`job.grace_seconds`); a second stop ends
+it at once. A program without a handler of its own ends at once. Agents and
+actors end with their driver in any case. The exit status is 1 if it still runs.)"},
   };
 }
 

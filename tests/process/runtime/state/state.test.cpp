@@ -117,6 +117,15 @@ TEST_F(State, shows_a_running_cluster_with_its_nodes_actors_and_groups) {
   }
 }
 
+TEST_F(State, help_fits_80_columns) {
+  for (const char* command : {"status", "nodes", "actors", "groups", "logs", "stop", "--help"}) {
+    const Said help = troupe({command, "--help"});
+    EXPECT_EQ(help.code, 0);
+    std::istringstream lines(help.text);
+    for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 80U) << line;
+  }
+}
+
 TEST_F(State, wants_a_name_if_several_run) {
   const auto one = start_program("one"), two = start_program("two");
   const Said said = troupe({"actors"});
