@@ -115,12 +115,12 @@ Result<void> check_attention(const ModelConfig& model, const Mesh& mesh, const E
                                            : check_cpu_attention(shape, engine.block_size, dtype);
 }
 
-/// Warns of what has been run on CPUs only.
+/// Warns of what has been run on GPUs in one arrangement only.
 void warn_of_context_ranks(JobPlan& plan) {
   if (plan.engine.device != DeviceKind::cuda || plan.mesh.shape().context == 1) return;
   plan.warnings.push_back(
-      "parallel.context_parallel_size has not been run on GPUs in this version: compare answers "
-      "with those of size 1 before you rely on it");
+      "parallel.context_parallel_size has been run on GPUs with 2 ranks that share the KV heads: "
+      "compare answers of other sizes and models with those of size 1 before you rely on them");
 }
 
 /// Warns users with GPUs whose job does not run on them.

@@ -81,7 +81,7 @@ TEST(JobPlan, warns_of_context_ranks_on_gpus) {
                     "c.yaml", {}, Purpose::check);
   const auto plan = plan_job(config, {.assumed_gpus = two});
   ASSERT_TRUE(plan.ok()) << plan.error().message;
-  EXPECT_THAT(plan->warnings, ElementsAre(HasSubstr("has not been run on GPUs in this version")));
+  EXPECT_THAT(plan->warnings, ElementsAre(HasSubstr("has been run on GPUs with 2 ranks")));
 }
 
 TEST(JobPlan, tells_the_kernels_of_attention_on_gpus) {
