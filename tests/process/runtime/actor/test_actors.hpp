@@ -133,13 +133,13 @@ class Insider {
   Result<void> spawn_with_slow_callback(int ms);
 
   static constexpr std::string_view actor_type = "Insider";
-  using Methods = troupe::Methods<&Insider::add_through, &Insider::add_by_name, &Insider::node,
-                                  &Insider::devices, &Insider::pid, &Insider::watch_until_down,
-                                  &Insider::memory_inode, &Insider::write_memory,
-                                  &Insider::read_memory, &Insider::release_memory, &Insider::leave,
-                                  &Insider::self, &Insider::add_through_interface, &Insider::pid_of,
-                                  &Insider::end_of, &Insider::visible_devices,
-                                  &Insider::spawn_with_slow_callback>;
+  using Methods =
+      troupe::Methods<&Insider::add_through, &Insider::add_by_name, &Insider::node,
+                      &Insider::devices, &Insider::pid, &Insider::watch_until_down,
+                      &Insider::memory_inode, &Insider::write_memory, &Insider::read_memory,
+                      &Insider::release_memory, &Insider::leave, &Insider::self,
+                      &Insider::add_through_interface, &Insider::pid_of, &Insider::end_of,
+                      &Insider::visible_devices, &Insider::spawn_with_slow_callback>;
 
  private:
   ActorContext& context_;
