@@ -19,7 +19,7 @@ constexpr auto spawn_timeout = std::chrono::seconds(30);
 constexpr auto load_timeout = std::chrono::hours(2);
 constexpr auto start_timeout = std::chrono::minutes(10);
 /// Limits for the executor, which may be tokenising, and for the step threads of workers.
-constexpr auto pause_timeout = std::chrono::seconds(30);
+constexpr auto pause_timeout = start_timeout;
 constexpr auto leave_timeout = std::chrono::milliseconds(1000);
 
 /// The most rows of a step that can need logits, not counting scored prompts.
@@ -139,7 +139,10 @@ void Domain::begin_form() {
     group_.emplace(mesh_.shape().data == replicas() ? "workers" : fmt::format("workers-{}", index_),
                    std::vector<ActorHandle<GroupMember>>(workers_.begin(), workers_.end()));
   }
-  forming_ = std::async(std::launch::async, [this] { return group_->form(start_timeout); });
+  // In a recovery members may be loading still, for the attempt before this one.
+  const std::chrono::milliseconds limit =
+      serving_.empty() ? std::chrono::milliseconds(start_timeout) : load_timeout;
+  forming_ = std::async(std::launch::async, [this, limit] { return group_->form(limit); });
 }
 
 Result<void> Domain::begin_load() {

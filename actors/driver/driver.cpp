@@ -103,7 +103,9 @@ DownCallback Driver::watcher(std::int32_t domain) {
   return [serves = serves_, on_down = events_.on_down, driver = context_.self<Driver>(),
           domain](const ActorDown& down) {
     if (*serves) {
-      driver.call<&Driver::lost>(domain, down);
+      driver.call<&Driver::lost>(domain, down).then([on_down, down](const Result<void>& noted) {
+        if (!noted.ok()) on_down(down);
+      });
     } else {
       on_down(down);
     }
@@ -185,7 +187,10 @@ Result<void> Driver::drain() {
 std::int32_t Driver::ask_telemetry(bool all) {
   if (!events_.on_telemetry) return 0;
   std::int32_t asked = 1;
-  for (auto& domain : domains_) asked += domain->ask_telemetry(all, events_);
+  for (std::size_t i = 0; i < domains_.size(); ++i) {
+    if (recoveries_[i]->is_running()) continue;  // its calls would wait for workers that load
+    asked += domains_[i]->ask_telemetry(all, events_);
+  }
   ProcessTelemetry own;
   own.process = context_.name();
   own.role = ProcessRole::driver;

@@ -28,6 +28,7 @@ bool Recovery::lost(const ActorDown& down, Clock::time_point now) {
 }
 
 void Recovery::begin() {
+  known_ = losses_.size();
   attempt_ = std::thread([this, losses = losses_] {
     outcome_ = domain_.recover(losses);
     on_ended_();
@@ -36,7 +37,11 @@ void Recovery::begin() {
 
 Recovery::Next Recovery::ended() {
   attempt_.join();
-  if (!outcome_->ok()) return is_loss(outcome_->error()) ? Next::again : Next::give_up;
+  if (!outcome_->ok()) {
+    // A new incarnation refuses what the one before it was prepared for.
+    const bool is_lost_meanwhile = losses_.size() > known_;
+    return is_lost_meanwhile || is_loss(outcome_->error()) ? Next::again : Next::give_up;
+  }
   const bool is_complete =
       std::ranges::none_of(losses_, [this](const ActorDown& down) { return domain_.needs(down); });
   return is_complete ? Next::nothing : Next::again;

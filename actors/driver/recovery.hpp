@@ -37,7 +37,7 @@ namespace troupe {
 /// keys and addresses. Requests that are submitted meanwhile wait in the executor's inbox, as does
 /// drain(). The report of a loss may come late, after the attempt that replaced it: it tells which
 /// incarnation has ended, and only one that serves, or a later one, calls for an attempt
-/// (Domain::needs). Telemetry waits for the workers. Other domains do not notice.
+/// (Domain::needs). Telemetry is asked of domains that serve. Other domains do not notice.
 ///
 /// Threads: the Driver's.
 class Recovery {
@@ -75,6 +75,7 @@ class Recovery {
   Domain& domain_;
   std::function<void()> on_ended_;
   std::vector<ActorDown> losses_;
+  std::size_t known_ = 0;      ///< number of losses_ when the attempt began
   Clock::time_point since_{};  ///< of the first of them
   std::optional<FirstStep> first_step_;
   std::optional<Result<void>> outcome_;  ///< of the attempt that ends; the thread's until joined

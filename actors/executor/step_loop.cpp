@@ -51,7 +51,8 @@ Result<void> StepLoop::run() {
 }
 
 void StepLoop::restart(std::vector<StepChannels> channels, std::uint32_t epoch) {
-  resuming_ = FirstStep{.epoch = epoch, .sequences = domain_.running()};
+  const std::uint64_t before = resuming_ ? resuming_->sequences : 0;  // no step since
+  resuming_ = FirstStep{.epoch = epoch, .sequences = before + domain_.running()};
   restarted_us_ = now_us();
   channels_ = std::move(channels);
   sent_at_us_.clear();

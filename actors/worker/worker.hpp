@@ -67,6 +67,8 @@ class Worker final : public GroupMember {
 
  private:
   Result<std::vector<CommunicatorSpec>> communicators() override;
+  /// It serves still if an attempt to recover has failed after its start().
+  void before_leaving() override { leave(); }
   /// abort_group(), and the groups of GPUs.
   void abort_with_devices();
   std::string place() const;

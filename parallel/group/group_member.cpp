@@ -17,6 +17,7 @@ constexpr auto connect_timeout = std::chrono::seconds(30);
 GroupMember::~GroupMember() { leave(); }
 
 MemberPlace GroupMember::meet(GroupSeat seat) {
+  before_leaving();
   leave();
   seat_ = std::move(seat);
   return {context_.node(), context_.address().incarnation};

@@ -64,6 +64,9 @@ class GroupMember {
   /// The communicators of this member in the group that forms: here one, of all members. Members
   /// take part in those that name them, in the same order if they share several.
   virtual Result<std::vector<CommunicatorSpec>> communicators();
+  /// Called by meet() while the member still has its former seat: must end what uses the
+  /// communicators.
+  virtual void before_leaving() {}
 
   /// The member's place; its epoch is 0 until it is asked into a group.
   const GroupSeat& seat() const { return seat_; }

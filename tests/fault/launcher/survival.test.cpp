@@ -42,6 +42,10 @@ TEST(Survival, of_stages_of_tensor_ranks_gives_the_bytes_of_an_undisturbed_run) 
                  .requests = requests});
 }
 
+TEST(Survival, of_kills_in_the_middle_of_a_recovery_gives_the_bytes_of_an_undisturbed_run) {
+  survive_kills({.parallel = "tensor_parallel_size: 2", .in_a_row = 4, .requests = requests});
+}
+
 TEST(Survival, over_network_links_gives_the_bytes_of_an_undisturbed_run) {
   survive_kills(
       {.parallel = "tensor_parallel_size: 2, collectives: network", .requests = requests});

@@ -9,7 +9,8 @@ namespace troupe::test {
 struct Kills {
   std::string parallel;  ///< the keys of the YAML's section of this name
   int kills = 3;
-  int at_once = 1;  ///< processes that are killed together
+  int at_once = 1;   ///< processes that are killed together
+  int in_a_row = 1;  ///< such kills, at most 100 ms apart
   int requests = 200;
 };
 
