@@ -42,7 +42,8 @@ std::int64_t sum_of(const json& numbers) {
   return sum;
 }
 
-/// Every layer's experts have computed top_k rows for each token that passed their stage.
+/// Every layer's experts have computed top_k rows for each token that passed their stage; those of
+/// the last layer for fewer, as tokens that need no logits may be left out.
 void expect_rows_of_every_token(const json& report, int stages, std::int64_t rows) {
   const json& layers = report.at("experts").at("rows");
   const std::size_t per_stage = layers.size() / static_cast<std::size_t>(stages);
@@ -51,7 +52,13 @@ void expect_rows_of_every_token(const json& report, int stages, std::int64_t row
     of_stage.at(rank.at("stage").get<std::size_t>()) = rank.at("rows").get<std::int64_t>();
   }
   for (std::size_t layer = 0; layer < layers.size(); ++layer) {
-    EXPECT_EQ(sum_of(layers[layer]), demo_top_k * of_stage[layer / per_stage]) << "layer " << layer;
+    const std::int64_t passed = demo_top_k * of_stage[layer / per_stage];
+    if (layer + 1 == layers.size()) {
+      EXPECT_LE(sum_of(layers[layer]), passed);
+      EXPECT_GT(sum_of(layers[layer]), 0);
+    } else {
+      EXPECT_EQ(sum_of(layers[layer]), passed) << "layer " << layer;
+    }
   }
   for (const std::int64_t passed : of_stage) EXPECT_EQ(passed, rows);
 }

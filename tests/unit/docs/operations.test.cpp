@@ -13,6 +13,7 @@
 #include "launcher/cli/check_options.hpp"
 #include "launcher/cli/init_options.hpp"
 #include "launcher/cli/program_help.hpp"
+#include "launcher/cli/state_options.hpp"
 #include "launcher/metrics/job_metrics.hpp"
 
 namespace troupe {
@@ -37,10 +38,16 @@ std::set<std::string> options_in(const std::string& text) {
 }
 
 TEST(OperationsPage, names_the_options_of_the_help_text_and_no_others) {
+  const auto nothing = [](const auto&) { return ExitCode::all_answered; };
+  using State = StateCommand::Kind;
   const std::vector<Subcommand> table = {
       program_row(),
-      subcommand<CheckArguments>("check", [](const auto&) { return ExitCode::all_answered; }),
-      subcommand<InitArguments>("init", [](const auto&) { return ExitCode::all_answered; })};
+      subcommand<CheckArguments>("check", nothing),
+      subcommand<InitArguments>("init", nothing),
+      subcommand<StateArguments>("status", nothing, State::status),
+      subcommand<StateArguments>("actors", nothing, State::actors),
+      subcommand<StateArguments>("logs", nothing, State::logs),
+      subcommand<StateArguments>("stop", nothing, State::stop)};
   std::string help;
   for (const Subcommand& row : table) help += help_text(table, row.name);
   EXPECT_EQ(options_in(page()), options_in(help));
