@@ -4,7 +4,6 @@
 #include <cstdlib>
 #include <fstream>
 #include <regex>
-#include <sstream>
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -15,6 +14,7 @@
 
 #include "runtime/process/unique_fd.hpp"
 #include "tests/process/launcher/support/launcher_job.hpp"
+#include "tests/support/sorted_lines.hpp"
 
 // The same command resumes a job that broke off.
 
@@ -44,23 +44,13 @@ std::string mixed_input() {
 }
 constexpr std::size_t mixed_lines = requests + 3;
 
-/// The lines of an output, sorted, with the time they have in common replaced by 0.
-std::vector<std::string> sorted_lines(const std::string& output) {
-  std::istringstream text(
-      std::regex_replace(output, std::regex("\"created\":[0-9]+"), "\"created\":0"));
-  std::vector<std::string> lines;
-  for (std::string line; std::getline(text, line);) lines.push_back(line);
-  std::sort(lines.begin(), lines.end());
-  return lines;
-}
-
 /// Expects `output` to have the lines of an undisturbed run, in any order.
 void expect_undisturbed(const std::string& output) {
   const LauncherJob job;
   job.write_input(mixed_input());
   EXPECT_EQ(job.run().code, 1);
-  const auto expected = sorted_lines(golden::file_bytes(job.output()));
-  const auto found = sorted_lines(output);
+  const auto expected = test::sorted_lines(golden::file_bytes(job.output()));
+  const auto found = test::sorted_lines(output);
   ASSERT_EQ(expected.size(), mixed_lines);
   ASSERT_EQ(found.size(), mixed_lines);
   for (std::size_t i = 0; i < mixed_lines; ++i) ASSERT_EQ(found[i], expected[i]);

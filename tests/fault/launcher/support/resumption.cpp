@@ -9,7 +9,7 @@
 #include <signal.h>
 
 #include "tests/fault/launcher/support/launcher_run.hpp"
-#include "tests/fault/launcher/support/sorted_lines.hpp"
+#include "tests/fault/launcher/support/undisturbed_run.hpp"
 #include "tests/support/time_scale.hpp"
 
 namespace troupe::test {
@@ -20,15 +20,6 @@ constexpr milliseconds whole_run{180'000 * time_scale};
 constexpr milliseconds patience{10'000 * time_scale};
 constexpr const char* arrangement = "tensor_parallel_size: 2";
 constexpr int longest_answer = 64;
-
-void expect_finished(LauncherRun& run, int requests) {
-  const Aftermath seen = run.watch(Clock::now(), {}, whole_run);
-  ASSERT_TRUE(seen.gone_ms.has_value()) << run.stderr_text();
-  ASSERT_EQ(seen.exit_code, std::optional<int>(0)) << run.stderr_text();
-  const auto answers = count_whole_answers(run.output_text());
-  ASSERT_TRUE(answers.ok()) << answers.error().message;
-  EXPECT_EQ(*answers, static_cast<std::size_t>(requests));
-}
 
 /// Describes what was waited for.
 std::string wait_a_while(const LauncherRun& run, std::mt19937& random, bool for_answers,
@@ -72,17 +63,9 @@ void kill_and_resume(int kills, int requests, int longest_wait_ms) {
     const auto again = run->start_again();
     ASSERT_TRUE(again.ok()) << again.error().message;
   }
-  ASSERT_NO_FATAL_FAILURE(expect_finished(*run, requests));
-
-  auto undisturbed = LauncherRun::start(arrangement, requests, longest_answer);
-  ASSERT_TRUE(undisturbed.ok()) << undisturbed.error().message;
-  ASSERT_NO_FATAL_FAILURE(expect_finished(*undisturbed, requests));
-  const auto expected = sorted_lines(undisturbed->output_text());
-  const auto found = sorted_lines(run->output_text());
-  ASSERT_EQ(found.size(), expected.size());
-  for (std::size_t i = 0; i < found.size(); ++i) {
-    ASSERT_EQ(found[i], expected[i]) << "seed " << seed;
-  }
+  SCOPED_TRACE(fmt::format("seed {}", seed));
+  ASSERT_NO_FATAL_FAILURE(
+      finish_as_undisturbed(*run, arrangement, requests, longest_answer, whole_run));
 }
 
 }  // namespace troupe::test

@@ -12,7 +12,7 @@
 #include <signal.h>
 
 #include "tests/fault/launcher/support/launcher_run.hpp"
-#include "tests/fault/launcher/support/sorted_lines.hpp"
+#include "tests/fault/launcher/support/undisturbed_run.hpp"
 #include "tests/support/time_scale.hpp"
 
 namespace troupe::test {
@@ -23,15 +23,6 @@ using ::testing::HasSubstr;
 constexpr milliseconds whole_run{120'000 * time_scale};
 constexpr milliseconds patience{20'000 * time_scale};
 constexpr int longest_answer = 64;
-
-void expect_finished(LauncherRun& run, int requests) {
-  const Aftermath seen = run.watch(Clock::now(), {}, whole_run);
-  ASSERT_TRUE(seen.gone_ms.has_value()) << run.stderr_text();
-  ASSERT_EQ(seen.exit_code, std::optional<int>(0)) << run.stderr_text();
-  const auto answers = count_whole_answers(run.output_text());
-  ASSERT_TRUE(answers.ok()) << answers.error().message;
-  EXPECT_EQ(*answers, static_cast<std::size_t>(requests));
-}
 
 std::vector<JobProcess> workers_of(const LauncherRun& run) {
   std::vector<JobProcess> workers = run.processes();
@@ -85,16 +76,9 @@ void survive_kills(const Kills& kills) {
     (void)run->wait_for_answers(1 + static_cast<std::size_t>(i) * share + random() % share,
                                 patience);
   }
-  ASSERT_NO_FATAL_FAILURE(expect_finished(*run, kills.requests));
+  ASSERT_NO_FATAL_FAILURE(
+      finish_as_undisturbed(*run, kills.parallel, kills.requests, longest_answer, whole_run));
   ASSERT_NO_FATAL_FAILURE(expect_report(*run, kills));
-
-  auto undisturbed = LauncherRun::start(kills.parallel, kills.requests, longest_answer);
-  ASSERT_TRUE(undisturbed.ok()) << undisturbed.error().message;
-  ASSERT_NO_FATAL_FAILURE(expect_finished(*undisturbed, kills.requests));
-  const auto expected = sorted_lines(undisturbed->output_text());
-  const auto found = sorted_lines(run->output_text());
-  ASSERT_EQ(found.size(), expected.size());
-  for (std::size_t i = 0; i < found.size(); ++i) ASSERT_EQ(found[i], expected[i]);
 }
 
 }  // namespace troupe::test

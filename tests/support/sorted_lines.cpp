@@ -1,4 +1,4 @@
-#include "tests/fault/launcher/support/sorted_lines.hpp"
+#include "tests/support/sorted_lines.hpp"
 
 #include <algorithm>
 #include <regex>
