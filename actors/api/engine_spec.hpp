@@ -71,7 +71,7 @@ struct EngineInfo {
   }
 };
 
-/// What is told of one recovery: when it begins, and again when it has ended.
+/// A recovery, as it is reported when it begins and again when it has ended.
 struct EngineRecovery {
   std::vector<ActorDown> lost;  ///< in the order of their reports; the first began it
   /// From the first report until the first step after it; absent while it goes on.

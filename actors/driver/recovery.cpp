@@ -3,16 +3,9 @@
 #include <algorithm>
 #include <utility>
 
+#include "parallel/group/actor_group.hpp"
+
 namespace troupe {
-namespace {
-
-/// The errors of an attempt in which another process was lost.
-bool is_loss(const Error& error) {
-  return error.code == ErrorCode::peer_died || error.code == ErrorCode::cancelled ||
-         error.code == ErrorCode::io;
-}
-
-}  // namespace
 
 Recovery::Recovery(Domain& domain, std::function<void()> on_ended)
     : domain_(domain), on_ended_(std::move(on_ended)) {}

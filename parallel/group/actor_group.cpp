@@ -30,12 +30,6 @@ std::string unique_name(const std::string& name) {
   return id;
 }
 
-/// The errors of members when one of them was lost, which the next epoch may have again.
-bool is_loss(const Error& error) {
-  return error.code == ErrorCode::peer_died || error.code == ErrorCode::cancelled ||
-         error.code == ErrorCode::io;
-}
-
 using Listeners = std::vector<CommunicatorListener>;
 
 /// The addresses for one member: of each of its communicators those of all its ranks. Errors:
@@ -62,6 +56,11 @@ Result<std::vector<std::vector<std::string>>> addresses_for(const Listeners& own
 }
 
 }  // namespace
+
+bool is_loss(const Error& error) {
+  return error.code == ErrorCode::peer_died || error.code == ErrorCode::cancelled ||
+         error.code == ErrorCode::io;
+}
 
 ActorGroup::ActorGroup(const std::string& name, std::vector<ActorHandle<GroupMember>> members)
     : id_(unique_name(name)), members_(std::move(members)) {}

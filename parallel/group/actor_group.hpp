@@ -13,6 +13,10 @@
 
 namespace troupe {
 
+/// True of the errors that the loss of a member causes in calls of the others: those of forming a
+/// group, which the next epoch may have again, and of collectives.
+bool is_loss(const Error& error);
+
 /// Actors with ranks that compute together by Collectives. Whoever has their handles forms the
 /// group: the driver, or an actor. It may be anywhere; the members exchange nothing with it but one
 /// rendezvous for each epoch.
