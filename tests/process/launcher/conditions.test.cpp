@@ -1,11 +1,11 @@
 // A request's answer has the same bytes under every condition of the engine.
-#include <regex>
 
 #include <gtest/gtest.h>
 
 #include "tests/golden/support/golden_model.hpp"
 #include "tests/process/launcher/support/launcher_job.hpp"
 #include "tests/process/launcher/support/topologies.hpp"
+#include "tests/support/regex.hpp"
 
 namespace troupe::launcher_test {
 namespace {
@@ -89,9 +89,8 @@ std::vector<Condition> conditions() {
 }
 
 std::uint64_t number_in(const std::string& words, const std::string& text) {
-  std::smatch found;
-  if (!std::regex_search(text, found, std::regex(words))) return 0;
-  return std::stoull(found[1]);
+  const auto found = test::regex_search(text, words);
+  return found.empty() ? 0 : std::stoull(found[1]);
 }
 
 class AnyCondition : public testing::TestWithParam<Condition> {

@@ -1,7 +1,6 @@
 // Prometheus metrics of a running job.
 #include <csignal>
 #include <map>
-#include <regex>
 
 #include <arpa/inet.h>
 #include <fmt/format.h>
@@ -13,6 +12,7 @@
 #include <unistd.h>
 
 #include "tests/process/launcher/support/launcher_job.hpp"
+#include "tests/support/regex.hpp"
 
 namespace troupe::launcher_test {
 namespace {
@@ -47,17 +47,16 @@ std::string scrape(int port) {
 
 /// Samples by name and labels, as written. A line that is not in the text format fails the test.
 std::map<std::string, double> samples_of(const std::string& text) {
-  static const std::regex comment(R"(# (HELP|TYPE) [a-zA-Z_:][a-zA-Z0-9_:]* .+)");
-  static const std::regex sample(
-      R"re(([a-zA-Z_:][a-zA-Z0-9_:]*\{[a-z_]+="[^"]*"(?:,[a-z_]+="[^"]*")*\}) ([-+0-9.e]+))re");
+  const std::string comment = R"(# (HELP|TYPE) [a-zA-Z_:][a-zA-Z0-9_:]* .+)";
+  const std::string sample =
+      R"re(([a-zA-Z_:][a-zA-Z0-9_:]*\{[a-z_]+="[^"]*"(?:,[a-z_]+="[^"]*")*\}) ([-+0-9.e]+))re";
   std::map<std::string, double> samples;
   std::istringstream lines(text);
   for (std::string line; std::getline(lines, line);) {
-    std::smatch found;
-    if (std::regex_match(line, found, sample)) {
+    if (const auto found = test::regex_match(line, sample); !found.empty()) {
       EXPECT_TRUE(samples.emplace(found[1], std::stod(found[2])).second) << "twice: " << line;
     } else {
-      EXPECT_TRUE(std::regex_match(line, comment)) << "not of the text format: " << line;
+      EXPECT_FALSE(test::regex_match(line, comment).empty()) << "not of the text format: " << line;
     }
   }
   return samples;

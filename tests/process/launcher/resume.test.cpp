@@ -3,7 +3,6 @@
 #include <csignal>
 #include <cstdlib>
 #include <fstream>
-#include <regex>
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -14,6 +13,7 @@
 
 #include "runtime/process/unique_fd.hpp"
 #include "tests/process/launcher/support/launcher_job.hpp"
+#include "tests/support/regex.hpp"
 #include "tests/support/sorted_lines.hpp"
 
 // The same command resumes a job that broke off.
@@ -144,9 +144,8 @@ TEST_F(Resuming, tells_templates_the_date_at_which_the_job_was_begun) {
 
   // As if it had been begun in September 2001 and broken off after the first answer.
   const auto fingerprint = job.folder() / "out.jsonl.job/fingerprint.json";
-  const std::string begun =
-      std::regex_replace(golden::file_bytes(fingerprint), std::regex("\"created\": ?[0-9]+"),
-                         "\"created\":1000000000");
+  const std::string begun = test::regex_replace(golden::file_bytes(fingerprint),
+                                                "\"created\": ?[0-9]+", "\"created\":1000000000");
   std::ofstream(fingerprint) << begun;
   const std::string whole = golden::file_bytes(job.output());
   std::ofstream(job.output()) << whole.substr(0, whole.find('\n') + 1);

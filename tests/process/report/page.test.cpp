@@ -1,6 +1,5 @@
 #include <cstdlib>
 #include <map>
-#include <regex>
 #include <set>
 #include <sstream>
 
@@ -9,6 +8,7 @@
 #include <unistd.h>
 
 #include "tests/process/report/report_files.hpp"
+#include "tests/support/regex.hpp"
 
 // report.html in a real browser: Debian's package chromium.
 
@@ -69,28 +69,24 @@ int count(const std::string& text, const std::string& word) {
 
 /// Returns the number of points in a series' line; -1 if there is none.
 int drawn_points(const std::string& plot, const std::string& series) {
-  const std::regex line("<polyline[^>]*data-series=\"" + series + "\"[^>]*points=\"([^\"]*)\"");
-  std::smatch found;
-  return std::regex_search(plot, found, line) ? count(found[1], ",") : -1;
+  const auto found = test::regex_search(
+      plot, "<polyline[^>]*data-series=\"" + series + "\"[^>]*points=\"([^\"]*)\"");
+  return found.empty() ? -1 : count(found[1], ",");
 }
 
 /// Expects the labels of the grid lines in a plot to be distinct.
 void expect_distinct_labels(const std::string& plot) {
-  const std::regex label("text-anchor=\"end\">([^<]*)<");
   std::set<std::string> seen;
-  for (std::sregex_iterator at(plot.begin(), plot.end(), label), end; at != end; ++at) {
-    EXPECT_TRUE(seen.insert((*at)[1]).second) << (*at)[1] << " stands there twice";
+  for (const auto& found : test::regex_search_all(plot, "text-anchor=\"end\">([^<]*)<")) {
+    EXPECT_TRUE(seen.insert(found[1]).second) << found[1] << " stands there twice";
   }
   EXPECT_GE(seen.size(), 2U) << plot;
 }
 
 void expect_plots(const Page& page, const json& report, int width) {
   const auto points_of = [&](const std::string& name) {
-    std::smatch found;
-    const std::string plot = plot_of(page, name);
-    return std::regex_search(plot, found, std::regex("data-points=\"([0-9]+)\""))
-               ? std::stoul(found[1])
-               : std::size_t{0};
+    const auto found = test::regex_search(plot_of(page, name), "data-points=\"([0-9]+)\"");
+    return found.empty() ? std::size_t{0} : std::stoul(found[1]);
   };
   const json& time = report.at("over_time");
   const std::map<std::string, std::vector<std::string>> lines = {
