@@ -30,6 +30,7 @@ std::size_t count_children(int pid) {
 class Floods : public testing::TestWithParam<std::size_t> {
  protected:
   static constexpr int credits = 64;
+  static constexpr int calls = 2 * credits;
 
   Floods() {
     ClusterOptions options;
@@ -45,14 +46,14 @@ class Floods : public testing::TestWithParam<std::size_t> {
     EXPECT_GT(silent_pid_, 0);
   }
 
-  /// Calls the silent actor 300 times, and the other one after each.
+  /// Calls the silent actor, and the other one after each.
   void flood() {
     const std::string text(GetParam(), 'x');
-    const double caller_before = resident_mib(::getpid());
-    const double callee_before = resident_mib(silent_pid_);
+    [[maybe_unused]] const double caller_before = resident_mib(::getpid());
+    [[maybe_unused]] const double callee_before = resident_mib(silent_pid_);
     std::vector<Future<std::string>> kept;
     int refused = 0;
-    for (int i = 1; i <= 300; ++i) {
+    for (int i = 1; i <= calls; ++i) {
       auto answer = silent_.call<&Recorder::echo>(text);
       if (answer.ready()) {
         const auto error = answer.get(0s);
@@ -65,10 +66,12 @@ class Floods : public testing::TestWithParam<std::size_t> {
       ASSERT_EQ(must(other_.call<&Counter::add>(1).get(limit)), i);
     }
     EXPECT_LE(kept.size(), std::size_t{credits});
-    EXPECT_GE(refused, 300 - credits);
+    EXPECT_GE(refused, calls - credits);
+#ifndef __SANITIZE_ADDRESS__  // which keeps freed memory
     // Each side may hold what the credits allow, and buffers that grow by doubling.
     EXPECT_LT(resident_mib(::getpid()) - caller_before, 40);
     EXPECT_LT(resident_mib(silent_pid_) - callee_before, 40);
+#endif
   }
 
   std::unique_ptr<Cluster> cluster_;

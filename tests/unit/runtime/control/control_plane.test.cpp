@@ -168,7 +168,10 @@ TEST(ControlPlane, an_agent_that_gives_up_says_what_was_wrong_and_how_long_it_wa
   };
   EXPECT_THAT(connect("127.0.0.1"), HasSubstr("127.0.0.1:1 within 0.4 s: "));
   EXPECT_THAT(connect("127.0.0.1"), HasSubstr("refused"));
-  EXPECT_THAT(connect("nohost.invalid"), HasSubstr("no address of 'nohost.invalid'"));
+  // A machine without a network has no name server that answers.
+  EXPECT_THAT(connect("nohost.invalid"),
+              testing::AnyOf(HasSubstr("no address of 'nohost.invalid'"),
+                             HasSubstr("the name server does not answer for nohost.invalid")));
 }
 
 TEST(ControlPlane, an_agent_counts_all_the_time_of_attempts_that_get_no_answer) {
