@@ -181,18 +181,22 @@ Result<void> ClusterImpl::start_services() {
       [gate = gate_](ActorId owner, ActorId actor) {
         std::lock_guard lock(gate->mutex);
         if (gate->cluster != nullptr) gate->cluster->stop_owned(owner, actor);
-      }});
+      },
+      std::make_shared<TaskPool>(TaskPool::Options{.name = "local actors"})});
   Promise<void> made;
+  const auto make = [registry = registry_](ActorContext&) -> Result<std::unique_ptr<ActorObject>> {
+    return std::unique_ptr<ActorObject>(std::make_unique<actor_detail::TypedActor<Directory>>(
+        std::make_unique<Directory>(registry)));
+  };
+  // Answers all nodes, whatever the local actors do.
   TROUPE_TRY(directory_,
              ActorCell::start(
-                 directory, {}, services_,
-                 [registry = registry_](ActorContext&) -> Result<std::unique_ptr<ActorObject>> {
-                   return std::unique_ptr<ActorObject>(
-                       std::make_unique<actor_detail::TypedActor<Directory>>(
-                           std::make_unique<Directory>(registry)));
-                 },
-                 {[made](Result<void> result) { made.complete(std::move(result)); },
-                  [](bool, const std::string&) {}}));
+                 {.address = directory,
+                  .dedicated_thread = true,
+                  .factory = make,
+                  .events = {[made](Result<void> result) { made.complete(std::move(result)); },
+                             [](bool, const std::string&) {}}},
+                 services_));
   return made.future().get(milliseconds(5000));
 }
 
@@ -351,10 +355,11 @@ void ClusterImpl::restart(ActorId actor) {
 }
 
 Result<void> ClusterImpl::send_start(const ActorRegistry::Admission& admission, Bytes arguments) {
-  return agents_.send(admission.node,
-                      StartActor{admission.process, admission.starts_process,
-                                 admission.process_name, admission.address, std::move(arguments),
-                                 admission.devices, admission.hides_other_devices});
+  return agents_.send(
+      admission.node,
+      StartActor{admission.process, admission.starts_process, admission.process_name,
+                 admission.address, std::move(arguments), admission.devices,
+                 admission.hides_other_devices, admission.dedicated_thread});
 }
 
 void ClusterImpl::spawn_remote(const SpawnOptions& options, std::string type, Bytes arguments,
@@ -414,7 +419,11 @@ void ClusterImpl::spawn_here(const SpawnOptions& options, std::string type, Loca
     forget(registry->on_ended({id, exited, reason}));
   };
   std::unique_lock lock(mutex_);
-  auto cell = ActorCell::start(*admitted, {}, services_, std::move(make), std::move(events));
+  auto cell = ActorCell::start({.address = *admitted,
+                                .dedicated_thread = options.dedicated_thread,
+                                .factory = std::move(make),
+                                .events = std::move(events)},
+                               services_);
   if (cell.ok()) {
     local_[id] = *std::move(cell);
     return;
@@ -506,6 +515,7 @@ void ClusterImpl::shutdown(milliseconds timeout) {
     if (!cell->wait_until_over(left))
       log::error("local actor {} does not end; it is left behind", id);
   }
+  (void)services_->threads->stop(milliseconds(busy.empty() ? 1000 : 0));
 }
 
 }  // namespace
