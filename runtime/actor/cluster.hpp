@@ -144,14 +144,14 @@ class Cluster {
   /// not_found if its group has been removed, peer_died if it is lost with its node.
   ///
   /// An actor with a process of its own has one thread. Actors that share a process
-  /// (SpawnOptions::process, spawn_local) share a pool of threads, one for each of its CPUs and at
-  /// least two: an actor without calls costs memory only, about a kilobyte, and its methods run on
-  /// this thread now and on that one then, one at a time. A method may block. In a wait of the
-  /// runtime (futures, credits, shared memory) another thread takes its place at once; in any
-  /// other, once it has been found to sleep while others wait for a thread, after 10 to 20 ms; if
-  /// it computes, after about a second. So a method that blocks costs a thread (about 20 KiB and a
-  /// microsecond or two for each wait), of which a process has at most 4,096: when all of them
-  /// block, what is due waits for the first that comes back, and waits for it end with timeouts.
+  /// (SpawnOptions::process, spawn_local) share a pool of threads (TaskPool), one for each CPU and
+  /// at least two: an actor without calls costs memory only, about 2 KiB, and its methods run one
+  /// at a time, on whichever thread is free. A method may block: in a wait of the runtime (futures,
+  /// credits, shared memory) another thread takes its place at once; in any other after 10 to 20 ms
+  /// in which actors queue for a thread; and if it computes, after about a second. So what a method
+  /// that blocks costs is a thread: about 10 KiB, and 40 us if it must be started. A process has at
+  /// most 4,096 of them. While all of these block, what is due waits for the first that comes back,
+  /// so actors that wait for it get timeouts.
   template <class A, class... Args>
   Future<ActorHandle<A>> spawn(const SpawnOptions& options, Args&&... args) {
     const ConstructionArguments<A> arguments(std::forward<Args>(args)...);
