@@ -1,5 +1,7 @@
 #include "runtime/actor/actor_cell.hpp"
 
+#include <algorithm>
+#include <iterator>
 #include <system_error>
 #include <thread>
 
@@ -8,6 +10,12 @@
 #include "runtime/base/exception_text.hpp"
 
 namespace troupe {
+namespace {
+
+/// Then others that wait for a thread of the pool are served.
+constexpr int calls_per_turn = 16;
+
+}  // namespace
 
 void HostServices::report_end(const ActorDown& down) const {
   if (down.restarts) {
@@ -65,99 +73,170 @@ class ActorCell::Context final : public ActorContext {
   const std::vector<int> devices_;
 };
 
-Result<std::shared_ptr<ActorCell>> ActorCell::start(ActorAddress address, std::vector<int> devices,
-                                                    std::shared_ptr<const HostServices> services,
-                                                    Factory factory, Events events) {
-  std::shared_ptr<ActorCell> cell(
-      new ActorCell(std::move(address), std::move(services), std::move(events)));
-  try {
-    std::thread([cell, devices = std::move(devices), factory = std::move(factory)]() mutable {
-      cell->run(std::move(devices), factory);
-      std::lock_guard lock(cell->mutex_);
-      cell->over_ = true;
-      cell->changed_.notify_all();
-    }).detach();  // wait_until_over replaces join, because it has a limit
-  } catch (const std::system_error& error) {
-    return fail(ErrorCode::resource_exhausted, "cannot start a thread for actor '{}': {}",
-                cell->address_.name, error.what());
+ActorCell::ActorCell(Start start, std::shared_ptr<const HostServices> services)
+    : address_(std::move(start.address)),
+      services_(std::move(services)),
+      dedicated_thread_(start.dedicated_thread),
+      factory_(std::move(start.factory)),
+      events_(std::move(start.events)),
+      context_(std::make_unique<Context>(*this, std::move(start.devices))) {}
+
+ActorCell::~ActorCell() = default;
+
+Result<std::shared_ptr<ActorCell>> ActorCell::start(Start start,
+                                                    std::shared_ptr<const HostServices> services) {
+  std::shared_ptr<ActorCell> cell(new ActorCell(std::move(start), std::move(services)));
+  cell->is_due_ = true;
+  if (cell->dedicated_thread_) {
+    TROUPE_CHECK(cell->start_thread());
+  } else {
+    TROUPE_CHECK(cell->services_->threads->start());
+    cell->services_->threads->submit(cell);
   }
   return cell;
 }
 
-Result<std::unique_ptr<ActorObject>> ActorCell::make(const Factory& factory,
-                                                     ActorContext& context) {
+Result<void> ActorCell::start_thread() {
   try {
-    return factory(context);
-  } catch (...) {
-    return fail(ErrorCode::internal, "its construction threw: {}", current_exception_text());
+    std::thread([self = shared_from_this()] {
+      self->run_on_own_thread();
+    }).detach();  // wait_until_over replaces join, because it has a limit
+  } catch (const std::system_error& error) {
+    return fail(ErrorCode::resource_exhausted, "cannot start a thread for actor '{}': {}",
+                address_.name, error.what());
+  }
+  return {};
+}
+
+void ActorCell::run_on_own_thread() {
+  ::pthread_setname_np(::pthread_self(), address_.name.substr(0, 15).c_str());
+  for (Turn turn = take_turn(); turn != Turn::over; turn = take_turn()) {
+    if (turn == Turn::more) continue;
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this] { return is_due_; });
   }
 }
 
-void ActorCell::run(std::vector<int> devices, const Factory& factory) {
-  ::pthread_setname_np(::pthread_self(), address_.name.substr(0, 15).c_str());
-  Context context(*this, std::move(devices));
-  auto made = make(factory, context);
-  if (!made.ok()) {
-    refuse_all();
-    return events_.on_made(made.error());
+void ActorCell::run_task() noexcept {
+  TaskPool& threads = *services_->threads;
+  Turn turn = take_turn();
+  while (turn == Turn::more && threads.has_empty_queue()) turn = take_turn();
+  if (turn == Turn::more) threads.submit(shared_from_this());
+}
+
+void ActorCell::wake(std::unique_lock<std::mutex> lock) {
+  if (std::exchange(is_due_, true)) return;
+  if (dedicated_thread_) return changed_.notify_all();
+  lock.unlock();
+  services_->threads->submit(shared_from_this());
+}
+
+ActorCell::Turn ActorCell::take_turn() {
+  if (!actor_ && !make()) return Turn::over;
+  for (int calls = 0; calls < calls_per_turn; ++calls) {
+    if (is_ending_) return end();
+    if (next_ == taken_.size()) {
+      const Turn left = take_calls();
+      if (left == Turn::over) return end();
+      if (left == Turn::idle) return Turn::idle;
+    }
+    IncomingCall call = std::move(taken_[next_++]);
+    call.answer(actor_->run(call.method, call.arguments, services_->hub));
   }
-  services_->hub->add_target(address_.id, shared_from_this());
-  events_.on_made({});
-  run_methods(**made);
+  return Turn::more;
+}
+
+bool ActorCell::make() {
+  const auto made = [this]() -> Result<void> {
+    try {
+      TROUPE_TRY(actor_, factory_(*context_));
+      return {};
+    } catch (...) {
+      return fail(ErrorCode::internal, "its construction threw: {}", current_exception_text());
+    }
+  }();
+  factory_ = nullptr;
+  if (made.ok()) {
+    services_->hub->add_target(address_.id, shared_from_this());
+  } else {
+    refuse_all();
+  }
+  std::exchange(events_.on_made, nullptr)(made);
+  if (!made.ok()) note_over();
+  return made.ok();
+}
+
+ActorCell::Turn ActorCell::take_calls() {
+  constexpr std::size_t kept = 16;  // one of many idle actors holds little memory
+  taken_.clear();
+  next_ = 0;
+  std::lock_guard lock(mutex_);
+  if (is_ending_) return Turn::over;
+  if (!mailbox_.empty()) {
+    taken_.swap(mailbox_);
+    return Turn::more;
+  }
+  if (!dedicated_thread_ && taken_.capacity() > kept) taken_ = {};
+  if (!dedicated_thread_ && mailbox_.capacity() > kept) mailbox_ = {};
+  is_due_ = false;  // from now on another thread may take a turn
+  return Turn::idle;
+}
+
+ActorCell::Turn ActorCell::end() {
   services_->hub->remove_target(address_.id);
   refuse_all();
-  made->reset();
-  const std::string reason = exit_reason_.value_or("");
-  events_.on_ended(exit_reason_.has_value(), reason);
-}
-
-void ActorCell::run_methods(ActorObject& actor) {
-  std::unique_lock lock(mutex_);
-  while (true) {
-    changed_.wait(lock, [this] { return stopped_ || exit_reason_ || !mailbox_.empty(); });
-    if (stopped_ || exit_reason_) return;
-    IncomingCall call = std::move(mailbox_.front());
-    mailbox_.pop_front();
-    lock.unlock();
-    auto answer = actor.run(call.method, call.arguments, services_->hub);
-    call.answer(std::move(answer));
-    call = {};
-    lock.lock();
+  actor_.reset();
+  std::optional<std::string> reason;
+  {
+    std::lock_guard lock(mutex_);
+    reason = exit_reason_;
   }
+  events_.on_ended(reason.has_value(), reason.value_or(""));
+  note_over();
+  return Turn::over;
 }
 
 void ActorCell::deliver(IncomingCall call) {
-  {
-    std::lock_guard lock(mutex_);
-    if (!closed_) {
-      mailbox_.push_back(std::move(call));
-      changed_.notify_one();
-      return;
-    }
+  std::unique_lock lock(mutex_);
+  if (!closed_) {
+    mailbox_.push_back(std::move(call));
+    return wake(std::move(lock));
   }
+  lock.unlock();
   call.answer(fail(ErrorCode::peer_died, "actor '{}' has ended", address_.name));
 }
 
 void ActorCell::refuse_all() {
-  std::deque<IncomingCall> refused;
+  std::vector<IncomingCall> refused(std::make_move_iterator(taken_.begin() + next_),
+                                    std::make_move_iterator(taken_.end()));
+  taken_ = {};
+  next_ = 0;
   {
     std::lock_guard lock(mutex_);
     closed_ = true;
-    refused = std::exchange(mailbox_, {});
+    std::ranges::move(mailbox_, std::back_inserter(refused));
+    mailbox_ = {};
   }
   for (auto& call : refused)
     call.answer(fail(ErrorCode::peer_died, "actor '{}' has ended", address_.name));
 }
 
 void ActorCell::stop() {
-  std::lock_guard lock(mutex_);
-  stopped_ = true;
-  changed_.notify_all();
+  std::unique_lock lock(mutex_);
+  is_ending_ = true;
+  wake(std::move(lock));
 }
 
 void ActorCell::request_exit(std::string reason) {
-  std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_);
   if (!exit_reason_) exit_reason_ = std::move(reason);
+  is_ending_ = true;
+  wake(std::move(lock));
+}
+
+void ActorCell::note_over() {
+  std::lock_guard lock(mutex_);
+  over_ = true;
   changed_.notify_all();
 }
 

@@ -1,17 +1,19 @@
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
-#include <deque>
 #include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "runtime/actor/actor_context.hpp"
 #include "runtime/actor/actor_types.hpp"
 #include "runtime/actor/directory.hpp"
 #include "runtime/actor/watch_table.hpp"
+#include "runtime/base/task_pool.hpp"
 #include "runtime/call/call_hub.hpp"
 #include "runtime/link/port_range.hpp"
 
@@ -38,16 +40,22 @@ struct HostServices {
       spawn;
   /// See ActorContext::stop.
   std::function<void(ActorId owner, ActorId actor)> stop;
+  /// For actors without a thread of their own.
+  std::shared_ptr<TaskPool> threads;
 
   /// Tells the callers and the watchers in this process.
   void report_end(const ActorDown& down) const;
 };
 
-/// One hosted actor: its mailbox, its thread, and its context. The thread makes the actor, runs its
-/// methods one at a time and destroys it. Callable from any thread.
-class ActorCell final : public CallTarget, public std::enable_shared_from_this<ActorCell> {
+/// One hosted actor: its mailbox and its context. The actor is made, its methods are run and it is
+/// destroyed by one thread at a time: in turns on the threads of the process's pool
+/// (HostServices::threads), each of a few calls, or all on one thread of its own. Callable from any
+/// thread.
+class ActorCell final : public CallTarget,
+                        public PoolTask,
+                        public std::enable_shared_from_this<ActorCell> {
  public:
-  /// Called on the actor's thread.
+  /// Called by the actor's thread of the moment.
   struct Events {
     /// The actor is made and callable, or the error of making it (then on_ended does not follow).
     std::function<void(Result<void>)> on_made;
@@ -55,39 +63,67 @@ class ActorCell final : public CallTarget, public std::enable_shared_from_this<A
     std::function<void(bool exited, const std::string& reason)> on_ended;
   };
   using Factory = std::function<Result<std::unique_ptr<ActorObject>>(ActorContext&)>;
+  /// An actor to be started.
+  struct Start {
+    ActorAddress address;
+    std::vector<int> devices{};
+    bool dedicated_thread = false;  ///< it has a thread of its own
+    Factory factory;
+    Events events;
+  };
 
-  /// Starts the thread. The actor is in the hub between on_made and on_ended. resource_exhausted if
-  /// no thread can be started; then no event follows.
-  static Result<std::shared_ptr<ActorCell>> start(ActorAddress address, std::vector<int> devices,
-                                                  std::shared_ptr<const HostServices> services,
-                                                  Factory factory, Events events);
+  /// Has the actor made. It is in the hub between on_made and on_ended. resource_exhausted if no
+  /// thread can be started; then no event follows.
+  static Result<std::shared_ptr<ActorCell>> start(Start start,
+                                                  std::shared_ptr<const HostServices> services);
+  ~ActorCell() override;
 
   void deliver(IncomingCall call) override;
+  void run_task() noexcept override;
   /// Asks the actor to end after the method that runs now.
   void stop();
-  /// Waits at most `timeout` until the thread has nothing left to do; false if it still runs.
+  /// Waits at most `timeout` until the actor has ended and its events are told; false if not.
   bool wait_until_over(std::chrono::milliseconds timeout);
 
  private:
   class Context;
-  ActorCell(ActorAddress address, std::shared_ptr<const HostServices> services, Events events)
-      : address_(std::move(address)), services_(std::move(services)), events_(std::move(events)) {}
-  void run(std::vector<int> devices, const Factory& factory);
-  Result<std::unique_ptr<ActorObject>> make(const Factory& factory, ActorContext& context);
-  void run_methods(ActorObject& actor);
+  /// How a turn ended: there is nothing to do, more to do, or never again.
+  enum class Turn { idle, more, over };
+
+  ActorCell(Start start, std::shared_ptr<const HostServices> services);
+  Result<void> start_thread();
+  void run_on_own_thread();
+  /// Has it take a turn soon, unless it is going to.
+  void wake(std::unique_lock<std::mutex> lock);
+  Turn take_turn();
+  bool make();
+  /// Moves what is in the mailbox to taken_, unless it is empty (`idle`) or the actor is to end
+  /// (`over`).
+  Turn take_calls();
+  Turn end();
+  void note_over();
   void request_exit(std::string reason);
   void refuse_all();
 
   const ActorAddress address_;
   const std::shared_ptr<const HostServices> services_;
-  const Events events_;
+  const bool dedicated_thread_;
+
+  // Of the thread of the moment.
+  Factory factory_;
+  Events events_;
+  std::unique_ptr<Context> context_;
+  std::unique_ptr<ActorObject> actor_;
+  std::vector<IncomingCall> taken_;  ///< out of the mailbox
+  std::size_t next_ = 0;             ///< in taken_
 
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::deque<IncomingCall> mailbox_;
-  bool closed_ = false;   ///< takes no more calls
-  bool over_ = false;     ///< the thread is done
-  bool stopped_ = false;  ///< asked to end
+  std::vector<IncomingCall> mailbox_;
+  bool is_due_ = false;                  ///< takes a turn, or will
+  bool closed_ = false;                  ///< takes no more calls
+  bool over_ = false;                    ///< takes no more turns
+  std::atomic<bool> is_ending_ = false;  ///< was stopped or wants to exit; written under mutex_
   std::optional<std::string> exit_reason_;
 };
 

@@ -127,7 +127,8 @@ Result<void> ActorProcess::boot() {
              AddressCallback done) {
         spawn(owner, options, std::move(type), std::move(arguments), std::move(done));
       },
-      [this](ActorId owner, ActorId actor) { tell(StopOwned{owner, actor}); }});
+      [this](ActorId owner, ActorId actor) { tell(StopOwned{owner, actor}); },
+      std::make_shared<TaskPool>(TaskPool::Options{.name = "actors"})});
   return {};
 }
 
@@ -218,8 +219,9 @@ void ActorProcess::start_actor(StartActor start) {
     forget(id);
   };
   std::unique_lock lock(mutex_);
-  auto cell = ActorCell::start(std::move(start.actor), std::move(start.devices), services_,
-                               std::move(make), std::move(events));
+  auto cell = ActorCell::start({std::move(start.actor), std::move(start.devices),
+                                start.dedicated_thread, std::move(make), std::move(events)},
+                               services_);
   if (cell.ok()) {
     cells_[id] = *std::move(cell);
     return;

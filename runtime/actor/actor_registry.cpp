@@ -126,8 +126,9 @@ Result<ActorRegistry::Admission> ActorRegistry::place(Actor& actor, const SpawnO
   const auto& devices = actor.reservation.held.devices;
   const bool hides_others =
       options.hides_other_devices && options.process.empty() && !devices.empty();
-  return Admission{actor.address, index,   actor.process, !shared.has_value(),
-                   process.name,  devices, hides_others};
+  return Admission{
+      actor.address, index,   actor.process, !shared.has_value(),
+      process.name,  devices, hides_others,  options.dedicated_thread || options.process.empty()};
 }
 
 std::optional<ProcessId> ActorRegistry::process_labelled(const std::string& label,

@@ -112,10 +112,16 @@ struct SpawnOptions {
   int max_restarts = 0;
   /// Spawned by an actor, it does not end with that one but with the cluster.
   bool is_detached = false;
+  /// All methods run on one thread, which is the actor's alone (and is named after it), as those of
+  /// an actor with a process of its own do. Otherwise actors that share a process share a
+  /// TaskPool. For what belongs to a thread: thread-local state, its CPUs or priority, child
+  /// processes that end with it.
+  bool dedicated_thread = false;
 
   template <class Archive>
   void fields(Archive& archive) {
-    archive(name, resources, node, bundle, process, hides_other_devices, max_restarts, is_detached);
+    archive(name, resources, node, bundle, process, hides_other_devices, max_restarts, is_detached,
+            dedicated_thread);
   }
 };
 
@@ -136,6 +142,16 @@ class Cluster {
   /// resource_exhausted with what was asked for and what is left, already_exists for a taken name,
   /// the death of its process, invalid_argument for arguments of more than 255 MiB; for a bundle
   /// not_found if its group has been removed, peer_died if it is lost with its node.
+  ///
+  /// An actor with a process of its own has one thread. Actors that share a process
+  /// (SpawnOptions::process, spawn_local) share a pool of threads (TaskPool), one for each CPU and
+  /// at least two: an actor without calls costs memory only, about 2 KiB, and its methods run one
+  /// at a time, on whichever thread is free. A method may block: in a wait of the runtime (futures,
+  /// credits, shared memory) another thread takes its place at once; in any other after 10 to 20 ms
+  /// in which actors queue for a thread; and if it computes, after about a second. So what a method
+  /// that blocks costs is a thread: about 10 KiB, and 40 us if it must be started. A process has at
+  /// most 4,096 of them. While all of these block, what is due waits for the first that comes back,
+  /// so actors that wait for it get timeouts.
   template <class A, class... Args>
   Future<ActorHandle<A>> spawn(const SpawnOptions& options, Args&&... args) {
     const ConstructionArguments<A> arguments(std::forward<Args>(args)...);
@@ -144,8 +160,8 @@ class Cluster {
     });
   }
 
-  /// The same in this process, on a thread of its own; `options` may give only the name. The
-  /// arguments are passed as they are and need not be encodable; A need not be in ActorTypes.
+  /// The same in this process; `options` may give only the name and dedicated_thread. The arguments
+  /// are passed as they are and need not be encodable; A need not be in ActorTypes.
   template <class A, class... Args>
   Future<ActorHandle<A>> spawn_local(const SpawnOptions& options, Args&&... args) {
     auto arguments =

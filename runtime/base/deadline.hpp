@@ -5,6 +5,8 @@
 #include <condition_variable>
 #include <mutex>
 
+#include "runtime/base/blocking.hpp"
+
 namespace troupe {
 
 /// When a bounded wait gives up: after so much time *in which this process ran*. While a process is
@@ -50,10 +52,14 @@ class Deadline {
 /// `deadline_in(std::chrono::seconds(2))`.
 inline Deadline deadline_in(Deadline::Clock::duration wait) { return Deadline(wait); }
 
-/// Waits on a condition variable until `ready()` or the deadline; returns the last `ready()`.
+/// Waits on a condition variable until `ready()` or the deadline; returns the last `ready()`. A
+/// wait is announced (BlockingScope).
 template <class Ready>
 bool wait_until(std::condition_variable& changed, std::unique_lock<std::mutex>& lock,
                 Deadline& deadline, Ready ready) {
+  if (ready()) return true;
+  if (deadline.is_over()) return false;
+  const BlockingScope waits;
   while (!ready()) {
     if (deadline.is_over()) return false;
     changed.wait_until(lock, deadline.next_look());

@@ -7,6 +7,7 @@
 #include <thread>
 #include <vector>
 
+#include "runtime/base/blocking.hpp"
 #include "runtime/base/deadline.hpp"
 #include "runtime/call/unix_transport.hpp"
 #include "runtime/link/link.hpp"
@@ -175,6 +176,7 @@ class NetworkTransport final : public Transport {
   bool on_own_thread() const override { return unix_.on_own_thread(); }
 
   Result<void> flush(std::chrono::milliseconds timeout) override {
+    const BlockingScope waits;
     Deadline deadline = deadline_in(timeout);
     TROUPE_CHECK(unix_.flush(timeout));
     while (queued_bytes() > 0) {

@@ -11,6 +11,7 @@
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 
+#include "runtime/base/blocking.hpp"
 #include "runtime/base/log.hpp"
 #include "runtime/base/refusal_log.hpp"
 #include "runtime/call/unix_link.hpp"
@@ -338,6 +339,7 @@ std::vector<std::shared_ptr<UnixLink>> UnixTransport::Loop::all_links() const {
 }
 
 Result<void> UnixTransport::Loop::flush(std::chrono::milliseconds timeout) {
+  const BlockingScope waits;
   const Deadline deadline = deadline_in(timeout);
   const auto links = std::make_shared<std::promise<std::vector<std::shared_ptr<UnixLink>>>>();
   auto collected = links->get_future();

@@ -22,7 +22,7 @@ using ProcessId = std::uint64_t;
 /// vocabulary; each comment says which way a message goes (D driver, A agent, P actor process).
 
 /// Changes whenever a control message does.
-inline constexpr std::uint32_t control_protocol = 9;
+inline constexpr std::uint32_t control_protocol = 10;
 
 /// A -> D, first: the agent of the ticket for `node`, or one that joins by a token and has chosen
 /// this name until it is given a node, has come. An agent of another build is refused.
@@ -50,9 +50,11 @@ struct StartActor {
   Bytes arguments;     ///< its construction arguments, encoded
   std::vector<std::int32_t> devices;
   bool hides_other_devices = false;  ///< the process that it starts sees only `devices`
+  bool dedicated_thread = false;
   template <class Archive>
   void fields(Archive& archive) {
-    archive(process, starts_process, process_name, actor, arguments, devices, hides_other_devices);
+    archive(process, starts_process, process_name, actor, arguments, devices, hides_other_devices,
+            dedicated_thread);
   }
 };
 /// P -> A -> D.

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <utility>
 
+#include "runtime/base/blocking.hpp"
 #include "runtime/base/deadline.hpp"
 
 namespace troupe {
@@ -69,6 +70,7 @@ bool SharedEvent::wait(Ready ready, Deadline& deadline, SpinBudget budget) {
       if (ready()) return true;
     } while (std::chrono::steady_clock::now() < spin_end);
   }
+  const BlockingScope waits;
   while (true) {
     // Announced before the last look at the condition: a notifier either sees the sleeper and
     // rings, or changed the condition early enough for this look. Both sides use a

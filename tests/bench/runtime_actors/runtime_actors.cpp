@@ -1,6 +1,8 @@
 // What many actors cost the driver's process. `runtime_actors [THOUSANDS]`, 1,000 without it.
 // Churn: so many thousand in-process actors are spawned and ended while 10,000 others live; its
 // rate, the resident memory and the time of a call must stay as they are at the start.
+// Calls: within the driver's process, beside those 10,000.
+// Waits: a chain of in-process actors, each of which waits for the next in its method.
 // Deaths: actors of the driver's process end, watched by actors of another process; the time for
 // each death and watcher must not depend on how many there are.
 // Restarts: from kill -9 of an actor's process to the first answer of its next incarnation.
@@ -15,6 +17,7 @@
 #include <cstdlib>
 #include <fstream>
 #include <mutex>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -38,6 +41,31 @@ class Victim {
   int echo(int value) { return value; }
   static constexpr std::string_view actor_type = "Victim";
   using Methods = troupe::Methods<&Victim::echo>;
+};
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+double resident_mib() {
+  std::ifstream status("/proc/self/statm");
+  std::uint64_t total = 0, resident = 0;
+  status >> total >> resident;
+  return static_cast<double>(resident) * 4096 / (1 << 20);
+}
+
+/// Asks another one and waits for its answer.
+class Waiter {
+ public:
+  explicit Waiter(ActorContext& /*context*/, ActorHandle<Waiter> next) : next_(std::move(next)) {}
+  Result<double> resident_mib_at_end() {
+    return next_ ? next_.call<&Waiter::resident_mib_at_end>().get(limit) : resident_mib();
+  }
+  static constexpr std::string_view actor_type = "Waiter";
+  using Methods = troupe::Methods<&Waiter::resident_mib_at_end>;
+
+ private:
+  const ActorHandle<Waiter> next_;
 };
 
 /// Watches actors and counts the ends it is told of.
@@ -70,17 +98,6 @@ class Watcher {
   std::vector<WatchToken> tokens_;
 };
 
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
-
-double resident_mib() {
-  std::ifstream status("/proc/self/statm");
-  std::uint64_t total = 0, resident = 0;
-  status >> total >> resident;
-  return static_cast<double>(resident) * 4096 / (1 << 20);
-}
-
 Result<std::vector<ActorHandle<Victim>>> spawn_local(Cluster& cluster, int count) {
   std::vector<Future<ActorHandle<Victim>>> spawning;
   for (int i = 0; i < count; ++i) spawning.push_back(cluster.spawn_local<Victim>({}));
@@ -110,11 +127,47 @@ Result<std::vector<double>> call_times(const ActorHandle<Victim>& actor) {
   return times;
 }
 
+/// Calls in one process, without waiting for each answer, to `actors` in turn.
+Result<double> calls_per_second(std::span<const ActorHandle<Victim>> actors, int calls) {
+  std::vector<Future<int>> answers;
+  answers.reserve(static_cast<std::size_t>(calls));
+  const auto start = Clock::now();
+  for (int i = 0; i < calls; ++i) {
+    answers.push_back(actors[static_cast<std::size_t>(i) % actors.size()].call<&Victim::echo>(i));
+  }
+  for (auto& answer : answers) {
+    if (const auto value = answer.get(limit); !value.ok()) return value.error();
+  }
+  return calls / seconds_since(start);
+}
+
+Result<void> bench_calls(std::span<const ActorHandle<Victim>> living) {
+  for (const std::size_t actors : {std::size_t{1}, std::size_t{100}, living.size()}) {
+    std::vector<double> rates;
+    for (int i = 0; i < 5; ++i) {
+      TROUPE_TRY(const double rate, calls_per_second(living.first(actors), 100000));
+      rates.push_back(rate);
+    }
+    std::ranges::sort(rates);
+    std::printf(
+        "calls without waiting, one thread to %5zu in-process actors: %9.0f /s (of 5: %.0f to "
+        "%.0f)\n",
+        actors, rates[2], rates.front(), rates.back());
+    std::fflush(stdout);
+  }
+  return {};
+}
+
 Result<void> bench_churn(Cluster& cluster, int thousands) {
+  TROUPE_TRY(const auto first, spawn_local(cluster, 1));  // the threads
+  const double before_mib = resident_mib();
   auto start = Clock::now();
   TROUPE_TRY(const auto living, spawn_local(cluster, living_actors));
-  std::printf("%d in-process actors spawned: %.0f /s; they live on\n", living_actors,
-              living_actors / seconds_since(start));
+  const double seconds = seconds_since(start);
+  std::printf("%d in-process actors spawned: %.0f /s, %.0f bytes each; they live on\n",
+              living_actors, living_actors / seconds,
+              (resident_mib() - before_mib) * (1 << 20) / living_actors);
+  TROUPE_CHECK(bench_calls(living));
   std::printf("%12s %14s %10s %12s %12s\n", "so far", "spawned+ended", "resident", "call p50",
               "call p99");
   const int stride = std::max(1, thousands / 10);
@@ -135,8 +188,28 @@ Result<void> bench_churn(Cluster& cluster, int thousands) {
   return end_all(cluster, living);
 }
 
+Result<void> bench_waits(Cluster& cluster, int length) {
+  std::vector<ActorHandle<Waiter>> chain(1);
+  for (int i = 0; i < length; ++i) {
+    TROUPE_TRY(auto actor, cluster.spawn_local<Waiter>({}, chain.back()).get(limit));
+    chain.push_back(std::move(actor));
+  }
+  const double before_mib = resident_mib();
+  for (const char* when : {"first", "again"}) {
+    const auto start = Clock::now();
+    TROUPE_TRY(const double all_wait_mib,
+               chain.back().call<&Waiter::resident_mib_at_end>().get(limit));
+    std::printf(
+        "%d in-process actors that each wait for the next, %s: %.0f ms, %.0f KiB a thread\n",
+        length, when, seconds_since(start) * 1e3, (all_wait_mib - before_mib) * 1024 / length);
+  }
+  std::fflush(stdout);
+  for (int i = 1; i <= length; ++i) TROUPE_CHECK(cluster.stop(chain[static_cast<std::size_t>(i)]));
+  return {};
+}
+
 Result<void> bench_deaths(Cluster& cluster, int watchers, int deaths) {
-  constexpr int at_a_time = 1000;  // each victim in life is a thread
+  constexpr int at_a_time = 1000;
   std::vector<Future<ActorHandle<Watcher>>> spawning;
   for (int i = 0; i < watchers; ++i) {
     spawning.push_back(cluster.spawn<Watcher>({.process = "watchers"}));
@@ -248,6 +321,7 @@ Result<void> bench_lost_nodes(std::size_t nodes, std::size_t killed) {
 Result<void> bench(int thousands) {
   TROUPE_TRY(const auto cluster, Cluster::start({}));
   TROUPE_CHECK(bench_churn(*cluster, thousands));
+  TROUPE_CHECK(bench_waits(*cluster, 1000));
   for (const int watchers : {1, 10, 100, 1000}) {
     TROUPE_CHECK(bench_deaths(*cluster, watchers, 1000));
   }

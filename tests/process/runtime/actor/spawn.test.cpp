@@ -135,9 +135,11 @@ TEST(Spawn, reports_that_no_thread_can_be_started_and_the_process_lives_on) {
   const auto cluster = start_cluster();
   const auto first = must(cluster->spawn<Leaver>({.process = "p"}, "").get(limit));
   ASSERT_TRUE(first.call<&Leaver::leave_no_room_for_threads>().get(limit).ok());
-  const auto second = cluster->spawn<Leaver>({.process = "p"}, "").get(limit);
+  const auto second =
+      cluster->spawn<Leaver>({.process = "p", .dedicated_thread = true}, "").get(limit);
   ASSERT_FALSE(second.ok());
   EXPECT_EQ(second.error().code, ErrorCode::resource_exhausted) << second.error().message;
+  EXPECT_TRUE(cluster->spawn<Leaver>({.process = "p"}, "").get(limit).ok()) << "it needs no thread";
   EXPECT_TRUE(first.call<&Leaver::pid>().get(limit).ok());
 }
 

@@ -1,0 +1,245 @@
+#include <set>
+
+#include <unistd.h>
+
+#include "runtime/actor/argument_limit.hpp"
+#include "runtime/actor/cluster_impl.hpp"
+
+namespace troupe {
+
+using std::chrono::milliseconds;
+
+// Spawning, stopping and restarting actors, and what is told of them.
+
+void ClusterImpl::on_agent_message(std::size_t node, ControlMessage message) {
+  if (!registry_->is_about_node(message, node)) {
+    return log::error("the agent of node '{}' speaks for what is not on its node",
+                      agents_.infos()[node].spec.name);
+  }
+  if (const auto* wish = std::get_if<FollowActor>(&message)) follow(node, *wish);
+  if (const auto* started = std::get_if<ActorStarted>(&message)) {
+    if (const auto again = registry_->on_started(*started)) publish(*again);
+  }
+  if (const auto* failed = std::get_if<ActorFailed>(&message)) {
+    publish(registry_->on_failed(*failed));
+  }
+  if (auto* request = std::get_if<SpawnRequest>(&message)) spawn_for(node, std::move(*request));
+  if (const auto* stop = std::get_if<StopOwned>(&message)) {
+    stop_owned(stop->owner, stop->actor);
+  }
+  if (const auto* ended = std::get_if<ActorEnded>(&message)) publish(registry_->on_ended(*ended));
+  if (const auto* process = std::get_if<ProcessEnded>(&message))
+    publish(registry_->on_process_ended(*process));
+}
+
+/// The node's agent is to hear of the actor's end, and where it is if it wishes.
+void ClusterImpl::follow(std::size_t node, const FollowActor& wish) {
+  bool is_there = false;
+  {
+    std::lock_guard lock(followers_mutex_);
+    is_there = registry_->has(wish.actor);  // publish() comes after it has left the registry
+    if (is_there) followers_.add(wish.actor, node);
+  }
+  if (!is_there) {
+    const auto down = registry_->down_of(wish.actor);
+    if (down) (void)agents_.send(node, ActorGone{wish.actor, false, encode(*down)});
+    return;
+  }
+  if (!wish.wants_address) return;
+  const auto address = registry_->address_of(wish.actor);
+  if (address) (void)agents_.send(node, ActorMoved{*address});
+}
+
+/// Reports the ends to those who follow the actors, and ends processes without actors.
+void ClusterImpl::publish(const std::vector<ActorDown>& downs) {
+  for (const auto& down : downs) {
+    services_->report_end(down);
+    std::set<std::size_t> nodes;
+    {
+      std::lock_guard lock(followers_mutex_);
+      nodes = down.restarts ? followers_.of(down.id) : followers_.take(down.id);
+    }
+    if (nodes.empty()) continue;
+    const ActorGone gone{down.id, down.restarts, encode(down)};
+    for (const std::size_t node : nodes) (void)agents_.send(node, gone);
+  }
+  for (const auto& [actor, due] : registry_->take_restarts()) restarts_.add(actor, due);
+  for (const ActorId orphan : registry_->take_orphans()) begin_stop(orphan);
+  for (const auto& idle : registry_->take_idle_processes()) {
+    (void)agents_.send(idle.node, StopProcess{idle.process, false});
+  }
+}
+
+void ClusterImpl::begin_stop(ActorId actor) {
+  publish(registry_->forbid_restarts(actor));
+  const auto place = registry_->process_of(actor);
+  if (!place.ok()) return;
+  if (registry_->close_process_of(actor)) {
+    (void)agents_.send(place->node, StopProcess{place->process, false});
+  } else {
+    (void)agents_.send(place->node, StopActor{place->process, actor});
+  }
+}
+
+void ClusterImpl::spawn_for(std::size_t node, SpawnRequest request) {
+  const auto answer = [this, node, number = request.request,
+                       process = request.process](const Result<ActorAddress>& address) {
+    SpawnReply reply{.request = number, .process = process, .ok = address.ok()};
+    if (address.ok()) {
+      reply.actor = *address;
+    } else {
+      reply.code = address.error().code;
+      reply.message = address.error().message;
+    }
+    (void)agents_.send(node, reply);
+  };
+  const auto options = decode<SpawnOptions>(request.options);
+  if (!options.ok()) return answer(options.error());
+  spawn_owned(request.owner, *options, std::move(request.type), std::move(request.arguments),
+              answer);
+}
+
+/// Reports where an actor is that was started again.
+void ClusterImpl::publish(const ActorAddress& again) {
+  log::info("actor '{}' is there again (incarnation {})", again.name, again.incarnation);
+  services_->hub->mark_moved(again);
+  std::set<std::size_t> nodes;
+  {
+    std::lock_guard lock(followers_mutex_);
+    nodes = followers_.of(again.id);
+  }
+  for (const std::size_t node : nodes) (void)agents_.send(node, ActorMoved{again});
+}
+
+void ClusterImpl::restart(ActorId actor) {
+  Result<void> sent;
+  {
+    std::lock_guard lock(spawning_);
+    auto again = registry_->admit_again(actor);
+    if (!again.ok() && again.error().code == ErrorCode::not_found) return;
+    sent = again.ok() ? send_start(again->admission, std::move(again->arguments)) : again.error();
+  }
+  if (sent.ok()) return;
+  publish(registry_->on_failed({actor, sent.error().code, sent.error().message}));
+}
+
+Result<void> ClusterImpl::send_start(const ActorRegistry::Admission& admission, Bytes arguments) {
+  return agents_.send(
+      admission.node,
+      StartActor{admission.process, admission.starts_process, admission.process_name,
+                 admission.address, std::move(arguments), admission.devices,
+                 admission.hides_other_devices, admission.dedicated_thread});
+}
+
+void ClusterImpl::spawn_remote(const SpawnOptions& options, std::string type, Bytes arguments,
+                               AddressCallback done) {
+  spawn_owned(0, options, std::move(type), std::move(arguments), done);
+}
+
+void ClusterImpl::spawn_owned(ActorId owner, const SpawnOptions& options, std::string type,
+                              Bytes arguments, const AddressCallback& done) {
+  if (shutting_down_) return done(fail(ErrorCode::cancelled, "the cluster is shutting down"));
+  if (auto fits = check_argument_bytes(type, arguments); !fits.ok()) {
+    return done(std::move(fits).error());
+  }
+  const auto started = [this, done](Result<ActorAddress> address) {
+    if (address.ok() && address->is_restartable) services_->hub->mark_moved(*address);
+    done(std::move(address));
+  };
+  std::optional<ActorFailed> unsent;
+  const auto refused = [&]() -> std::optional<Error> {
+    std::lock_guard lock(spawning_);
+    auto admitted = registry_->admit(options, type, arguments, started, owner);
+    if (!admitted.ok()) return std::move(admitted).error();
+    const auto sent = send_start(*admitted, std::move(arguments));
+    if (!sent.ok()) unsent = {admitted->address.id, sent.error().code, sent.error().message};
+    return std::nullopt;
+  }();
+  if (refused) done(*refused);
+  if (!unsent) return;
+  publish(registry_->on_failed(*unsent));
+}
+
+void ClusterImpl::spawn_here(const SpawnOptions& options, std::string type, LocalFactory make,
+                             AddressCallback done) {
+  if (shutting_down_) return done(fail(ErrorCode::cancelled, "the cluster is shutting down"));
+  auto admitted = registry_->admit_local(options, type, ::getpid());
+  if (!admitted.ok()) return done(admitted.error());
+  admitted->endpoint = services_->hub->endpoint();
+  const ActorId id = admitted->id;
+  const auto forget = [gate = gate_, id](const std::vector<ActorDown>& downs) {
+    std::lock_guard lock(gate->mutex);
+    if (gate->cluster == nullptr) return;
+    gate->cluster->publish(downs);
+    std::lock_guard local_lock(gate->cluster->mutex_);
+    gate->cluster->local_.erase(id);
+  };
+  ActorCell::Events events;
+  events.on_made = [registry = registry_, address = *admitted, done,
+                    forget](const Result<void>& made) {
+    if (made.ok()) {
+      (void)registry->on_started({address.id, address.endpoint, ::getpid()});
+      return done(address);
+    }
+    forget(registry->on_failed({address.id, made.error().code, made.error().message}));
+    done(made.error());
+  };
+  events.on_ended = [registry = registry_, id, forget](bool exited, const std::string& reason) {
+    forget(registry->on_ended({id, exited, reason}));
+  };
+  std::unique_lock lock(mutex_);
+  auto cell = ActorCell::start({.address = *admitted,
+                                .dedicated_thread = options.dedicated_thread,
+                                .factory = std::move(make),
+                                .events = std::move(events)},
+                               services_);
+  if (cell.ok()) {
+    local_[id] = *std::move(cell);
+    return;
+  }
+  lock.unlock();
+  (void)registry_->on_failed({id, cell.error().code, cell.error().message});
+  done(cell.error());
+}
+
+Result<void> ClusterImpl::stop(const ActorAddress& actor, milliseconds timeout) {
+  auto down = std::make_shared<Promise<ActorDown>>();
+  const auto token = watch(actor, [down](const ActorDown& end) {
+    if (!end.restarts) down->complete(end);
+  });
+  publish(registry_->forbid_restarts(actor.id));
+  std::shared_ptr<ActorCell> cell;
+  {
+    std::lock_guard lock(mutex_);
+    if (const auto found = local_.find(actor.id); found != local_.end()) cell = found->second;
+  }
+  const auto place = registry_->process_of(actor.id);
+  if (cell) {
+    cell->stop();
+  } else if (place.ok()) {
+    (void)agents_.send(place->node, StopActor{place->process, actor.id});
+  } else if (!registry_->down_of(actor.id)) {
+    return fail(ErrorCode::not_found, "there is no actor {}", actor.id);
+  }
+  if (down->future().wait(timeout)) return {};
+  if (place.ok()) (void)agents_.send(place->node, StopProcess{place->process, true});
+  return fail(ErrorCode::timeout, "actor '{}' did not end within {} ms{}", actor.name,
+              timeout.count(), place.ok() ? "; its process was killed" : "");
+}
+
+Result<void> ClusterImpl::kill(const ActorAddress& actor) {
+  TROUPE_TRY(const auto place, registry_->process_of(actor.id));
+  (void)agents_.send(place.node, StopProcess{place.process, true});
+  return {};
+}
+
+Result<void> ClusterImpl::remove_placement_group(PlacementGroupId id) {
+  std::lock_guard lock(spawning_);  // an agent knows each process before it is to kill it
+  TROUPE_TRY(const auto doomed, registry_->remove_placement_group(id));
+  for (const auto& place : doomed) {
+    (void)agents_.send(place.node, StopProcess{place.process, true});
+  }
+  return {};
+}
+
+}  // namespace troupe

@@ -1,0 +1,117 @@
+#pragma once
+
+#include <atomic>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "runtime/actor/actor_cell.hpp"
+#include "runtime/actor/actor_registry.hpp"
+#include "runtime/actor/cluster.hpp"
+#include "runtime/actor/cluster_observer.hpp"
+#include "runtime/actor/node_agents.hpp"
+#include "runtime/actor/restart_timer.hpp"
+#include "runtime/control/followers.hpp"
+#include "runtime/security/plane_keys.hpp"
+
+namespace troupe {
+
+class ClusterImpl;
+
+/// Tells threads that may outlive the cluster (a local actor that does not end) that it is gone.
+struct ClusterGate {
+  std::recursive_mutex mutex;  ///< a spawn's callback may spawn again
+  ClusterImpl* cluster = nullptr;
+};
+
+/// The one implementation of Cluster: its start and its end are in cluster.cpp, what it does for
+/// actors in cluster_actors.cpp.
+class ClusterImpl final : public Cluster {
+ public:
+  ClusterImpl(ClusterOptions options, const JobKeys& keys)
+      : options_(std::move(options)),
+        keys_(keys),
+        is_local_(!options_.join && options_.starter->is_local()),
+        logs_{options_.join ? "" : options_.log_folder, !is_local_},
+        registry_(std::make_shared<ActorRegistry>(options_.nodes, options_.placement, logs_)),
+        agents_(options_, logs_, agent_events()) {}
+  ~ClusterImpl() override { shutdown(std::chrono::milliseconds(1000)); }
+
+  Result<void> boot();
+
+  WatchToken watch(const ActorAddress& actor, DownCallback callback) override {
+    return services_->watches->watch(actor.id, std::move(callback));
+  }
+  Result<void> stop(const ActorAddress& actor, std::chrono::milliseconds timeout) override;
+  Result<void> kill(const ActorAddress& actor) override;
+  Result<PlacementGroup> create_placement_group(const PlacementGroupOptions& options) override {
+    return registry_->create_placement_group(options);
+  }
+  Result<void> remove_placement_group(PlacementGroupId id) override;
+  std::vector<PlacementGroup> placement_groups() const override {
+    return registry_->placement_groups();
+  }
+  std::vector<ActorInfo> actors() const override { return registry_->actors(); }
+  std::vector<NodeInfo> nodes() const override { return agents_.infos(); }
+  std::weak_ptr<CallHub> hub() const override { return services_->hub; }
+  void suspend(std::chrono::milliseconds timeout) override { agents_.suspend(timeout); }
+  void resume() override { agents_.resume(); }
+  void shutdown(std::chrono::milliseconds timeout) override;
+
+ protected:
+  void spawn_remote(const SpawnOptions& options, std::string type, Bytes arguments,
+                    AddressCallback done) override;
+  void spawn_here(const SpawnOptions& options, std::string type, LocalFactory make,
+                  AddressCallback done) override;
+  Result<ActorAddress> find_address(std::string_view name, std::string_view type) const override {
+    return registry_->find(name, type);
+  }
+
+ private:
+  Result<void> start_services();
+  NodeAgents::Events agent_events();
+  AgentBootstrap bootstrap_of(const std::string& node, const AgentReady& hello) const;
+  void on_agent_message(std::size_t node, ControlMessage message);
+  void follow(std::size_t node, const FollowActor& wish);
+  void restart(ActorId actor);
+  void spawn_owned(ActorId owner, const SpawnOptions& options, std::string type, Bytes arguments,
+                   const AddressCallback& done);
+  void spawn_for(std::size_t node, SpawnRequest request);
+  /// Ends the actor if it is the owner's.
+  void stop_owned(ActorId owner, ActorId actor) {
+    if (registry_->owns(owner, actor)) begin_stop(actor);
+  }
+  /// Has an actor end after its method; a process of its own ends with it, in time.
+  void begin_stop(ActorId actor);
+  Result<void> send_start(const ActorRegistry::Admission& admission, Bytes arguments);
+  void publish(const std::vector<ActorDown>& downs);
+  void publish(const ActorAddress& again);
+  /// Returns the actors that have not ended in time.
+  std::map<ActorId, std::shared_ptr<ActorCell>> stop_local_actors(
+      std::chrono::milliseconds timeout);
+
+  ClusterOptions options_;
+  const JobKeys keys_;
+  const bool is_local_;  ///< nodes are children of this process
+  const LogPlaces logs_;
+  std::string job_id_;
+  const std::shared_ptr<ActorRegistry> registry_;
+  const std::shared_ptr<ClusterGate> gate_ = std::make_shared<ClusterGate>();
+  std::shared_ptr<HostServices> services_;
+  std::shared_ptr<ActorCell> directory_;
+  std::atomic<bool> shutting_down_ = false;
+
+  std::mutex mutex_;
+  std::map<ActorId, std::shared_ptr<ActorCell>> local_;
+  std::mutex followers_mutex_;
+  Followers<std::size_t> followers_;  ///< nodes
+  std::mutex spawning_;  ///< agents get actors in the order in which they were admitted
+  RestartTimer restarts_{[this](ActorId actor) { restart(actor); }};
+  NodeAgents agents_;  ///< last: its events use the members above
+  ClusterObserver observer_{options_, keys_, logs_, *registry_, agents_};
+};
+
+}  // namespace troupe
