@@ -31,7 +31,7 @@ class PoolTask {
 class TaskPool {
  public:
   struct Options {
-    std::size_t parallel = 0;        ///< 0: the CPUs that this process may use, and at least 2
+    std::size_t parallel = 0;        ///< 0: std::thread::hardware_concurrency, and at least 2
     std::size_t max_threads = 4096;  ///< with those that wait; further tasks stay queued
     std::chrono::milliseconds idle_limit{10000};
     std::string name = "pool";  ///< of the threads; 15 characters at most
