@@ -1,9 +1,12 @@
 #include "runtime/troupe/reach.hpp"
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
+#include <cstring>
 
 #include "runtime/link/local_address.hpp"
+#include "runtime/process/child_process.hpp"
 #include "runtime/troupe/text_table.hpp"
 
 namespace troupe {
@@ -15,35 +18,76 @@ bool is_meant(const ClusterFile& cluster, const std::string& word) {
          word == cluster.host + ":" + pid;
 }
 
-Result<std::string> folder_of(const StateCommand& command) {
-  return command.folder.empty() ? cluster_folder() : Result<std::string>(command.folder);
+/// "`ssh c7 /opt/troupe/bin/troupe status`", which asks on the driver's machine.
+std::string remedy(const ClusterFile& cluster) {
+  const auto program = own_program();
+  return fmt::format("`ssh {} {} status`", cluster.host, program.ok() ? *program : "troupe");
 }
 
-/// Says more about a driver that listens where this machine cannot get to.
-Error explain(const FoundCluster& cluster, Error error) {
-  if (!cluster.is_alive && is_loopback(cluster.file.address)) {
-    return fail(ErrorCode::peer_died,
-                "it runs on {} alone and listens on its loopback: ask there, "
-                "e.g. by `ssh {} troupe status`",
-                cluster.file.host, cluster.file.host);
+/// True if the host of the address has said that nothing listens there.
+bool is_refused(const Error& error) {
+  return error.message.ends_with(std::strerror(ECONNREFUSED));  // a link's error names the errno
+}
+
+/// Says of a driver that does not answer what that means, and what to do.
+void explain(ReachedCluster& reached) {
+  const ClusterFile& cluster = reached.found.file;
+  Error error = reached.status.error();
+  if (error.code == ErrorCode::unsupported) return;  // of another version
+  const std::string address = fmt::format("{}:{}", cluster.address, cluster.port);
+  const bool is_here = reached.found.is_alive;
+  if (is_here && error.code == ErrorCode::timeout) {
+    error.message += "; its process is there, but stopped or too busy";
+  } else if (is_here) {
+    // Its process is there, so it is about to end, and the error says all.
+  } else if (is_loopback(cluster.address)) {
+    error.message =
+        fmt::format("it runs on {} alone and listens on its loopback: ask there, e.g. {}",
+                    cluster.host, remedy(cluster));
+  } else if (error.code == ErrorCode::permission_denied) {
+    reached.is_gone = true;
+    error.message = fmt::format(
+        "another program listens at {} ({}), so its driver was killed: `status --clean` removes "
+        "its "
+        "file",
+        address, error.message);
+  } else if (is_refused(error)) {
+    reached.is_gone = true;
+    error.message = fmt::format(
+        "nothing listens at {} ({}), so its driver was killed: `status --clean` removes its file; "
+        "if "
+        "there is a firewall, look by {}",
+        address, error.message, remedy(cluster));
+  } else if (error.code == ErrorCode::timeout) {
+    error.message = fmt::format(
+        "{} is silent ({}): its driver is stopped, or this machine cannot reach it; look by {}",
+        address, error.message, remedy(cluster));
+  } else {
+    error.message = fmt::format("{} cannot be reached from here ({}): ask where it can, e.g. {}",
+                                address, error.message, remedy(cluster));
   }
-  return error;
+  reached.status = std::move(error);
 }
 
 }  // namespace
+
+Result<std::string> folder_of(const StateCommand& command) {
+  return command.folder.empty() ? cluster_folder() : Result<std::string>(command.folder);
+}
 
 std::string describe(const ClusterFile& cluster) {
   return printable(
       fmt::format("{} (pid {} on {})", cluster.name, cluster.driver.pid, cluster.host));
 }
 
-Result<std::vector<ReachedCluster>> reach_clusters(LinkLoop& loop, const StateCommand& command) {
+Result<ReachedClusters> reach_clusters(LinkLoop& loop, const StateCommand& command) {
   TROUPE_TRY(const std::string folder, folder_of(command));
   TROUPE_TRY(auto found, find_clusters(folder));
   for (const std::string& problem : found.problems) {
     std::fprintf(stderr, "passed over: %s\n", printable(problem).c_str());
   }
-  std::vector<ReachedCluster> reached;
+  ReachedClusters all{{}, std::move(found.ended)};
+  auto& reached = all.clusters;
   std::vector<Future<StateReply>> answers;
   for (FoundCluster& cluster : found.clusters) {
     if (!is_meant(cluster.file, command.cluster)) continue;
@@ -51,25 +95,27 @@ Result<std::vector<ReachedCluster>> reach_clusters(LinkLoop& loop, const StateCo
     answers.push_back(client.ok() ? (*client)->ask(AskStatus{})
                                   : Future<StateReply>(client.error()));
     reached.push_back(
-        {std::move(cluster), client.ok() ? *std::move(client) : nullptr, StatusReply{}});
+        {std::move(cluster), client.ok() ? *std::move(client) : nullptr, StatusReply{}, false});
   }
   const auto until = std::chrono::steady_clock::now() + answer_limit;
   for (std::size_t i = 0; i < reached.size(); ++i) {
     auto reply = answers[i].get(
         std::max(until - std::chrono::steady_clock::now(), std::chrono::nanoseconds(0)));
     if (!reply.ok()) {
-      reached[i].status = explain(reached[i].found, std::move(reply).error());
+      reached[i].status = std::move(reply).error();
+      explain(reached[i]);
     } else if (auto* status = std::get_if<StatusReply>(&*reply)) {
       reached[i].status = std::move(*status);
     } else {
       reached[i].status = fail(ErrorCode::internal, "it gave another answer than was asked for");
     }
   }
-  return reached;
+  return all;
 }
 
 Result<ReachedCluster> reach_one(LinkLoop& loop, const StateCommand& command) {
-  TROUPE_TRY(auto reached, reach_clusters(loop, command));
+  TROUPE_TRY(auto all, reach_clusters(loop, command));
+  auto& reached = all.clusters;
   if (reached.size() > 1) {
     const auto answers = [](const ReachedCluster& cluster) { return cluster.status.ok(); };
     const auto first = std::ranges::find_if(reached, answers);
