@@ -1,7 +1,9 @@
 #include "runtime/node/slurm_node_starter.hpp"
 
+#include <array>
 #include <cstdlib>
 #include <sstream>
+#include <string_view>
 
 #include <unistd.h>
 
@@ -43,6 +45,19 @@ Result<std::vector<std::string>> slurm_nodes() {
   std::istringstream lines(names);
   for (std::string line; std::getline(lines, line);) nodes.push_back(line);
   return nodes;
+}
+
+Result<std::string> slurm_login_host() {
+  const char* host = std::getenv("SLURM_SUBMIT_HOST");
+  if (host == nullptr || *host == '\0' || std::getenv("SLURM_JOB_ID") == nullptr) {
+    return fail(ErrorCode::not_found, "this is no job of Slurm");
+  }
+  std::array<char, 256> own{};
+  ::gethostname(own.data(), own.size() - 1);
+  if (own.data() == std::string_view(host)) {
+    return fail(ErrorCode::not_found, "this job was submitted from this host");
+  }
+  return std::string(host);
 }
 
 }  // namespace troupe
