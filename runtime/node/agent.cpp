@@ -24,6 +24,7 @@
 #include "runtime/node/visible_devices.hpp"
 #include "runtime/process/child_channel.hpp"
 #include "runtime/process/child_process.hpp"
+#include "runtime/process/child_starter.hpp"
 #include "runtime/security/handshake.hpp"
 #include "runtime/security/plane_keys.hpp"
 
@@ -65,8 +66,8 @@ class Agent {
   Result<void> join(const NodeTicket& ticket, milliseconds patience);
   bool is_stop_wanted() const;
   Result<AgentBootstrap> wait_for_bootstrap();
-  /// Handles what the driver has sent. Looks after the children after each start of a process,
-  /// which takes milliseconds: with 64 starts at once a death was noticed after 0.6 to 1.9 s.
+  /// Handles what the driver has sent, and looks after the children meanwhile: hundreds of messages
+  /// may have come at once.
   void read_inbox();
   /// Waits for something to happen, if it may, and handles it.
   void poll_once(bool may_wait = true);
@@ -77,6 +78,7 @@ class Agent {
   void on_child_end(std::map<ProcessId, AgentChild>::iterator found);
   void start_actor(StartActor message);
   Result<AgentChild*> start_process(const StartActor& message);
+  void on_process_started(ChildStarter::Started started);
   void suspend();
   void resume();
   void kill_all();
@@ -90,6 +92,7 @@ class Agent {
   std::optional<JobKeys> keys_;
   Inbox inbox_;
   std::unique_ptr<ControlClient> driver_;
+  ChildStarter starter_;  ///< outlives its children
   std::map<ProcessId, AgentChild> children_;
   Followers<ProcessId> followers_;
   Regions regions_;
@@ -188,11 +191,13 @@ void Agent::read_inbox() {
 }
 
 void Agent::poll_once(bool may_wait) {
-  std::vector<pollfd> polled{{stop_, POLLIN, 0}, {inbox_.fd(), POLLIN, 0}};
+  std::vector<pollfd> polled{
+      {stop_, POLLIN, 0}, {inbox_.fd(), POLLIN, 0}, {starter_.fd(), POLLIN, 0}};
+  const std::size_t first = polled.size();
   std::vector<ProcessId> ids;
   for (auto& [id, child] : children_) {
     ids.push_back(id);
-    polled.push_back({child.process().pidfd(), POLLIN, 0});
+    polled.push_back({child.pidfd(), POLLIN, 0});
     polled.push_back({child.channel_fd(), child.channel_events(), 0});
   }
   const auto left = std::chrono::ceil<milliseconds>(next_tick_ - Clock::now()).count();
@@ -201,8 +206,11 @@ void Agent::poll_once(bool may_wait) {
   if (polled[0].revents != 0) is_stopped_ = true;
   for (std::size_t i = 0; i < ids.size(); ++i) {
     const auto found = children_.find(ids[i]);
-    if (polled[3 + 2 * i].revents != 0) on_child_messages(ids[i], found->second);
-    if (polled[2 + 2 * i].revents != 0) on_child_end(found);
+    if (polled[first + 2 * i + 1].revents != 0) on_child_messages(ids[i], found->second);
+    if (polled[first + 2 * i].revents != 0) on_child_end(found);
+  }
+  if (polled[2].revents != 0) {
+    for (auto& started : starter_.take()) on_process_started(std::move(started));
   }
   if (Clock::now() >= next_tick_) tick();
 }
@@ -224,7 +232,7 @@ void Agent::on_driver_message(ControlMessage message) {
     if (AgentChild* child = child_of(stop->process)) child->send(*stop);
   } else if (const auto* end = std::get_if<StopProcess>(&message)) {
     AgentChild* child = child_of(end->process);
-    if (child != nullptr && end->kill) child->process().signal(SIGKILL);
+    if (child != nullptr && end->kill) child->kill();
     if (child != nullptr && !end->kill) child->stop(stop_grace);
   } else if (const auto* gone = std::get_if<ActorGone>(&message)) {
     const auto followers =
@@ -251,8 +259,12 @@ void Agent::on_driver_message(ControlMessage message) {
 }
 
 void Agent::kill_all() {
+  starter_.stop();
+  for (auto& started : starter_.take()) on_process_started(std::move(started));
   std::vector<ChildProcess*> processes;
-  for (auto& [id, child] : children_) processes.push_back(&child.process());
+  for (auto& [id, child] : children_) {
+    if (child.process() != nullptr) processes.push_back(child.process());
+  }
   kill_and_reap(processes, milliseconds(5000));
 }
 
@@ -283,21 +295,36 @@ Result<AgentChild*> Agent::start_process(const StartActor& message) {
   child.arguments = {fmt::format("troupe: {} on {}", message.process_name, bootstrap.node),
                      "--troupe-process=actor"};
   if (!bootstrap_.log_folder.empty()) child.output_path = bootstrap.log_path;
-  child.inherited_fd = ends.second.get();
   if (message.hides_other_devices) {
     TROUPE_TRY(const std::string visible,
                visible_devices(message.devices, std::getenv("CUDA_VISIBLE_DEVICES")));
     child.environment.push_back("CUDA_VISIBLE_DEVICES=" + visible);
   }
-  TROUPE_TRY(auto process, ChildProcess::start(child));
+  TROUPE_CHECK(starter_.start(message.process, std::move(child), std::move(ends.second)));
   auto channel = std::make_unique<ChildChannel>(std::move(ends.first));
-  auto& started = children_
-                      .try_emplace(message.process, std::move(process), std::move(channel),
-                                   message.process_name, bootstrap.call_name)
-                      .first->second;
-  started.send(bootstrap);
-  log::info("started process {} (pid {})", started.name(), started.pid());
-  return &started;
+  auto& added = children_
+                    .try_emplace(message.process, std::move(channel), message.process_name,
+                                 bootstrap.call_name)
+                    .first->second;
+  added.send(bootstrap);
+  if (is_suspended_) added.suspend();
+  return &added;
+}
+
+void Agent::on_process_started(ChildStarter::Started started) {
+  const auto found = children_.find(started.tag);
+  if (found == children_.end()) return;
+  AgentChild& child = found->second;
+  if (started.process.ok()) {
+    child.set_process(*std::move(started.process));
+    return log::info("started process {} (pid {})", child.name(), child.pid());
+  }
+  const Error& why = started.process.error();
+  for (const auto& [actor, name] : child.actors()) {
+    driver_->send(ActorFailed{actor, why.code, why.message});
+  }
+  driver_->send(ProcessEnded{.process = started.tag});
+  children_.erase(found);
 }
 
 void Agent::start_actor(StartActor message) {
@@ -385,7 +412,7 @@ void Agent::on_child_end(std::map<ProcessId, AgentChild>::iterator found) {
   auto& child = found->second;
   while (on_child_messages(found->first, child)) {  // its last messages
   }
-  const auto status = child.process().wait(milliseconds(0));
+  const auto status = child.process()->wait(milliseconds(0));
   if (!status) return;
   log::info("process {} (pid {}) {}", child.name(), child.pid(), status->describe());
   driver_->send(ProcessEnded{found->first, child.pid(), status->signalled, child.is_unresponsive(),

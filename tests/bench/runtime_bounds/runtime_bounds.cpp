@@ -2,8 +2,9 @@
 // Floods: four threads call an actor that is busy for long, then one whose process is stopped, with
 // 1 KiB and with 1 MiB, while another actor is called. Resident memory must stay flat once the
 // credits (1,024 calls, 256 MiB) are used up, and all further calls fail with resource_exhausted.
-// Starts: the time that the agent's thread is held by the start of a process, and the time until a
-// death is noticed while 64 actors are being started.
+// Starts: the time that the start of a process holds its thread, and, while an agent starts 64
+// actors, the time until it has noticed a death and until it has answered a question of another
+// actor.
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -45,8 +46,33 @@ class Target {
   std::size_t bytes_ = 0;
 };
 
+/// Asks its agent all the time.
+class Asker {
+ public:
+  explicit Asker(ActorContext& context) : context_(context) {}
+  /// The milliseconds that each answer took.
+  std::vector<double> ask_for_ms(int ms);
+
+  static constexpr std::string_view actor_type = "Asker";
+  using Methods = troupe::Methods<&Asker::ask_for_ms>;
+
+ private:
+  ActorContext& context_;
+};
+
 double milliseconds_since(Clock::time_point start) {
   return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
+}
+
+std::vector<double> Asker::ask_for_ms(int ms) {
+  std::vector<double> times;
+  const auto until = Clock::now() + std::chrono::milliseconds(ms);
+  while (Clock::now() < until) {
+    const auto begin = Clock::now();
+    if (!context_.channel_key({"bench", {context_.name()}}).ok()) break;
+    times.push_back(milliseconds_since(begin));
+  }
+  return times;
 }
 
 double resident_mib(const std::string& process) {
@@ -181,9 +207,34 @@ Result<void> bench_deaths_beside_spawns() {
   return {};
 }
 
+Result<void> bench_questions_beside_spawns() {
+  std::vector<double> alone, beside;
+  for (int round = 0; round < 10; ++round) {
+    ClusterOptions options;
+    options.nodes = {{"node", 2 * burst, {}}};
+    TROUPE_TRY(const auto cluster, Cluster::start(std::move(options)));
+    TROUPE_TRY(const auto asker, cluster->spawn<Asker>({}).get(limit));
+    for (const bool with_spawns : {false, true}) {
+      auto asked = asker.call<&Asker::ask_for_ms>(300);
+      std::vector<Future<ActorHandle<Target>>> spawning;
+      for (int i = 0; with_spawns && i < burst; ++i) spawning.push_back(cluster->spawn<Target>({}));
+      TROUPE_TRY(const auto times, asked.get(limit));
+      auto& all = with_spawns ? beside : alone;
+      all.insert(all.end(), times.begin(), times.end());
+      for (auto& one : spawning) {
+        if (auto started = one.get(limit); !started.ok()) return started.error();
+      }
+    }
+  }
+  print_sorted("an actor's question to its agent", alone);
+  print_sorted("the same while 64 actors are being started by its agent", beside);
+  return {};
+}
+
 Result<void> bench() {
   TROUPE_CHECK(bench_child_starts());
   TROUPE_CHECK(bench_deaths_beside_spawns());
+  TROUPE_CHECK(bench_questions_beside_spawns());
   for (const bool is_stopped : {false, true}) {
     for (const std::size_t bytes : {std::size_t{1} << 10, std::size_t{1} << 20}) {
       TROUPE_CHECK(bench_flood(bytes, is_stopped));
@@ -199,6 +250,7 @@ int main(int argc, char** argv) {
   if (argc > 1 && std::string_view(argv[1]) == troupe::idle_flag) return 0;
   troupe::ActorTypes types;
   types.add<troupe::Target>();
+  types.add<troupe::Asker>();
   troupe::init(argc, argv, types);
   const auto done = troupe::bench();
   if (!done.ok()) std::fprintf(stderr, "%s\n", done.error().message.c_str());
