@@ -1,12 +1,11 @@
 #include "runtime/node/slurm_node_starter.hpp"
 
-#include <array>
 #include <cstdlib>
 #include <sstream>
-#include <string_view>
 
 #include <unistd.h>
 
+#include "runtime/base/host_name.hpp"
 #include "runtime/node/started_node.hpp"
 #include "runtime/process/run_program.hpp"
 
@@ -52,9 +51,7 @@ Result<std::string> slurm_login_host() {
   if (host == nullptr || *host == '\0' || std::getenv("SLURM_JOB_ID") == nullptr) {
     return fail(ErrorCode::not_found, "this is no job of Slurm");
   }
-  std::array<char, 256> own{};
-  ::gethostname(own.data(), own.size() - 1);
-  if (own.data() == std::string_view(host)) {
+  if (host == host_name()) {
     return fail(ErrorCode::not_found, "this job was submitted from this host");
   }
   return std::string(host);

@@ -9,19 +9,20 @@ namespace troupe {
 
 ChildStarter::ChildStarter() : wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
 
-Result<void> ChildStarter::start(std::uint64_t tag, ChildOptions options, UniqueFd inherited) {
-  std::lock_guard lock(mutex_);
-  if (is_stopping_) return fail(ErrorCode::cancelled, "no process is started any more");
-  if (!thread_.joinable()) {
-    try {
-      thread_ = std::thread([this] { run(); });
-    } catch (const std::system_error& error) {
-      return fail(ErrorCode::resource_exhausted, "no thread to start processes: {}", error.what());
-    }
+Result<void> ChildStarter::begin() {
+  try {
+    thread_ = std::thread([this] { run(); });
+  } catch (const std::system_error& error) {
+    return fail(ErrorCode::resource_exhausted, "no thread to start processes: {}", error.what());
   }
+  return {};
+}
+
+void ChildStarter::start(std::uint64_t tag, ChildOptions options, UniqueFd inherited) {
+  std::lock_guard lock(mutex_);
+  if (is_stopping_) return;
   orders_.push_back({tag, std::move(options), std::move(inherited)});
   changed_.notify_one();
-  return {};
 }
 
 std::vector<ChildStarter::Started> ChildStarter::take() {

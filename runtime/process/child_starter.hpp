@@ -24,9 +24,12 @@ class ChildStarter {
 
   /// Readable (poll) when take() has something.
   int fd() const { return wake_.get(); }
-  /// Queues a start and returns at once. `inherited` becomes `options.inherited_fd`, and is closed
-  /// here once the child has it. Errors: resource_exhausted if there can be no thread.
-  Result<void> start(std::uint64_t tag, ChildOptions options, UniqueFd inherited);
+  /// Starts the thread, which has the scheduling of the calling one, and so have the children.
+  /// Once. Errors: resource_exhausted.
+  Result<void> begin();
+  /// Queues a start and returns at once; after begin(). `inherited` becomes `options.inherited_fd`,
+  /// and is closed here once the child has it. Nothing is started after stop().
+  void start(std::uint64_t tag, ChildOptions options, UniqueFd inherited);
 
   struct Started {
     std::uint64_t tag = 0;

@@ -11,6 +11,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "runtime/base/host_name.hpp"
 #include "runtime/process/unique_fd.hpp"
 
 namespace troupe {
@@ -40,9 +41,7 @@ std::string first_line(const std::string& path) {
 
 std::string own_machine() {
   const std::string id = first_line("/etc/machine-id");
-  std::array<char, 256> host{};
-  if (id.empty() || ::gethostname(host.data(), host.size() - 1) != 0) return {};
-  return fmt::format("{} {}", id, host.data());
+  return id.empty() ? "" : fmt::format("{} {}", id, host_name());
 }
 
 std::string own_boot() { return first_line("/proc/sys/kernel/random/boot_id"); }

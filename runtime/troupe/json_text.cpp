@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "runtime/troupe/terminal_text.hpp"
+#include "runtime/troupe/printable.hpp"
 
 namespace troupe {
 

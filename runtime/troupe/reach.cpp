@@ -29,42 +29,45 @@ bool is_refused(const Error& error) {
   return error.message.ends_with(std::strerror(ECONNREFUSED));  // a link's error names the errno
 }
 
-/// Says of a driver that does not answer what that means, and what to do.
-void explain(ReachedCluster& reached) {
-  const ClusterFile& cluster = reached.found.file;
-  Error error = reached.status.error();
-  if (error.code == ErrorCode::unsupported) return;  // of another version
+/// What it means that a driver of another machine has this error, and what to do.
+std::string explain(const ClusterFile& cluster, const Error& error, bool is_gone) {
+  constexpr const char* clean = "`status --clean` removes its file";
   const std::string address = fmt::format("{}:{}", cluster.address, cluster.port);
-  const bool is_here = reached.found.is_alive;
-  if (is_here && error.code == ErrorCode::timeout) {
-    error.message += "; its process is there, but stopped or too busy";
-  } else if (is_here) {
-    // Its process is there, so it is about to end, and the error says all.
-  } else if (is_loopback(cluster.address)) {
-    error.message =
-        fmt::format("it runs on {} alone and listens on its loopback: ask there, e.g. {}",
-                    cluster.host, remedy(cluster));
-  } else if (error.code == ErrorCode::permission_denied) {
-    reached.is_gone = true;
-    error.message = fmt::format(
-        "another program listens at {} ({}), so its driver was killed: `status --clean` removes "
-        "its "
-        "file",
-        address, error.message);
-  } else if (is_refused(error)) {
-    reached.is_gone = true;
-    error.message = fmt::format(
-        "nothing listens at {} ({}), so its driver was killed: `status --clean` removes its file; "
-        "if "
-        "there is a firewall, look by {}",
-        address, error.message, remedy(cluster));
-  } else if (error.code == ErrorCode::timeout) {
-    error.message = fmt::format(
+  const std::string look = remedy(cluster);
+  if (is_loopback(cluster.address)) {
+    return fmt::format("it runs on {} alone and listens on its loopback: ask there, e.g. {}",
+                       cluster.host, look);
+  }
+  if (is_gone && error.code == ErrorCode::permission_denied) {
+    return fmt::format("another program listens at {} ({}), so its driver was killed: {}", address,
+                       error.message, clean);
+  }
+  if (is_gone) {
+    return fmt::format(
+        "nothing listens at {} ({}), so its driver was killed: {}; with a firewall between, look "
+        "by {}",
+        address, error.message, clean, look);
+  }
+  if (error.code == ErrorCode::timeout) {
+    return fmt::format(
         "{} is silent ({}): its driver is stopped, or this machine cannot reach it; look by {}",
-        address, error.message, remedy(cluster));
-  } else {
-    error.message = fmt::format("{} cannot be reached from here ({}): ask where it can, e.g. {}",
-                                address, error.message, remedy(cluster));
+        address, error.message, look);
+  }
+  return fmt::format("{} cannot be reached from here ({}): ask where it can, e.g. {}", address,
+                     error.message, look);
+}
+
+/// Takes the error of a driver that does not answer, and says what it means.
+void take_error(ReachedCluster& reached, Error error) {
+  const ClusterFile& cluster = reached.found.file;
+  if (reached.found.is_alive) {
+    if (error.code == ErrorCode::timeout) {
+      error.message += "; its process is there, but stopped or too busy";
+    }
+  } else if (error.code != ErrorCode::unsupported) {  // which is of another version
+    reached.is_gone = !is_loopback(cluster.address) &&
+                      (error.code == ErrorCode::permission_denied || is_refused(error));
+    error.message = explain(cluster, error, reached.is_gone);
   }
   reached.status = std::move(error);
 }
@@ -102,8 +105,7 @@ Result<ReachedClusters> reach_clusters(LinkLoop& loop, const StateCommand& comma
     auto reply = answers[i].get(
         std::max(until - std::chrono::steady_clock::now(), std::chrono::nanoseconds(0)));
     if (!reply.ok()) {
-      reached[i].status = std::move(reply).error();
-      explain(reached[i]);
+      take_error(reached[i], std::move(reply).error());
     } else if (auto* status = std::get_if<StatusReply>(&*reply)) {
       reached[i].status = std::move(*status);
     } else {
@@ -119,7 +121,8 @@ Result<ReachedCluster> reach_one(LinkLoop& loop, const StateCommand& command) {
   if (reached.size() > 1) {
     const auto answers = [](const ReachedCluster& cluster) { return cluster.status.ok(); };
     const auto first = std::ranges::find_if(reached, answers);
-    if (std::ranges::count_if(reached, answers) == 1) return std::move(*first);
+    const bool ends_it = command.kind == StateCommand::Kind::stop;  // not one that is not named
+    if (!ends_it && std::ranges::count_if(reached, answers) == 1) return std::move(*first);
     std::string list;
     for (const auto& cluster : reached) list += "\n  " + describe(cluster.found.file);
     return fail(ErrorCode::invalid_argument,

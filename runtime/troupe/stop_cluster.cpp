@@ -1,8 +1,8 @@
-#include <array>
 #include <chrono>
 
 #include <unistd.h>
 
+#include "runtime/base/host_name.hpp"
 #include "runtime/troupe/answer.hpp"
 #include "runtime/troupe/commands.hpp"
 
@@ -10,9 +10,7 @@ namespace troupe {
 namespace {
 
 std::string own_description() {
-  std::array<char, 256> host{};
-  ::gethostname(host.data(), host.size() - 1);
-  return fmt::format("process {} of uid {} on {}", ::getpid(), ::geteuid(), host.data());
+  return fmt::format("process {} of uid {} on {}", ::getpid(), ::geteuid(), host_name());
 }
 
 /// Waits at most `limit` until the driver has closed the link and, where that can be seen, ended.

@@ -10,8 +10,8 @@ constexpr std::size_t least_cut = 8;  ///< no cell is cut to less
 
 std::string cut(const std::string& text, std::size_t width) {
   constexpr std::string_view end = "...";
-  if (columns_of(text) <= width) return text;
-  return std::string(beginning_of(text, width - end.size())).append(end);
+  if (width_of(text) <= width) return text;
+  return std::string(cut_to(text, width - end.size())).append(end);
 }
 
 }  // namespace
@@ -25,8 +25,7 @@ std::string TextTable::text(std::size_t columns) const {
   std::vector<std::size_t> widths;
   for (const auto& row : rows_) {
     widths.resize(std::max(widths.size(), row.size()));
-    for (std::size_t i = 0; i < row.size(); ++i)
-      widths[i] = std::max(widths[i], columns_of(row[i]));
+    for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], width_of(row[i]));
   }
   const auto total = [&] {
     std::size_t sum = gap * (widths.size() - 1);
@@ -44,7 +43,7 @@ std::string TextTable::text(std::size_t columns) const {
     for (std::size_t i = 0; i < row.size(); ++i) {
       const std::string cell = cut(row[i], widths[i]);
       line += cell;
-      if (i + 1 < row.size()) line += std::string(widths[i] - columns_of(cell) + gap, ' ');
+      if (i + 1 < row.size()) line += std::string(widths[i] - width_of(cell) + gap, ' ');
     }
     line.erase(line.find_last_not_of(' ') + 1);
     text += line + "\n";
@@ -59,7 +58,7 @@ std::string paragraph(std::string_view sentence, std::size_t columns, std::size_
     const std::string word = rest.substr(0, rest.find(' '));
     rest.erase(0, std::min(word.size() + 1, rest.size()));
     if (columns != 0 && line.find_first_not_of(' ') != line.npos &&
-        columns_of(line) + 1 + columns_of(word) > columns) {
+        width_of(line) + 1 + width_of(word) > columns) {
       text += line + "\n";
       line = std::string(indent, ' ');
     }

@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include "runtime/troupe/terminal_text.hpp"
+#include "runtime/troupe/printable.hpp"
 
 namespace troupe {
 

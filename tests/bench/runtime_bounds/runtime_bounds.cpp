@@ -10,6 +10,7 @@
 #include <chrono>
 #include <csignal>
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
 #include <string>
 #include <string_view>
@@ -20,6 +21,7 @@
 
 #include "runtime/actor/cluster.hpp"
 #include "runtime/process/child_process.hpp"
+#include "runtime/process/temporary_folder.hpp"
 
 namespace troupe {
 namespace {
@@ -46,15 +48,27 @@ class Target {
   std::size_t bytes_ = 0;
 };
 
+double milliseconds_since(Clock::time_point start);
+
 /// Asks its agent all the time.
 class Asker {
  public:
   explicit Asker(ActorContext& context) : context_(context) {}
-  /// The milliseconds that each answer took.
-  std::vector<double> ask_for_ms(int ms);
+  /// The longest that an answer took in the next `ms`, in milliseconds.
+  Result<double> longest_in_ms(int ms) {
+    double longest = 0;
+    const auto until = Clock::now() + std::chrono::milliseconds(ms);
+    while (Clock::now() < until) {
+      const auto begin = Clock::now();
+      TROUPE_TRY(const Key key, context_.channel_key({"bench", {context_.name()}}));
+      (void)key;
+      longest = std::max(longest, milliseconds_since(begin));
+    }
+    return longest;
+  }
 
   static constexpr std::string_view actor_type = "Asker";
-  using Methods = troupe::Methods<&Asker::ask_for_ms>;
+  using Methods = troupe::Methods<&Asker::longest_in_ms>;
 
  private:
   ActorContext& context_;
@@ -62,17 +76,6 @@ class Asker {
 
 double milliseconds_since(Clock::time_point start) {
   return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
-}
-
-std::vector<double> Asker::ask_for_ms(int ms) {
-  std::vector<double> times;
-  const auto until = Clock::now() + std::chrono::milliseconds(ms);
-  while (Clock::now() < until) {
-    const auto begin = Clock::now();
-    if (!context_.channel_key({"bench", {context_.name()}}).ok()) break;
-    times.push_back(milliseconds_since(begin));
-  }
-  return times;
 }
 
 double resident_mib(const std::string& process) {
@@ -159,7 +162,7 @@ void print_sorted(const char* what, std::vector<double> samples) {
 }
 
 Result<void> bench_child_starts() {
-  std::vector<double> single, bursts;
+  std::vector<double> single, bursts, small;
   for (int round = 0; round < 10; ++round) {
     std::vector<ChildProcess> children;
     const auto begin = Clock::now();
@@ -172,8 +175,15 @@ Result<void> bench_child_starts() {
       single.push_back(milliseconds_since(start));
     }
     bursts.push_back(milliseconds_since(begin));
+    for (int i = 0; i < burst; ++i) {
+      const auto start = Clock::now();
+      TROUPE_TRY(auto child, ChildProcess::start({.arguments = {"true"}, .program = "true"}));
+      small.push_back(milliseconds_since(start));
+      children.push_back(std::move(child));
+    }
   }
   print_sorted("the start of a process holds its thread", single);
+  print_sorted("the same of the program true", small);
   print_sorted("64 starts, one after the other", bursts);
   return {};
 }
@@ -207,34 +217,51 @@ Result<void> bench_deaths_beside_spawns() {
   return {};
 }
 
-Result<void> bench_questions_beside_spawns() {
-  std::vector<double> alone, beside;
+/// The longest time that the agent's loop was held, as its log says at the end.
+double longest_hold_ms(const std::filesystem::path& log) {
+  constexpr std::string_view before = "its loop was held for ";
+  std::ifstream file(log);
+  for (std::string line; std::getline(file, line);) {
+    const auto at = line.find(before);
+    if (at != line.npos) return std::stod(line.substr(at + before.size()));
+  }
+  return -1;
+}
+
+Result<void> bench_agent_beside_spawns() {
+  TROUPE_TRY(const auto folder, TemporaryFolder::create("troupe-bench"));
+  std::vector<double> alone, beside, holds;
   for (int round = 0; round < 10; ++round) {
     ClusterOptions options;
     options.nodes = {{"node", 2 * burst, {}}};
-    TROUPE_TRY(const auto cluster, Cluster::start(std::move(options)));
+    options.log_folder = folder.path() / std::to_string(round);
+    std::filesystem::create_directory(options.log_folder);
+    const auto log = std::filesystem::path(options.log_folder) / "agent-node.log";
+    TROUPE_TRY(auto cluster, Cluster::start(std::move(options)));
     TROUPE_TRY(const auto asker, cluster->spawn<Asker>({}).get(limit));
     for (const bool with_spawns : {false, true}) {
-      auto asked = asker.call<&Asker::ask_for_ms>(300);
+      auto asked = asker.call<&Asker::longest_in_ms>(with_spawns ? 300 : 100);
       std::vector<Future<ActorHandle<Target>>> spawning;
       for (int i = 0; with_spawns && i < burst; ++i) spawning.push_back(cluster->spawn<Target>({}));
-      TROUPE_TRY(const auto times, asked.get(limit));
-      auto& all = with_spawns ? beside : alone;
-      all.insert(all.end(), times.begin(), times.end());
+      TROUPE_TRY(const double longest, asked.get(limit));
+      (with_spawns ? beside : alone).push_back(longest);
       for (auto& one : spawning) {
         if (auto started = one.get(limit); !started.ok()) return started.error();
       }
     }
+    cluster.reset();
+    holds.push_back(longest_hold_ms(log));
   }
-  print_sorted("an actor's question to its agent", alone);
-  print_sorted("the same while 64 actors are being started by its agent", beside);
+  print_sorted("the longest of an actor's questions to its agent in 0.1 s", alone);
+  print_sorted("the same in 0.3 s while 64 actors are being started by it", beside);
+  print_sorted("the longest that the agent's loop was held in such a run", holds);
   return {};
 }
 
 Result<void> bench() {
   TROUPE_CHECK(bench_child_starts());
   TROUPE_CHECK(bench_deaths_beside_spawns());
-  TROUPE_CHECK(bench_questions_beside_spawns());
+  TROUPE_CHECK(bench_agent_beside_spawns());
   for (const bool is_stopped : {false, true}) {
     for (const std::size_t bytes : {std::size_t{1} << 10, std::size_t{1} << 20}) {
       TROUPE_CHECK(bench_flood(bytes, is_stopped));

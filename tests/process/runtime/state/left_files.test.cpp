@@ -87,6 +87,8 @@ TEST_F(LeftFiles, clean_removes_those_of_other_machines_whose_drivers_are_gone_a
   EXPECT_THAT(said.text, HasSubstr("its file is removed"));
   EXPECT_THAT(said.text, HasSubstr("its file stays"));
   EXPECT_EQ(files(), 2U);
+  EXPECT_EQ(troupe({"nodes"}).code, 0) << "the only one that answers is meant";
+  EXPECT_EQ(troupe({"stop"}).code, 2) << "but not to be ended";
   shown = status({"--clean"});
   EXPECT_EQ(shown["clusters"].size(), 2U) << shown;
 }

@@ -43,7 +43,7 @@ TEST(TextTable, the_widest_cells_are_cut_until_the_lines_fit) {
              "\u4e2d\u6587\u4e2d\u6587\u4e2d\u6587\u4e2d\u6587\u4e2d\u6587\u4e2d\u6587", "x"});
   for (const std::size_t columns : {200U, 80U, 60U, 40U}) {
     for (const std::string& line : lines_of(table.text(columns))) {
-      EXPECT_LE(columns_of(line), columns) << line;
+      EXPECT_LE(width_of(line), columns) << line;
     }
   }
   const auto narrow = lines_of(table.text(40));

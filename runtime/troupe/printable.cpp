@@ -1,4 +1,4 @@
-#include "runtime/troupe/terminal_text.hpp"
+#include "runtime/troupe/printable.hpp"
 
 #include <algorithm>
 #include <array>
@@ -70,7 +70,7 @@ char32_t character_of(std::string_view bytes) {
   return character;
 }
 
-std::size_t columns_of(char32_t character) {
+std::size_t width_of(char32_t character) {
   if (is_in(no_columns, character)) return 0;
   return is_in(two_columns, character) ? 2 : 1;
 }
@@ -110,21 +110,21 @@ std::string printable(std::string_view bytes) {
   return text;
 }
 
-std::size_t columns_of(std::string_view text) {
+std::size_t width_of(std::string_view text) {
   std::size_t columns = 0;
   for (std::size_t at = 0; at < text.size();) {
     const std::size_t bytes = std::max<std::size_t>(utf8_bytes(text, at), 1);
-    columns += columns_of(character_of(text.substr(at, bytes)));
+    columns += width_of(character_of(text.substr(at, bytes)));
     at += bytes;
   }
   return columns;
 }
 
-std::string_view beginning_of(std::string_view text, std::size_t columns) {
+std::string_view cut_to(std::string_view text, std::size_t columns) {
   std::size_t taken = 0;
   for (std::size_t at = 0; at < text.size();) {
     const std::size_t bytes = std::max<std::size_t>(utf8_bytes(text, at), 1);
-    taken += columns_of(character_of(text.substr(at, bytes)));
+    taken += width_of(character_of(text.substr(at, bytes)));
     if (taken > columns) return text.substr(0, at);
     at += bytes;
   }

@@ -16,10 +16,10 @@ std::string printable(std::string_view bytes);
 
 /// The columns that printable text takes on a terminal: two for wide characters (East Asian Width
 /// W and F, UAX 11), none for combining ones, else one.
-std::size_t columns_of(std::string_view text);
+std::size_t width_of(std::string_view text);
 
 /// The longest beginning of printable text that takes at most `columns`.
-std::string_view beginning_of(std::string_view text, std::size_t columns);
+std::string_view cut_to(std::string_view text, std::size_t columns);
 
 /// The width of the terminal that stdout is; 0 if it is none.
 std::size_t terminal_columns();

@@ -1,0 +1,366 @@
+#include "runtime/node/agent_loop.hpp"
+
+#include <algorithm>
+#include <cstdlib>
+#include <thread>
+
+#include <poll.h>
+#include <unistd.h>
+
+#include "runtime/base/available_memory.hpp"
+#include "runtime/base/host_name.hpp"
+#include "runtime/base/log.hpp"
+#include "runtime/node/visible_devices.hpp"
+#include "runtime/process/child_process.hpp"
+#include "runtime/process/prompt_threads.hpp"
+#include "runtime/security/handshake.hpp"
+
+namespace troupe {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr milliseconds stop_grace{1000};
+/// For a driver that is reached to say what this agent is to do: it may be busy with hundreds.
+constexpr milliseconds bootstrap_limit{30000};
+
+/// Returns the actor that a process's message is about.
+std::optional<ActorId> actor_of(const ControlMessage& message) {
+  if (const auto* started = std::get_if<ActorStarted>(&message)) return started->actor;
+  if (const auto* failed = std::get_if<ActorFailed>(&message)) return failed->actor;
+  if (const auto* ended = std::get_if<ActorEnded>(&message)) return ended->actor;
+  if (const auto* request = std::get_if<KeyRequest>(&message)) return request->actor;
+  if (const auto* request = std::get_if<SpawnRequest>(&message)) return request->owner;
+  if (const auto* request = std::get_if<StopOwned>(&message)) return request->owner;
+  return std::nullopt;
+}
+
+}  // namespace
+
+Result<void> AgentLoop::join(const NodeTicket& ticket, milliseconds patience) {
+  AgentReady hello;
+  hello.build = this_build();
+  hello.node = ticket.node;
+  hello.pid = ::getpid();
+  hello.host = host_name();
+  hello.cpus = static_cast<std::int32_t>(std::thread::hardware_concurrency());
+  hello.memory_bytes = available_memory_bytes().value_or(0);
+  TROUPE_TRY(driver_, ControlClient::connect(
+                          ticket.key.bytes, ticket.host, ticket.port, hello,
+                          {[this](ControlMessage message) { inbox_.push(std::move(message)); },
+                           [this](const Error& why) { inbox_.lose_driver(why.message); }},
+                          patience, [this] { return !is_stop_wanted(); }));
+  TROUPE_TRY(bootstrap_, wait_for_bootstrap());
+  TROUPE_TRY(keys_, JobKeys::from_secret(bootstrap_.secret.bytes));
+  bootstrap_.secret = {};
+  const auto& process = bootstrap_.processes;
+  return log::open(process.process_name, process.log_path,
+                   static_cast<log::Level>(process.log_level));
+}
+
+bool AgentLoop::is_stop_wanted() const {
+  pollfd stop{stop_, POLLIN, 0};
+  return ::poll(&stop, 1, 0) > 0;
+}
+
+Result<AgentBootstrap> AgentLoop::wait_for_bootstrap() {
+  Deadline deadline(bootstrap_limit);
+  while (!deadline.is_over()) {
+    poll_once();
+    if (auto message = inbox_.take()) {
+      if (auto* bootstrap = std::get_if<AgentBootstrap>(&*message)) return std::move(*bootstrap);
+      if (const auto* refused = std::get_if<AgentRefused>(&*message)) {
+        return fail(ErrorCode::permission_denied, "{}", refused->why);
+      }
+      return fail(ErrorCode::permission_denied, "the driver gave orders before it let us in");
+    }
+    if (const auto lost = inbox_.driver_lost()) return Error{ErrorCode::peer_died, *lost};
+    if (is_stopped_) return fail(ErrorCode::peer_died, "{}", why_stopped_);
+  }
+  return fail(ErrorCode::timeout, "the driver has not said within {} ms what to do",
+              bootstrap_limit.count());
+}
+
+int AgentLoop::run(const NodeTicket& ticket, milliseconds patience) {
+  // Before this thread becomes a prompt one, which children would inherit.
+  if (auto begun = starter_.begin(); !begun.ok()) return log::error("{}", begun.error().message), 1;
+  const PromptThreads deaths_are_noticed_at_once;
+  if (auto joined = join(ticket, patience); !joined.ok()) {
+    log::error("the agent of node {} cannot join its job: {}", ticket.node, joined.error().message);
+    return 1;
+  }
+  log::info("agent of node {} is ready", bootstrap_.processes.node);
+  longest_hold_ = {};
+  while (true) {
+    read_inbox();
+    const auto lost = inbox_.driver_lost();
+    if (lost && is_shutting_down_ && !is_stopped_) {
+      // The driver waits no longer than it has said for processes that end slowly.
+      log::info("the driver has ended; killing {} processes that have not", children_.size());
+      kill_all();
+      break;
+    }
+    if (is_stopped_ || lost) {
+      log::warning("ending {} processes: {}", children_.size(),
+                   lost ? "the driver is gone (" + *lost + ")" : why_stopped_);
+      kill_all();
+      ::_exit(1);
+    }
+    if (!why_refused_.empty()) {
+      log::error("this node is refused: {}", why_refused_);
+      kill_all();
+      return 1;
+    }
+    if (is_shutting_down_ && children_.empty()) break;
+    poll_once();
+  }
+  log::info("agent of node {} ends as told; its loop was held for {:.2f} ms at most",
+            bootstrap_.processes.node,
+            std::chrono::duration<double, std::milli>(longest_hold_).count());
+  return 0;
+}
+
+void AgentLoop::read_inbox() {
+  while (auto message = inbox_.take()) {
+    const auto* start = std::get_if<StartActor>(&*message);
+    const bool starts_process = start != nullptr && start->starts_process;
+    on_driver_message(*std::move(message));
+    if (starts_process) poll_once(false);
+    if (is_stopped_) return;
+  }
+}
+
+void AgentLoop::poll_once(bool may_wait) {
+  std::vector<pollfd> polled{
+      {stop_, POLLIN, 0}, {inbox_.fd(), POLLIN, 0}, {starter_.fd(), POLLIN, 0}};
+  const std::size_t first = polled.size();
+  std::vector<ProcessId> ids;
+  for (auto& [id, child] : children_) {
+    ids.push_back(id);
+    polled.push_back({child.pidfd(), POLLIN, 0});
+    polled.push_back({child.channel_fd(), child.channel_events(), 0});
+  }
+  const auto left = std::chrono::ceil<milliseconds>(next_tick_ - Clock::now()).count();
+  const auto wait = may_wait ? std::max<std::int64_t>(0, left) : 0;
+  longest_hold_ = std::max(longest_hold_, Clock::now() - polled_at_);
+  ::poll(polled.data(), polled.size(), static_cast<int>(wait));
+  polled_at_ = Clock::now();
+  if (polled[0].revents != 0) is_stopped_ = true;
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    const auto found = children_.find(ids[i]);
+    if (polled[first + 2 * i + 1].revents != 0) on_child_messages(ids[i], found->second);
+    if (polled[first + 2 * i].revents != 0) on_child_end(found);
+  }
+  if (polled[2].revents != 0) {
+    for (auto& started : starter_.take()) on_process_started(std::move(started));
+  }
+  if (Clock::now() >= next_tick_) tick();
+}
+
+void AgentLoop::tick() {
+  next_tick_ = Clock::now() + heartbeat_interval;
+  if (is_suspended_) return;
+  for (auto& [id, child] : children_) child.tend();
+}
+
+void AgentLoop::on_driver_message(ControlMessage message) {
+  const auto child_of = [this](ProcessId id) -> AgentChild* {
+    const auto found = children_.find(id);
+    return found == children_.end() ? nullptr : &found->second;
+  };
+  if (auto* start = std::get_if<StartActor>(&message)) {
+    start_actor(std::move(*start));
+  } else if (const auto* stop = std::get_if<StopActor>(&message)) {
+    if (AgentChild* child = child_of(stop->process)) child->send(*stop);
+  } else if (const auto* end = std::get_if<StopProcess>(&message)) {
+    AgentChild* child = child_of(end->process);
+    if (child != nullptr && end->kill) child->kill();
+    if (child != nullptr && !end->kill) child->stop(stop_grace);
+  } else if (const auto* gone = std::get_if<ActorGone>(&message)) {
+    const auto followers =
+        gone->restarts ? followers_.of(gone->actor) : followers_.take(gone->actor);
+    for (const ProcessId follower : followers) {
+      if (AgentChild* child = child_of(follower)) child->send(message);
+    }
+  } else if (const auto* spawned = std::get_if<SpawnReply>(&message)) {
+    if (AgentChild* child = child_of(spawned->process)) child->send(message);
+  } else if (const auto* moved = std::get_if<ActorMoved>(&message)) {
+    for (const ProcessId follower : followers_.of(moved->actor.id)) {
+      if (AgentChild* child = child_of(follower)) child->send(message);
+    }
+  } else if (const auto* shutdown = std::get_if<Shutdown>(&message)) {
+    is_shutting_down_ = true;
+    for (auto& [id, child] : children_) child.stop(milliseconds(shutdown->timeout_ms));
+  } else if (const auto* refused = std::get_if<AgentRefused>(&message)) {
+    why_refused_ = refused->why;
+  } else if (std::holds_alternative<Suspend>(message)) {
+    suspend();
+  } else if (std::holds_alternative<Resume>(message)) {
+    resume();
+  }
+}
+
+void AgentLoop::kill_all() {
+  starter_.stop();
+  for (auto& started : starter_.take()) on_process_started(std::move(started));
+  std::vector<ChildProcess*> processes;
+  for (auto& [id, child] : children_) {
+    if (child.process() != nullptr) processes.push_back(child.process());
+  }
+  kill_and_reap(processes, milliseconds(5000));
+}
+
+/// Stops the processes together with the driver, so that their waits for each other and for the
+/// driver do not run out.
+void AgentLoop::suspend() {
+  is_suspended_ = true;
+  for (auto& [id, child] : children_) child.suspend();
+  driver_->send(Suspended{});
+}
+
+void AgentLoop::resume() {
+  is_suspended_ = false;
+  for (auto& [id, child] : children_) child.resume();
+}
+
+Result<AgentChild*> AgentLoop::start_process(const StartActor& message) {
+  TROUPE_TRY(auto ends, ChildChannel::make_pair());
+  ProcessBootstrap bootstrap = bootstrap_.processes;
+  TROUPE_TRY(bootstrap.call_name, draw_call_name(bootstrap_.job_id));
+  bootstrap.call_key = SecretKey(call_listener_key(*keys_, bootstrap.call_name));
+  bootstrap.process = message.process;
+  bootstrap.process_name = message.process_name;
+  if (!bootstrap_.log_folder.empty()) {
+    bootstrap.log_path = fmt::format("{}/{}.log", bootstrap_.log_folder, message.process_name);
+  }
+  ChildOptions child;
+  child.arguments = {fmt::format("troupe: {} on {}", message.process_name, bootstrap.node),
+                     "--troupe-process=actor"};
+  if (!bootstrap_.log_folder.empty()) child.output_path = bootstrap.log_path;
+  if (message.hides_other_devices) {
+    TROUPE_TRY(const std::string visible,
+               visible_devices(message.devices, std::getenv("CUDA_VISIBLE_DEVICES")));
+    child.environment.push_back("CUDA_VISIBLE_DEVICES=" + visible);
+  }
+  starter_.start(message.process, std::move(child), std::move(ends.second));
+  auto channel = std::make_unique<ChildChannel>(std::move(ends.first));
+  auto& added = children_
+                    .try_emplace(message.process, std::move(channel), message.process_name,
+                                 bootstrap.call_name)
+                    .first->second;
+  added.send(bootstrap);
+  if (is_suspended_) added.suspend();
+  return &added;
+}
+
+void AgentLoop::on_process_started(ChildStarter::Started started) {
+  const auto found = children_.find(started.tag);
+  if (found == children_.end()) return;
+  AgentChild& child = found->second;
+  if (started.process.ok()) {
+    child.set_process(*std::move(started.process));
+    return log::info("started process {} (pid {})", child.name(), child.pid());
+  }
+  const Error& why = started.process.error();
+  for (const auto& [actor, name] : child.actors()) {
+    driver_->send(ActorFailed{actor, why.code, why.message});
+  }
+  driver_->send(ProcessEnded{.process = started.tag});
+  children_.erase(found);
+}
+
+void AgentLoop::start_actor(StartActor message) {
+  const auto found = children_.find(message.process);
+  AgentChild* child = found == children_.end() ? nullptr : &found->second;
+  if (child == nullptr && !message.starts_process) {
+    driver_->send(ActorFailed{message.actor.id, ErrorCode::peer_died,
+                              "its process had ended before it could be started there"});
+    return;
+  }
+  if (child == nullptr) {
+    auto started = start_process(message);
+    if (!started.ok()) {
+      driver_->send(ActorFailed{message.actor.id, started.error().code, started.error().message});
+      driver_->send(ProcessEnded{.process = message.process});
+      return;
+    }
+    child = *started;
+  }
+  child->add_actor(message.actor.id, message.actor.name);
+  child->send(std::move(message));
+}
+
+bool AgentLoop::on_child_messages(ProcessId id, AgentChild& child) {
+  auto messages = child.exchange();
+  for (auto& message : messages) on_child_message(id, child, std::move(message));
+  return !messages.empty();
+}
+
+void AgentLoop::on_child_message(ProcessId id, AgentChild& child, ChildChannel::Message message) {
+  auto decoded = decode_message(message.bytes, ControlEdge::process_to_agent);
+  if (!decoded.ok()) return log::error("process {}: {}", child.name(), decoded.error().message);
+  if (const auto actor = actor_of(*decoded); actor && child.find_actor(*actor) == nullptr) {
+    return log::error("process {} speaks for actor {}, which is not one of its own", child.name(),
+                      *actor);
+  }
+  if (const auto* followed = std::get_if<FollowActor>(&*decoded)) {
+    const bool is_first = followers_.add(followed->actor, id);
+    if (!is_first && !followed->wants_address) return;  // the driver knows
+  }
+  if (const auto* request = std::get_if<RegionRequest>(&*decoded))
+    return answer_region(child, *request);
+  if (const auto* request = std::get_if<KeyRequest>(&*decoded)) {
+    const std::string& asker = *child.find_actor(request->actor);
+    return answer_key(child, request->request, channel_key(*keys_, asker, request->scope));
+  }
+  if (const auto* request = std::get_if<CallKeyRequest>(&*decoded)) {
+    const Key listener = call_listener_key(*keys_, request->listener);
+    return answer_key(child, request->request, call_pair_key(listener, child.call_name()));
+  }
+  if (std::holds_alternative<Heartbeat>(*decoded)) return;
+  if (auto* request = std::get_if<SpawnRequest>(&*decoded)) request->process = id;
+  driver_->send(*decoded);
+}
+
+void AgentLoop::answer_region(AgentChild& child, const RegionRequest& request) {
+  RegionReply reply{request.request, true, ErrorCode::internal, ""};
+  if (request.release) {
+    regions_.release(request.name);
+    return child.send(reply);
+  }
+  auto region = regions_.open(request.name, request.bytes);
+  if (!region.ok()) {
+    reply = {request.request, false, region.error().code, region.error().message};
+    return child.send(reply);
+  }
+  child.send(reply, *std::move(region));
+}
+
+void AgentLoop::answer_key(AgentChild& child, std::uint64_t request, Result<Key> key) {
+  KeyReply reply;
+  reply.request = request;
+  reply.ok = key.ok();
+  if (key.ok()) {
+    reply.key = SecretKey(*key);
+    wipe(*key);
+  } else {
+    reply.code = key.error().code;
+    reply.message = key.error().message;
+  }
+  child.send(reply);
+}
+
+void AgentLoop::on_child_end(std::map<ProcessId, AgentChild>::iterator found) {
+  auto& child = found->second;
+  while (on_child_messages(found->first, child)) {  // its last messages
+  }
+  const auto status = child.process()->wait(milliseconds(0));
+  if (!status) return;
+  log::info("process {} (pid {}) {}", child.name(), child.pid(), status->describe());
+  driver_->send(ProcessEnded{found->first, child.pid(), status->signalled, child.is_unresponsive(),
+                             status->code});
+  followers_.remove(found->first);
+  children_.erase(found);
+}
+
+}  // namespace troupe
