@@ -13,6 +13,7 @@ namespace {
 
 /// Limit until the first message of a new process: the program may come from a slow disk.
 constexpr std::chrono::milliseconds start_limit{10000};
+constexpr std::chrono::milliseconds usual_start{200};
 constexpr std::size_t max_queued_bytes = std::size_t{512} << 20;
 
 }  // namespace
@@ -24,6 +25,8 @@ AgentChild::AgentChild(std::unique_ptr<ChildChannel> channel, std::string name,
       call_name_(std::move(call_name)),
       start_(start_limit),
       silence_(silence_limit) {}
+
+void AgentChild::begin_start() { usual_start_ = deadline_in(usual_start); }
 
 void AgentChild::set_process(ChildProcess process) {
   process_.emplace(std::move(process));

@@ -24,6 +24,10 @@ class AgentChild {
  public:
   AgentChild(std::unique_ptr<ChildChannel> channel, std::string name, std::string call_name);
 
+  /// Its process is about to be started.
+  void begin_start();
+  /// True from then to its first message, or for as long as that usually takes.
+  bool is_starting() { return usual_start_ && !was_heard_ && !usual_start_->is_over(); }
   /// Its process has been started.
   void set_process(ChildProcess process);
 
@@ -67,6 +71,7 @@ class AgentChild {
   const std::string name_, call_name_;
   Lease start_;    ///< from its start until its first message
   Lease silence_;  ///< after its first message; before that, if it is stopped
+  std::optional<Deadline> usual_start_;
   std::optional<Deadline> kill_at_;
   bool was_heard_ = false;
   bool is_unresponsive_ = false;

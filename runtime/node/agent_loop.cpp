@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <ctime>
 #include <thread>
 
 #include <poll.h>
@@ -33,6 +34,17 @@ std::optional<ActorId> actor_of(const ControlMessage& message) {
   if (const auto* request = std::get_if<SpawnRequest>(&message)) return request->owner;
   if (const auto* request = std::get_if<StopOwned>(&message)) return request->owner;
   return std::nullopt;
+}
+
+/// The time that this thread has computed.
+std::chrono::nanoseconds own_cpu_time() {
+  timespec time{};
+  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return std::chrono::seconds(time.tv_sec) + std::chrono::nanoseconds(time.tv_nsec);
+}
+
+double in_ms(std::chrono::nanoseconds time) {
+  return std::chrono::duration<double, std::milli>(time).count();
 }
 
 }  // namespace
@@ -90,7 +102,7 @@ int AgentLoop::run(const NodeTicket& ticket, milliseconds patience) {
     return 1;
   }
   log::info("agent of node {} is ready", bootstrap_.processes.node);
-  longest_hold_ = {};
+  longest_hold_ = longest_work_ = {};
   while (true) {
     read_inbox();
     const auto lost = inbox_.driver_lost();
@@ -114,9 +126,8 @@ int AgentLoop::run(const NodeTicket& ticket, milliseconds patience) {
     if (is_shutting_down_ && children_.empty()) break;
     poll_once();
   }
-  log::info("agent of node {} ends as told; its loop was held for {:.2f} ms at most",
-            bootstrap_.processes.node,
-            std::chrono::duration<double, std::milli>(longest_hold_).count());
+  log::info("agent of node {} ends as told; its loop was held for {:.2f} ms, worked for {:.2f} ms",
+            bootstrap_.processes.node, in_ms(longest_hold_), in_ms(longest_work_));
   return 0;
 }
 
@@ -142,9 +153,13 @@ void AgentLoop::poll_once(bool may_wait) {
   }
   const auto left = std::chrono::ceil<milliseconds>(next_tick_ - Clock::now()).count();
   const auto wait = may_wait ? std::max<std::int64_t>(0, left) : 0;
-  longest_hold_ = std::max(longest_hold_, Clock::now() - polled_at_);
+  if (!is_shutting_down_) {
+    longest_hold_ = std::max(longest_hold_, Clock::now() - polled_at_);
+    longest_work_ = std::max(longest_work_, own_cpu_time() - cpu_at_poll_);
+  }
   ::poll(polled.data(), polled.size(), static_cast<int>(wait));
   polled_at_ = Clock::now();
+  cpu_at_poll_ = own_cpu_time();
   if (polled[0].revents != 0) is_stopped_ = true;
   for (std::size_t i = 0; i < ids.size(); ++i) {
     const auto found = children_.find(ids[i]);
@@ -154,6 +169,7 @@ void AgentLoop::poll_once(bool may_wait) {
   if (polled[2].revents != 0) {
     for (auto& started : starter_.take()) on_process_started(std::move(started));
   }
+  start_next();
   if (Clock::now() >= next_tick_) tick();
 }
 
@@ -190,6 +206,9 @@ void AgentLoop::on_driver_message(ControlMessage message) {
     }
   } else if (const auto* shutdown = std::get_if<Shutdown>(&message)) {
     is_shutting_down_ = true;
+    for (const ProcessStart& start : std::exchange(starts_, {})) {
+      fail_start(start.process, {ErrorCode::cancelled, "the cluster ends before it was started"});
+    }
     for (auto& [id, child] : children_) child.stop(milliseconds(shutdown->timeout_ms));
   } else if (const auto* refused = std::get_if<AgentRefused>(&message)) {
     why_refused_ = refused->why;
@@ -201,6 +220,7 @@ void AgentLoop::on_driver_message(ControlMessage message) {
 }
 
 void AgentLoop::kill_all() {
+  starts_.clear();
   starter_.stop();
   for (auto& started : starter_.take()) on_process_started(std::move(started));
   std::vector<ChildProcess*> processes;
@@ -242,7 +262,7 @@ Result<AgentChild*> AgentLoop::start_process(const StartActor& message) {
                visible_devices(message.devices, std::getenv("CUDA_VISIBLE_DEVICES")));
     child.environment.push_back("CUDA_VISIBLE_DEVICES=" + visible);
   }
-  starter_.start(message.process, std::move(child), std::move(ends.second));
+  starts_.push_back({message.process, std::move(child), std::move(ends.second)});
   auto channel = std::make_unique<ChildChannel>(std::move(ends.first));
   auto& added = children_
                     .try_emplace(message.process, std::move(channel), message.process_name,
@@ -250,22 +270,40 @@ Result<AgentChild*> AgentLoop::start_process(const StartActor& message) {
                     .first->second;
   added.send(bootstrap);
   if (is_suspended_) added.suspend();
+  start_next();
   return &added;
 }
 
+void AgentLoop::start_next() {
+  if (starts_.empty()) return;
+  auto starting = static_cast<std::size_t>(
+      std::ranges::count_if(children_, [](auto& entry) { return entry.second.is_starting(); }));
+  const std::size_t most = std::max(2U, std::thread::hardware_concurrency());
+  for (; !starts_.empty() && starting < most; ++starting) {
+    auto& [process, options, end] = starts_.front();
+    const auto found = children_.find(process);
+    if (found != children_.end()) found->second.begin_start();
+    starter_.start(process, std::move(options), std::move(end));
+    starts_.pop_front();
+  }
+}
+
 void AgentLoop::on_process_started(ChildStarter::Started started) {
+  if (!started.process.ok()) return fail_start(started.tag, started.process.error());
   const auto found = children_.find(started.tag);
   if (found == children_.end()) return;
   AgentChild& child = found->second;
-  if (started.process.ok()) {
-    child.set_process(*std::move(started.process));
-    return log::info("started process {} (pid {})", child.name(), child.pid());
-  }
-  const Error& why = started.process.error();
-  for (const auto& [actor, name] : child.actors()) {
+  child.set_process(*std::move(started.process));
+  log::info("started process {} (pid {})", child.name(), child.pid());
+}
+
+void AgentLoop::fail_start(ProcessId process, const Error& why) {
+  const auto found = children_.find(process);
+  if (found == children_.end()) return;
+  for (const auto& [actor, name] : found->second.actors()) {
     driver_->send(ActorFailed{actor, why.code, why.message});
   }
-  driver_->send(ProcessEnded{.process = started.tag});
+  driver_->send(ProcessEnded{.process = process});
   children_.erase(found);
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <chrono>
+#include <deque>
 #include <map>
 #include <memory>
 #include <optional>
@@ -31,6 +32,11 @@ class AgentLoop {
 
  private:
   using Clock = std::chrono::steady_clock;
+  struct ProcessStart {
+    ProcessId process = 0;
+    ChildOptions options;
+    UniqueFd end;  ///< of its channel
+  };
 
   Result<void> join(const NodeTicket& ticket, std::chrono::milliseconds patience);
   bool is_stop_wanted() const;
@@ -47,7 +53,12 @@ class AgentLoop {
   void on_child_end(std::map<ProcessId, AgentChild>::iterator found);
   void start_actor(StartActor message);
   Result<AgentChild*> start_process(const StartActor& message);
+  /// Lets the starter begin with what waits, as long as few processes are between their start and
+  /// their first message: those compete for the cores with this loop.
+  void start_next();
   void on_process_started(ChildStarter::Started started);
+  /// The process is not there, and neither are its actors.
+  void fail_start(ProcessId process, const Error& why);
   void suspend();
   void resume();
   void kill_all();
@@ -61,13 +72,17 @@ class AgentLoop {
   std::optional<JobKeys> keys_;
   Inbox inbox_;
   std::unique_ptr<ControlClient> driver_;
-  ChildStarter starter_;  ///< outlives its children
+  ChildStarter starter_;             ///< outlives its children
+  std::deque<ProcessStart> starts_;  ///< that wait
   std::map<ProcessId, AgentChild> children_;
   Followers<ProcessId> followers_;
   Regions regions_;
   Clock::time_point next_tick_ = Clock::now();
   Clock::time_point polled_at_ = Clock::now();
-  Clock::duration longest_hold_{};  ///< between two polls, since the agent has joined
+  std::chrono::nanoseconds cpu_at_poll_{};
+  /// Between two polls, from join to Shutdown: all of it, and what the thread computed in it. The
+  /// rest it waited for a core, as nothing else makes it wait.
+  std::chrono::nanoseconds longest_hold_{}, longest_work_{};
   std::string why_refused_;
   bool is_stopped_ = false;
   bool is_shutting_down_ = false;

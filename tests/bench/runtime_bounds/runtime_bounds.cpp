@@ -17,11 +17,15 @@
 #include <thread>
 #include <vector>
 
+#include <poll.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "runtime/actor/cluster.hpp"
 #include "runtime/process/child_process.hpp"
+#include "runtime/process/prompt_threads.hpp"
 #include "runtime/process/temporary_folder.hpp"
+#include "runtime/process/unique_fd.hpp"
 
 namespace troupe {
 namespace {
@@ -50,7 +54,7 @@ class Target {
 
 double milliseconds_since(Clock::time_point start);
 
-/// Asks its agent all the time.
+/// Asks its agent once in a millisecond.
 class Asker {
  public:
   explicit Asker(ActorContext& context) : context_(context) {}
@@ -63,6 +67,7 @@ class Asker {
       TROUPE_TRY(const Key key, context_.channel_key({"bench", {context_.name()}}));
       (void)key;
       longest = std::max(longest, milliseconds_since(begin));
+      std::this_thread::sleep_for(1ms);
     }
     return longest;
   }
@@ -154,10 +159,10 @@ Result<void> bench_flood(std::size_t bytes, bool is_stopped) {
   return {};
 }
 
-void print_sorted(const char* what, std::vector<double> samples) {
+void print_sorted(const std::string& what, std::vector<double> samples) {
   std::ranges::sort(samples);
-  std::printf("%-62s median %7.2f   p95 %7.2f   most %7.2f ms\n", what, samples[samples.size() / 2],
-              samples[samples.size() * 95 / 100], samples.back());
+  std::printf("%-62s median %7.2f   p95 %7.2f   most %7.2f ms\n", what.c_str(),
+              samples[samples.size() / 2], samples[samples.size() * 95 / 100], samples.back());
   std::fflush(stdout);
 }
 
@@ -188,9 +193,45 @@ Result<void> bench_child_starts() {
   return {};
 }
 
+/// When a process has ended. A thread of its own looks, which runs as soon as it can.
+class EndOf {
+ public:
+  explicit EndOf(int pid) : process_(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0))) {
+    const PromptThreads prompt;
+    thread_ = std::jthread([this] {
+      pollfd ended{process_.get(), POLLIN, 0};
+      ::poll(&ended, 1, 60'000);
+      at_ = Clock::now();
+    });
+  }
+  Clock::time_point get() {
+    thread_.join();
+    return at_;
+  }
+
+ private:
+  UniqueFd process_;
+  Clock::time_point at_;
+  std::jthread thread_;
+};
+
+/// Samples of how the death of a process spreads, in milliseconds.
+struct Deaths {
+  std::vector<double> until_ended;  ///< from kill -9: its threads have to run to end
+  std::vector<double> until_told;   ///< from then to the callback of a watch
+  std::vector<double> in_all;
+
+  void print(const std::string& when) const {
+    print_sorted("kill -9 of an actor to the end of its process" + when, until_ended);
+    print_sorted("from there to the callback of a watch" + when, until_told);
+    print_sorted("kill -9 to the callback" + when, in_all);
+  }
+};
+
 Result<void> bench_deaths_beside_spawns() {
-  std::vector<double> alone, beside;
-  for (int round = 0; round < 10; ++round) {
+  Deaths alone, beside;
+  std::vector<double> all_started;
+  for (int round = 0; round < 40; ++round) {
     ClusterOptions options;
     options.nodes = {{"node", 2 * burst, {}}};
     TROUPE_TRY(const auto cluster, Cluster::start(std::move(options)));
@@ -200,37 +241,52 @@ Result<void> bench_deaths_beside_spawns() {
       const Promise<Clock::time_point> died;
       const auto token =
           cluster->watch(victim, [died](const ActorDown&) { died.complete(Clock::now()); });
+      EndOf end(pid);
       std::vector<Future<ActorHandle<Target>>> spawning;
       for (int i = 0; with_spawns && i < burst; ++i) spawning.push_back(cluster->spawn<Target>({}));
       const auto start = Clock::now();
       ::kill(pid, SIGKILL);
-      TROUPE_TRY(const auto at, died.future().get(limit));
-      (with_spawns ? beside : alone)
-          .push_back(std::chrono::duration<double, std::milli>(at - start).count());
+      TROUPE_TRY(const auto told, died.future().get(limit));
+      const auto ended = std::min(end.get(), told);
+      const auto ms = [](auto time) {
+        return std::chrono::duration<double, std::milli>(time).count();
+      };
+      auto& deaths = with_spawns ? beside : alone;
+      deaths.until_ended.push_back(ms(ended - start));
+      deaths.until_told.push_back(ms(told - ended));
+      deaths.in_all.push_back(ms(told - start));
       for (auto& one : spawning) {
         if (auto started = one.get(limit); !started.ok()) return started.error();
       }
+      if (with_spawns) all_started.push_back(milliseconds_since(start));
     }
   }
-  print_sorted("kill -9 of an actor to the callback of a watch", alone);
-  print_sorted("the same while 64 actors are being started by its agent", beside);
+  print_sorted("64 actors are there after", all_started);
+  alone.print("");
+  beside.print(" while 64 start");
   return {};
 }
 
-/// The longest time that the agent's loop was held, as its log says at the end.
-double longest_hold_ms(const std::filesystem::path& log) {
+/// What the agent's log says at its end of its loop, in milliseconds.
+struct LoopTimes {
+  double longest_hold = -1, longest_work = -1;
+};
+LoopTimes loop_times(const std::filesystem::path& log) {
   constexpr std::string_view before = "its loop was held for ";
+  LoopTimes times;
   std::ifstream file(log);
   for (std::string line; std::getline(file, line);) {
     const auto at = line.find(before);
-    if (at != line.npos) return std::stod(line.substr(at + before.size()));
+    if (at == line.npos) continue;
+    std::sscanf(line.c_str() + at + before.size(), "%lf ms, worked for %lf", &times.longest_hold,
+                &times.longest_work);
   }
-  return -1;
+  return times;
 }
 
 Result<void> bench_agent_beside_spawns() {
   TROUPE_TRY(const auto folder, TemporaryFolder::create("troupe-bench"));
-  std::vector<double> alone, beside, holds;
+  std::vector<double> alone, beside, holds, works;
   for (int round = 0; round < 10; ++round) {
     ClusterOptions options;
     options.nodes = {{"node", 2 * burst, {}}};
@@ -250,11 +306,14 @@ Result<void> bench_agent_beside_spawns() {
       }
     }
     cluster.reset();
-    holds.push_back(longest_hold_ms(log));
+    const LoopTimes times = loop_times(log);
+    holds.push_back(times.longest_hold);
+    works.push_back(times.longest_work);
   }
   print_sorted("the longest of an actor's questions to its agent in 0.1 s", alone);
   print_sorted("the same in 0.3 s while 64 actors are being started by it", beside);
-  print_sorted("the longest that the agent's loop was held in such a run", holds);
+  print_sorted("the longest that its loop was held in such a run", holds);
+  print_sorted("the longest that its loop computed in such a run", works);
   return {};
 }
 
