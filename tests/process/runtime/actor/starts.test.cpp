@@ -20,6 +20,7 @@ class Starts : public testing::Test {
     options.log_folder = logs();
     std::filesystem::create_directory(logs());
     cluster_ = start_cluster(std::move(options));
+    (void)must(cluster_->spawn<Counter>({}, 0).get(limit));  // the agent has opened its own log
   }
   std::string logs() const { return (folder_.path() / "logs").string(); }
   Cluster& cluster() { return *cluster_; }
@@ -33,7 +34,7 @@ TEST_F(Starts, that_fail_tell_all_actors_of_the_process_why_and_later_ones_succe
   std::filesystem::rename(logs(), logs() + "-away");
   std::vector<Future<ActorHandle<Counter>>> spawned;
   for (int i = 0; i < 8; ++i) {  // two actors in each of four processes
-    spawned.push_back(cluster().spawn<Counter>({.process = "p" + std::to_string(i / 2)}, i));
+    spawned.push_back(cluster().spawn<Counter>({.process = fmt::format("p{}", i / 2)}, i));
   }
   for (std::size_t i = 0; i < spawned.size(); ++i) {
     const auto failed = spawned[i].get(limit);
