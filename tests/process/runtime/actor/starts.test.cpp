@@ -39,7 +39,8 @@ TEST_F(Starts, that_fail_tell_all_actors_of_the_process_why_and_later_ones_succe
   for (std::size_t i = 0; i < spawned.size(); ++i) {
     const auto failed = spawned[i].get(limit);
     ASSERT_FALSE(failed.ok());
-    if (i % 2 == 0) EXPECT_THAT(failed.error().message, HasSubstr("cannot open the log file"));
+    if (i % 2 != 0) continue;  // it may come when its process is gone already
+    EXPECT_THAT(failed.error().message, HasSubstr("cannot open the log file"));
   }
   std::filesystem::rename(logs() + "-away", logs());
   const auto again = must(cluster().spawn<Counter>({.process = "p0"}, 7).get(limit));
