@@ -34,9 +34,9 @@ Result<AskedActors> ask_actors(StateClient& client, std::uint64_t limit, std::ui
 }
 
 std::string left_out_note(const AskedActors& asked, std::size_t columns) {
-  return paragraph(
-      fmt::format("{} more actors are left out: --limit N shows N, --limit 0 all", asked.left_out),
-      columns);
+  return paragraph(fmt::format("{} of {} actors are left out: --limit N shows N, --limit 0 all",
+                               asked.left_out, asked.left_out + asked.actors.size()),
+                   columns);
 }
 
 }  // namespace troupe

@@ -18,7 +18,7 @@ struct AskedActors {
 /// Asks for at most `limit` actors (0: all) and the last `ended`. Errors: StateClient::get.
 Result<AskedActors> ask_actors(StateClient& client, std::uint64_t limit, std::uint32_t ended);
 
-/// "123 more actors; ...", a paragraph.
+/// "23 of 1023 actors are left out: ...", a paragraph.
 std::string left_out_note(const AskedActors& asked, std::size_t columns);
 
 }  // namespace troupe

@@ -9,6 +9,7 @@ namespace troupe::test {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 TEST_F(State, says_where_it_looked_if_no_cluster_runs) {
   const Said status = troupe({"status"});
@@ -44,6 +45,22 @@ TEST_F(State, shows_a_running_cluster_with_its_nodes_actors_and_groups) {
     std::istringstream lines(table.text);
     for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 80U) << line;
   }
+}
+
+TEST_F(State, says_how_many_actors_a_limit_leaves_out) {
+  const auto program = start_program("one");
+  const Said one = troupe({"actors", "--limit", "1"});
+  EXPECT_EQ(one.code, 0) << one.text;
+  EXPECT_THAT(one.text, HasSubstr("first"));
+  EXPECT_THAT(one.text, Not(HasSubstr("second")));
+  EXPECT_THAT(one.text, HasSubstr("1 of 2 actors are left out"));
+  EXPECT_EQ(json::parse(troupe({"actors", "--limit", "1", "--json"}).text)["actors_left_out"], 1);
+  for (const char* limit : {"0", "2", "1000"}) {
+    const json all = json::parse(troupe({"actors", "--limit", limit, "--json"}).text);
+    EXPECT_EQ(all["actors"].size(), 2U) << limit;
+    EXPECT_EQ(all["actors_left_out"], 0) << limit;
+  }
+  EXPECT_THAT(troupe({"logs", "--limit", "1"}).text, HasSubstr("1 of 2 actors are left out"));
 }
 
 TEST_F(State, help_fits_80_columns) {
