@@ -1,6 +1,7 @@
 #include "launcher/cli/state_options.hpp"
 
 #include <algorithm>
+#include <limits>
 
 #include <CLI/CLI.hpp>
 
@@ -10,9 +11,9 @@ StateArguments::StateArguments(StateCommand::Kind kind)
     : info_(&*std::ranges::find(state_commands(), kind, &StateCommandInfo::kind)) {}
 
 void StateArguments::declare(CLI::App& app) {
-  app.add_option(std::string(info_->word), values_[""], std::string(info_->word_text))
+  app.add_option(std::string(info_->word), words_, std::string(info_->word_text))
       ->type_name("")
-      ->expected(1);
+      ->expected(0, info_->takes_several ? std::numeric_limits<int>::max() : 1);
   for (const StateOption& option : info_->options) {
     const std::string name(option.name);
     const std::string names =
@@ -28,12 +29,12 @@ void StateArguments::declare(CLI::App& app) {
 }
 
 Result<StateCommand> StateArguments::judge() const {
-  GivenState given;
+  GivenState given{.options = {}, .words = words_};
   for (const auto& [name, is_given] : flags_) {
-    if (is_given) given[name] = "";
+    if (is_given) given.options[name] = "";
   }
   for (const auto& [name, value] : values_) {
-    if (!value.empty()) given[name] = value;
+    if (!value.empty()) given.options[name] = value;
   }
   return judge_state_command(*info_, given);
 }

@@ -3,6 +3,7 @@
 #include <map>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "runtime/troupe/state_command.hpp"
 
@@ -24,6 +25,7 @@ class StateArguments {
 
  private:
   const StateCommandInfo* info_;
+  std::vector<std::string> words_;
   std::map<std::string, bool> flags_;
   std::map<std::string, std::string> values_;
 };

@@ -72,6 +72,16 @@ Result<std::string> address_for(const Config& config, const std::vector<std::str
       is_auto ? ": set it to the interface or address of this machine that the hosts reach" : "");
 }
 
+/// The address at which a login node reaches this machine, for a Slurm job on this machine alone,
+/// so that `troupe` can be used there; empty if there is none.
+std::string address_for_login_host(const Config& config) {
+  const auto host = slurm_login_host();
+  if (!host.ok()) return "";
+  const auto address = config.cluster.network == "auto" ? local_address_towards(*host)
+                                                        : interface_address(config.cluster.network);
+  return address.ok() && !is_loopback(*address) ? *address : "";
+}
+
 Error about(std::string_view key, Error error) {
   error.message = fmt::format("{}: {}", key, error.message);
   return error;
@@ -194,6 +204,7 @@ Result<ClusterOptions> cluster_of(const Config& config, int workers, int cores) 
   };
   if (config.cluster.launch == "local") {
     add_node("node0");
+    options.observer_address = address_for_login_host(config);
     return options;
   }
   if (config.cluster.launch == "join") {
@@ -217,6 +228,7 @@ Result<ClusterOptions> cluster_of(const Config& config, int workers, int cores) 
   options.start_timeout = ssh.connect_timeout + options.start_timeout;
   if (config.cluster.launch == "slurm") {
     options.starter = std::make_shared<SlurmNodeStarter>();
+    if (is_loopback(options.address)) options.observer_address = address_for_login_host(config);
   } else {
     options.starter = std::make_shared<SshNodeStarter>(std::move(ssh));
   }

@@ -124,9 +124,9 @@ class ActorRegistry {
     std::size_t placement_groups = 0;
   };
   Counts counts() const;
-  /// All actors by id but the Directory, also those that are started or wait for a restart, and the
-  /// last `ended`.
-  ActorsReply actor_states(std::size_t ended) const;
+  /// A page of the actors without the Directory, with those that are started or wait for a restart,
+  /// and one of those that have ended.
+  ActorsReply actor_states(const AskActors& ask) const;
   std::vector<GroupState> group_states() const;
   Resources free_on(std::size_t node) const;
   struct ActorLog {
@@ -166,11 +166,13 @@ class ActorRegistry {
     std::unordered_set<ActorId> actors;
     bool is_closed = false;  ///< takes no more actors
   };
-  using Actors = std::unordered_map<ActorId, Actor>;
+  using Actors = std::map<ActorId, Actor>;  ///< in order, for pages of them
 
   static constexpr std::size_t remembered_ends = 4096;
 
   static bool is_directory(const Actor& actor);
+  std::size_t count_actors() const;  ///< without the Directory
+  ActorState state_of(const Actor& actor) const;
   Result<void> check_name(const std::string& name) const;
   /// The node that the options ask for; empty: any.
   Result<std::string> node_asked(const SpawnOptions& options) const;

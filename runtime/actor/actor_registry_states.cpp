@@ -32,45 +32,55 @@ bool ActorRegistry::is_directory(const Actor& actor) {
   return actor.local && actor.address.type == Directory::actor_type;
 }
 
-ActorRegistry::Counts ActorRegistry::counts() const {
-  std::lock_guard lock(mutex_);
-  const auto first = actors_.find(1);  // a cluster's directory is made before all other actors
-  const std::size_t directories = first != actors_.end() && is_directory(first->second) ? 1 : 0;
-  return {actors_.size() - directories, waiting_, placement_.group_count()};
+std::size_t ActorRegistry::count_actors() const {
+  // A cluster's directory is made before all other actors.
+  const bool has_directory = !actors_.empty() && is_directory(actors_.begin()->second);
+  return actors_.size() - (has_directory ? 1 : 0);
 }
 
-ActorsReply ActorRegistry::actor_states(std::size_t ended) const {
-  ActorsReply reply;
+ActorRegistry::Counts ActorRegistry::counts() const {
   std::lock_guard lock(mutex_);
-  for (const auto& [id, actor] : actors_) {
-    if (is_directory(actor)) continue;
-    const bool waits = actor.restarts && actor.restarts->is_waiting;
-    ActorState state{.id = id,
-                     .name = actor.address.name,
-                     .type = actor.address.type,
-                     .node = actor.local ? "driver" : "",
-                     .restarts = actor.address.incarnation,
-                     .owner = actor.owner};
-    if (actor.is_there || actor.local) state.pid = actor.pid;
-    state.life = waits                           ? ActorState::Life::restarting
-                 : actor.is_there                ? ActorState::Life::alive
-                 : actor.address.incarnation > 0 ? ActorState::Life::restarting
-                                                 : ActorState::Life::starting;
-    if (actor.restarts) state.last_end = actor.restarts->last_end;
-    if (!waits && !actor.local) {
-      state.node = nodes_[actor.reservation.node].name;
-      state.devices.assign(actor.reservation.held.devices.begin(),
-                           actor.reservation.held.devices.end());
-      state.resources = actor.reservation.held.amounts;
-      const auto process = processes_.find(actor.process);
-      if (process != processes_.end()) {
-        state.log_path = logs_.of_process(process->second.name, state.node);
-      }
-    }
-    reply.actors.push_back(std::move(state));
+  return {count_actors(), waiting_, placement_.group_count()};
+}
+
+ActorState ActorRegistry::state_of(const Actor& actor) const {
+  const bool waits = actor.restarts && actor.restarts->is_waiting;
+  ActorState state{.id = actor.address.id,
+                   .name = actor.address.name,
+                   .type = actor.address.type,
+                   .node = actor.local ? "driver" : "",
+                   .restarts = actor.address.incarnation,
+                   .owner = actor.owner};
+  if (actor.is_there || actor.local) state.pid = actor.pid;
+  state.life = waits                           ? ActorState::Life::restarting
+               : actor.is_there                ? ActorState::Life::alive
+               : actor.address.incarnation > 0 ? ActorState::Life::restarting
+                                               : ActorState::Life::starting;
+  if (actor.restarts) state.last_end = actor.restarts->last_end;
+  if (waits || actor.local) return state;
+  state.node = nodes_[actor.reservation.node].name;
+  state.devices = actor.reservation.held.devices;
+  state.resources = actor.reservation.held.amounts;
+  const auto process = processes_.find(actor.process);
+  if (process != processes_.end()) {
+    state.log_path = logs_.of_process(process->second.name, state.node);
   }
-  for (const auto& end : ended_.latest(ended)) reply.ended.push_back(ended_actor(end));
-  std::ranges::sort(reply.actors, {}, &ActorState::id);
+  return state;
+}
+
+ActorsReply ActorRegistry::actor_states(const AskActors& ask) const {
+  const std::size_t wanted = std::min(ask.actors, max_actors_page);
+  ActorsReply reply;
+  reply.actors.reserve(wanted);
+  std::lock_guard lock(mutex_);
+  reply.all_actors = count_actors();
+  for (auto next = actors_.upper_bound(ask.after);
+       next != actors_.end() && reply.actors.size() < wanted; ++next) {
+    if (!is_directory(next->second)) reply.actors.push_back(state_of(next->second));
+  }
+  for (const auto& end : ended_.latest(std::min(ask.ended, max_actors_page), ask.ended_before)) {
+    reply.ended.push_back(ended_actor(end));
+  }
   return reply;
 }
 
@@ -111,10 +121,10 @@ std::optional<ActorRegistry::ActorLog> ActorRegistry::log_of(std::string_view ac
     if (process == processes_.end()) return ActorLog{"", node};
     return ActorLog{logs_.of_process(process->second.name, node), node};
   }
-  for (const auto& end : ended_.latest(remembered_ends)) {
-    if (is_meant(end.down.id, end.down.name)) return ActorLog{end.down.log_path, end.down.node};
-  }
-  return std::nullopt;
+  const auto* end = ended_.find_last(
+      [&](const auto& candidate) { return is_meant(candidate.down.id, candidate.down.name); });
+  if (end == nullptr) return std::nullopt;
+  return ActorLog{end->down.log_path, end->down.node};
 }
 
 Resources ActorRegistry::free_on(std::size_t node) const {

@@ -79,6 +79,10 @@ struct ClusterOptions {
   /// The numeric address of this process at which nodes of other hosts reach it. Must be given for
   /// a starter of such and for nodes that join, and is then listened at.
   std::string address{};
+  /// The numeric address of this process at which observers of other hosts reach it, as from a
+  /// login node; for a cluster whose nodes are all on this machine. Agents come there, too. Empty:
+  /// `address`.
+  std::string observer_address{};
   std::string job_folder;  ///< passed to the actors; may be empty
   std::string log_folder;  ///< <log_folder>/<process name>.log; empty: all to stderr
   log::Level log_level = log::Level::info;

@@ -1,6 +1,5 @@
 #include "runtime/actor/cluster_observer.hpp"
 
-#include <array>
 #include <charconv>
 #include <csignal>
 #include <filesystem>
@@ -8,6 +7,7 @@
 
 #include <unistd.h>
 
+#include "runtime/base/host_name.hpp"
 #include "runtime/base/log.hpp"
 #include "runtime/link/link_peer.hpp"
 #include "runtime/process/child_process.hpp"
@@ -15,12 +15,6 @@
 
 namespace troupe {
 namespace {
-
-std::string own_host() {
-  std::array<char, 256> name{};
-  ::gethostname(name.data(), name.size() - 1);
-  return name.data();
-}
 
 /// A mask of /proc/self/status: of the main thread, in which programs block signals before they
 /// start others.
@@ -61,7 +55,7 @@ void ClusterObserver::start(const std::string& job_id) {
     ClusterFile file{.protocol = state_protocol, .name = options_.name, .id = job_id};
     TROUPE_TRY(file.program, own_program());
     if (file.name.empty()) file.name = std::filesystem::path(file.program).filename().string();
-    file.host = own_host();
+    file.host = host_name();
     TROUPE_TRY(file.driver, own_process_mark());
     file.since_ms = std::chrono::duration_cast<std::chrono::milliseconds>(
                         std::chrono::system_clock::now().time_since_epoch())

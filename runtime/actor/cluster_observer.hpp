@@ -34,7 +34,7 @@ class ClusterObserver {
   StateReply answer(const StateRequest& request) const;
   StateReply answer_to(const AskStatus& ask) const;
   StateReply answer_to(const AskNodes& ask) const;
-  StateReply answer_to(const AskActors& ask) const { return registry_.actor_states(ask.ended); }
+  StateReply answer_to(const AskActors& ask) const { return registry_.actor_states(ask); }
   StateReply answer_to(const AskGroups&) const { return GroupsReply{registry_.group_states()}; }
   StateReply answer_to(const AskLog& ask) const;
   StateReply answer_to(const AskStop& ask) const;

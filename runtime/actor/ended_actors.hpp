@@ -1,8 +1,10 @@
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <deque>
+#include <functional>
 #include <optional>
 #include <unordered_map>
 #include <utility>
@@ -36,13 +38,23 @@ class EndedActors {
     const auto found = ends_.find(id);
     return found == ends_.end() ? std::nullopt : std::optional(found->second.down);
   }
-  /// The last ends, at most `count`, the latest first.
-  std::vector<End> latest(std::size_t count) const {
+  /// The last ends, at most `count`, the latest first: of all, or of those before `before`, none if
+  /// that is forgotten.
+  std::vector<End> latest(std::size_t count, ActorId before = 0) const {
     std::vector<End> ends;
-    for (auto id = order_.rbegin(); id != order_.rend() && ends.size() < count; ++id) {
-      ends.push_back(ends_.at(*id));
-    }
+    auto id = order_.rbegin();
+    if (before != 0) id = std::find(id, order_.rend(), before);
+    if (before != 0 && id != order_.rend()) ++id;
+    for (; id != order_.rend() && ends.size() < count; ++id) ends.push_back(ends_.at(*id));
     return ends;
+  }
+  /// The last end for which this is true; null if there is none. Valid until the next add.
+  const End* find_last(const std::function<bool(const End&)>& is_meant) const {
+    for (auto id = order_.rbegin(); id != order_.rend(); ++id) {
+      const End& end = ends_.at(*id);
+      if (is_meant(end)) return &end;
+    }
+    return nullptr;
   }
 
  private:

@@ -66,6 +66,7 @@ std::uint16_t NodeAgents::admit_observer(const LinkPeer& peer, const Key& key, L
 }
 
 std::string NodeAgents::address() const {
+  if (!options_.observer_address.empty()) return options_.observer_address;
   return options_.address.empty() ? loopback : options_.address;
 }
 

@@ -9,8 +9,8 @@ namespace troupe {
 /// The life of an agent process: reads its NodeTicket from stdin, dials the driver, is given the
 /// job's secret, starts, watches, pings and ends actor processes as told, and keeps the node's
 /// shared memory. Ends when told, when stdin ends or when the driver is lost, and then takes all
-/// actor processes with it. Returns the exit code. Runs on the main thread, which forks all
-/// children.
+/// actor processes with it. Returns the exit code. Runs on the main thread; one of its own
+/// forks all children.
 int run_agent();
 
 /// Where an agent that nobody has sent a ticket joins its job.

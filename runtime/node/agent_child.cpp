@@ -1,5 +1,7 @@
 #include "runtime/node/agent_child.hpp"
 
+#include <csignal>
+
 #include <poll.h>
 
 #include "runtime/base/log.hpp"
@@ -11,18 +13,38 @@ namespace {
 
 /// Limit until the first message of a new process: the program may come from a slow disk.
 constexpr std::chrono::milliseconds start_limit{10000};
+constexpr std::chrono::milliseconds usual_start{200};
 constexpr std::size_t max_queued_bytes = std::size_t{512} << 20;
 
 }  // namespace
 
-AgentChild::AgentChild(ChildProcess process, std::unique_ptr<ChildChannel> channel,
-                       std::string name, std::string call_name)
-    : process_(std::move(process)),
-      channel_(std::move(channel)),
+AgentChild::AgentChild(std::unique_ptr<ChildChannel> channel, std::string name,
+                       std::string call_name)
+    : channel_(std::move(channel)),
       name_(std::move(name)),
       call_name_(std::move(call_name)),
       start_(start_limit),
       silence_(silence_limit) {}
+
+void AgentChild::begin_start() { usual_start_ = deadline_in(usual_start); }
+
+void AgentChild::set_process(ChildProcess process) {
+  process_.emplace(std::move(process));
+  start_.renew();
+  silence_.renew();
+  if (is_suspended_) process_->signal(SIGSTOP);
+  if (is_killed_) process_->signal(SIGKILL);
+}
+
+void AgentChild::kill() {
+  is_killed_ = true;
+  if (process_) process_->signal(SIGKILL);
+}
+
+void AgentChild::suspend() {
+  is_suspended_ = true;
+  if (process_) process_->signal(SIGSTOP);
+}
 
 short AgentChild::channel_events() const {
   return channel_->wants_to_write() ? POLLIN | POLLOUT : POLLIN;
@@ -49,12 +71,13 @@ std::vector<ChildChannel::Message> AgentChild::exchange() {
 }
 
 void AgentChild::tend() {
-  const bool is_silent = silence_.has_expired() && (was_heard_ || process_.is_stopped());
+  if (!process_) return;
+  const bool is_silent = silence_.has_expired() && (was_heard_ || process_->is_stopped());
   const bool does_not_start = start_.has_expired() && !was_heard_;
   if (!is_unresponsive_ && (is_silent || does_not_start)) {
     kill_since("does not answer");
   } else if (kill_at_ && kill_at_->is_over()) {
-    process_.signal(SIGKILL);
+    kill();
   } else if (channel_->queued_bytes() > max_queued_bytes) {
     kill_since("does not read what it is sent");
   } else {
@@ -65,7 +88,7 @@ void AgentChild::tend() {
 void AgentChild::kill_since(std::string_view why) {
   log::error("process {} (pid {}) {}; killing it", name_, pid(), why);
   is_unresponsive_ = true;
-  process_.signal(SIGKILL);
+  kill();
 }
 
 void AgentChild::stop(std::chrono::milliseconds grace) {
@@ -74,8 +97,10 @@ void AgentChild::stop(std::chrono::milliseconds grace) {
 }
 
 void AgentChild::resume() {
+  is_suspended_ = false;
+  start_.renew();
   silence_.renew();
-  process_.signal(SIGCONT);
+  if (process_) process_->signal(SIGCONT);
 }
 
 const std::string* AgentChild::find_actor(ActorId id) const {

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <chrono>
-#include <csignal>
 #include <map>
 #include <memory>
 #include <optional>
@@ -18,15 +17,28 @@ namespace troupe {
 
 /// An actor process of an agent: what it is told and says, and whether it still answers. Not
 /// synchronised.
+///
+/// It is there before its process, which another thread starts: what it is sent until then waits in
+/// the channel, and signals wait here.
 class AgentChild {
  public:
-  AgentChild(ChildProcess process, std::unique_ptr<ChildChannel> channel, std::string name,
-             std::string call_name);
+  AgentChild(std::unique_ptr<ChildChannel> channel, std::string name, std::string call_name);
+
+  /// Its process is about to be started.
+  void begin_start();
+  /// True from then to its first message, or for as long as that usually takes.
+  bool is_starting() { return usual_start_ && !was_heard_ && !usual_start_->is_over(); }
+  /// Its process has been started.
+  void set_process(ChildProcess process);
 
   const std::string& name() const { return name_; }
   const std::string& call_name() const { return call_name_; }
-  ChildProcess& process() { return process_; }
-  int pid() const { return process_.pid(); }
+  /// Null until it has been started.
+  ChildProcess* process() { return process_ ? &*process_ : nullptr; }
+  int pid() const { return process_ ? process_->pid() : 0; }
+  /// To poll for its end; -1 until it has been started.
+  int pidfd() const { return process_ ? process_->pidfd() : -1; }
+  void kill();
   /// True if it was killed since it did not answer or read.
   bool is_unresponsive() const { return is_unresponsive_; }
 
@@ -41,22 +53,25 @@ class AgentChild {
   void tend();
   /// Asks it to end; it is killed after `grace`.
   void stop(std::chrono::milliseconds grace);
-  void suspend() const { process_.signal(SIGSTOP); }
+  void suspend();
   void resume();
 
   /// An actor is to be made in it. It may speak for no others.
   void add_actor(ActorId id, const std::string& name) { actors_.emplace(id, name); }
   /// Returns the actor's name, or null if it is not one of its own.
   const std::string* find_actor(ActorId id) const;
+  const std::map<ActorId, std::string>& actors() const { return actors_; }
 
  private:
   void kill_since(std::string_view why);
 
-  ChildProcess process_;
+  std::optional<ChildProcess> process_;
+  bool is_killed_ = false, is_suspended_ = false;  ///< also before it is started
   std::unique_ptr<ChildChannel> channel_;
   const std::string name_, call_name_;
-  Lease start_;    ///< until its first message
+  Lease start_;    ///< from its start until its first message
   Lease silence_;  ///< after its first message; before that, if it is stopped
+  std::optional<Deadline> usual_start_;
   std::optional<Deadline> kill_at_;
   bool was_heard_ = false;
   bool is_unresponsive_ = false;

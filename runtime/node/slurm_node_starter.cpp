@@ -5,6 +5,7 @@
 
 #include <unistd.h>
 
+#include "runtime/base/host_name.hpp"
 #include "runtime/node/started_node.hpp"
 #include "runtime/process/run_program.hpp"
 
@@ -43,6 +44,17 @@ Result<std::vector<std::string>> slurm_nodes() {
   std::istringstream lines(names);
   for (std::string line; std::getline(lines, line);) nodes.push_back(line);
   return nodes;
+}
+
+Result<std::string> slurm_login_host() {
+  const char* host = std::getenv("SLURM_SUBMIT_HOST");
+  if (host == nullptr || *host == '\0' || std::getenv("SLURM_JOB_ID") == nullptr) {
+    return fail(ErrorCode::not_found, "this is no job of Slurm");
+  }
+  if (host == host_name()) {
+    return fail(ErrorCode::not_found, "this job was submitted from this host");
+  }
+  return std::string(host);
 }
 
 }  // namespace troupe

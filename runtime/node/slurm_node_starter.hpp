@@ -23,4 +23,8 @@ class SlurmNodeStarter final : public NodeStarter {
 /// without Slurm's programs.
 Result<std::vector<std::string>> slurm_nodes();
 
+/// The host from which the job that this process runs in was submitted, say a login node, if that
+/// is another one. Errors: not_found.
+Result<std::string> slurm_login_host();
+
 }  // namespace troupe

@@ -11,6 +11,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "runtime/base/host_name.hpp"
 #include "runtime/process/unique_fd.hpp"
 
 namespace troupe {
@@ -33,11 +34,20 @@ std::string own_namespace(const char* kind) {
   return {text.data(), static_cast<std::size_t>(std::max<ssize_t>(count, 0))};
 }
 
+std::string first_line(const std::string& path) {
+  const std::string text = beginning_of_file(path);
+  return text.substr(0, text.find('\n'));
+}
+
 std::string own_machine() {
-  std::string boot = beginning_of_file("/proc/sys/kernel/random/boot_id");
-  if (boot.ends_with('\n')) boot.pop_back();
-  if (boot.empty()) return {};
-  return fmt::format("{} {} {}", boot, own_namespace("pid"), own_namespace("time"));
+  const std::string id = first_line("/etc/machine-id");
+  return id.empty() ? "" : fmt::format("{} {}", id, host_name());
+}
+
+std::string own_boot() { return first_line("/proc/sys/kernel/random/boot_id"); }
+
+std::string own_namespaces() {
+  return fmt::format("{} {}", own_namespace("pid"), own_namespace("time"));
 }
 
 struct Stat {
@@ -66,9 +76,9 @@ std::optional<Stat> stat_of(int pid) {
 }  // namespace
 
 Result<ProcessMark> own_process_mark() {
-  ProcessMark mark{own_machine(), ::getpid(), 0};
+  ProcessMark mark{own_machine(), own_boot(), own_namespaces(), ::getpid(), 0};
   const auto stat = stat_of(mark.pid);
-  if (mark.machine.empty() || !stat) {
+  if (mark.boot.empty() || !stat) {
     return fail(ErrorCode::io,
                 "/proc does not tell the boot of this machine or the start of this "
                 "process");
@@ -78,7 +88,13 @@ Result<ProcessMark> own_process_mark() {
 }
 
 std::optional<bool> has_ended(const ProcessMark& mark) {
-  if (mark.machine.empty() || mark.machine != own_machine() || mark.pid <= 0) return std::nullopt;
+  const std::string boot = own_boot();
+  if (mark.boot.empty() || boot.empty() || mark.pid <= 0) return std::nullopt;
+  if (mark.boot != boot) {
+    const bool was_here = !mark.machine.empty() && mark.machine == own_machine();
+    return was_here ? std::optional(true) : std::nullopt;
+  }
+  if (mark.namespaces != own_namespaces()) return std::nullopt;
   const auto stat = stat_of(mark.pid);
   if (stat) return stat->started != mark.started || stat->state == 'Z' || stat->state == 'X';
   // What cannot be read may still be there (hidepid).

@@ -9,12 +9,13 @@
 
 namespace troupe {
 
-/// Identifies a process for as long as its machine runs, so that another process can tell whether
-/// it still lives, although its pid may have gone to a third one.
+/// Identifies a process for ever, so that another process of its machine can tell whether it still
+/// lives, although its pid may have gone to a third one.
 struct ProcessMark {
-  /// The boot of the machine and the namespaces in which pid and start are counted: only who has
-  /// the same can judge.
+  /// The machine over all its boots: its id (machine-id(5)) and host name; empty if it has no id.
   std::string machine;
+  std::string boot;        ///< of the machine, as the kernel names it
+  std::string namespaces;  ///< in which pid and start are counted
   int pid = 0;
   std::uint64_t started = 0;  ///< clock ticks since the boot
 
@@ -24,7 +25,8 @@ struct ProcessMark {
 /// The mark of this process. Errors: io if /proc does not tell.
 Result<ProcessMark> own_process_mark();
 
-/// Whether the process has ended; empty if it is of another machine, boot or pid namespace.
+/// Whether the process has ended: seen from the boot and the namespaces that it is of, or because
+/// its machine was booted since. Empty elsewhere.
 std::optional<bool> has_ended(const ProcessMark& mark);
 
 /// Waits until the process has ended, at most `timeout`; false if it has not, or if that cannot be

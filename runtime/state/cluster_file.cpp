@@ -58,6 +58,8 @@ bool read_value(std::string_view word, std::string_view value, ClusterFile& file
   if (word == "program") return text(file.program);
   if (word == "host") return text(file.host);
   if (word == "machine") return text(file.driver.machine);
+  if (word == "boot") return text(file.driver.boot);
+  if (word == "namespaces") return text(file.driver.namespaces);
   if (word == "pid") return read_number(value, file.driver.pid);
   if (word == "started") return read_number(value, file.driver.started);
   if (word == "since") return read_number(value, file.since_ms);
@@ -156,6 +158,7 @@ FoundClusters look(int folder, const std::string& path, std::string_view prefix)
     const auto ended = has_ended(file->driver);
     if (ended.value_or(false)) {
       ::unlinkat(folder, name.c_str(), 0);
+      found.ended.push_back(*std::move(file));
       continue;
     }
     found.clusters.push_back({full, *std::move(file), ended.has_value()});
@@ -194,6 +197,8 @@ std::string ClusterFile::text() const {
   line("program", on_one_line(program));
   line("host", on_one_line(host));
   line("machine", on_one_line(driver.machine));
+  line("boot", on_one_line(driver.boot));
+  line("namespaces", on_one_line(driver.namespaces));
   line("pid", driver.pid);
   line("started", driver.started);
   line("since", since_ms);

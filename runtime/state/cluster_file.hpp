@@ -71,11 +71,13 @@ struct FoundCluster {
 
 struct FoundClusters {
   std::vector<FoundCluster> clusters;  ///< the oldest first
+  std::vector<ClusterFile> ended;      ///< without removing their files, which is now done
   std::vector<std::string> problems;   ///< a sentence for each file that cannot be used
 };
 
-/// Reads the files in the folder, and removes those of clusters that have ended on this machine. No
-/// folder is no clusters. Errors: io; permission_denied for a folder that others can write.
+/// Reads the files in the folder, and removes those of clusters that have ended on this machine, in
+/// this boot or an earlier one. No folder is no clusters. Errors: io; permission_denied for a
+/// folder that others can write.
 Result<FoundClusters> find_clusters(const std::string& folder);
 
 }  // namespace troupe

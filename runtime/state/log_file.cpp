@@ -14,13 +14,13 @@ namespace troupe {
 
 Result<LogPiece> read_log_piece(LogPiece piece, const AskLog& ask) {
   const UniqueFd file(::open(piece.path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-  if (!file && errno == ENOENT) {
-    return fail(ErrorCode::not_found, "the log {} is not there (yet)", piece.path);
-  }
+  if (!file && errno == ENOENT) return piece;
   if (!file) return fail_errno(errno, "cannot open the log " + piece.path);
   struct stat info{};
   if (::fstat(file.get(), &info) != 0) return fail_errno(errno, "cannot look at " + piece.path);
   if (!S_ISREG(info.st_mode)) return fail(ErrorCode::io, "{} is no regular file", piece.path);
+  piece.is_there = true;
+  piece.inode = info.st_ino;
   piece.size = static_cast<std::uint64_t>(info.st_size);
   const std::int64_t size = info.st_size;
   const std::int64_t begin = std::clamp<std::int64_t>(

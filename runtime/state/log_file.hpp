@@ -7,8 +7,8 @@
 
 namespace troupe {
 
-/// Reads a piece of a regular file, as AskLog says, into `piece`, whose path is given. Errors: io;
-/// not_found.
+/// Reads a piece of a regular file, as AskLog says, into `piece`, whose path is given. A file that
+/// is not there is no error. Errors: io.
 Result<LogPiece> read_log_piece(LogPiece piece, const AskLog& ask);
 
 /// The file that this process's stderr goes to, if it is a regular one that has a path; else empty.

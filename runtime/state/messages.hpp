@@ -19,7 +19,7 @@ namespace troupe {
 
 /// Changes whenever a message below does. Observer and driver may be of different builds, so each
 /// message begins with it.
-inline constexpr std::uint32_t state_protocol = 1;
+inline constexpr std::uint32_t state_protocol = 2;
 
 /// The role and the name of every observer on its link to the driver.
 inline constexpr const char* observer_role = "observer";
@@ -33,13 +33,19 @@ struct AskNodes {
   template <class Archive>
   void fields(Archive&) {}
 };
+/// A page of the actors by id, and one of those that ended last. The driver can do nothing else
+/// with its actors while it copies them, so a page is short: 0.3 ms.
 struct AskActors {
-  std::uint32_t ended = 0;  ///< so many of those that ended last
+  std::uint64_t after = 0;         ///< actors with a larger id
+  std::uint32_t actors = 0;        ///< at most so many; never more than max_actors_page
+  std::uint64_t ended_before = 0;  ///< those that ended before this one; 0: the last ones
+  std::uint32_t ended = 0;         ///< at most so many; never more than max_actors_page
   template <class Archive>
   void fields(Archive& archive) {
-    archive(ended);
+    archive(after, actors, ended_before, ended);
   }
 };
+inline constexpr std::uint32_t max_actors_page = 256;
 struct AskGroups {
   template <class Archive>
   void fields(Archive&) {}
@@ -141,10 +147,11 @@ struct EndedActor {
 };
 struct ActorsReply {
   std::vector<ActorState> actors;  ///< by id
+  std::uint64_t all_actors = 0;    ///< on all pages, at this moment
   std::vector<EndedActor> ended;   ///< the latest first
   template <class Archive>
   void fields(Archive& archive) {
-    archive(actors, ended);
+    archive(actors, all_actors, ended);
   }
 };
 
@@ -168,12 +175,14 @@ struct GroupsReply {
 struct LogPiece {
   std::string path;          ///< on the driver's host
   std::string shared_with;   ///< the node whose processes all write there; empty: it is its own
+  bool is_there = false;     ///< false: no such file (yet)
+  std::uint64_t inode = 0;   ///< another one: another file has taken its place
   std::uint64_t offset = 0;  ///< of the first byte
   std::uint64_t size = 0;    ///< of the file
   Bytes bytes;
   template <class Archive>
   void fields(Archive& archive) {
-    archive(path, shared_with, offset, size, bytes);
+    archive(path, shared_with, is_there, inode, offset, size, bytes);
   }
 };
 

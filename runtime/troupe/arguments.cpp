@@ -33,7 +33,8 @@ std::string program_help() {
 
 std::string command_help(const StateCommandInfo& info) {
   std::string text = paragraph(info.summary, columns);
-  text += fmt::format("\nUsage: troupe {} [{}] [options]\n\n", info.name, info.word);
+  text += fmt::format("\nUsage: troupe {} [{}]{} [options]\n\n", info.name, info.word,
+                      info.takes_several ? "..." : "");
   text += two_columns(std::string(info.word), info.word_text) + "\nOptions:\n";
   for (const auto& option : info.options) {
     std::string name(option.name);
@@ -68,10 +69,7 @@ Result<std::variant<StateCommand, std::string>> parse_troupe_arguments(
   for (std::size_t i = 1; i < arguments.size(); ++i) {
     const std::string& word = arguments[i];
     if (!word.starts_with('-')) {
-      if (!given.emplace("", word).second) {
-        return fail(ErrorCode::invalid_argument, "unexpected argument {}; try troupe {} --help",
-                    word, info->name);
-      }
+      given.words.push_back(word);
       continue;
     }
     const auto equals = word.find('=');
@@ -93,7 +91,7 @@ Result<std::variant<StateCommand, std::string>> parse_troupe_arguments(
     } else if (equals != word.npos) {
       return fail(ErrorCode::invalid_argument, "{} takes no value", name);
     }
-    given[std::string(option->name)] = value;
+    given.options[std::string(option->name)] = value;
   }
   TROUPE_TRY(auto command, judge_state_command(*info, given));
   return Parsed(std::move(command));

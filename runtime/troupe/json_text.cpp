@@ -1,6 +1,8 @@
 #include "runtime/troupe/json_text.hpp"
 
-#include "runtime/troupe/text_table.hpp"
+#include <algorithm>
+
+#include "runtime/troupe/printable.hpp"
 
 namespace troupe {
 

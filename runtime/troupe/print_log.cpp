@@ -1,129 +1,167 @@
-#include "runtime/troupe/print_log.hpp"
-
 #include <algorithm>
 #include <cstdio>
+#include <set>
 
-#include "runtime/troupe/json_text.hpp"
-#include "runtime/troupe/text_table.hpp"
+#include "runtime/troupe/answer.hpp"
+#include "runtime/troupe/ask_actors.hpp"
+#include "runtime/troupe/commands.hpp"
+#include "runtime/troupe/log_reader.hpp"
 
 namespace troupe {
 namespace {
 
 constexpr std::chrono::milliseconds poll_interval{250};
+/// While a log is followed the driver may be suspended for long; a host that is gone ends the link.
+constexpr std::chrono::hours follow_limit{24 * 365};
+/// For a driver that has closed its links to write its last lines.
+constexpr std::chrono::milliseconds end_limit{2000};
+/// A longer line is printed in parts.
+constexpr std::size_t max_line_bytes = std::size_t{1} << 20;
 
-Result<LogPiece> piece_at(const ReachedCluster& cluster, const StateCommand& command,
-                          std::int64_t offset, std::uint32_t bytes = max_log_piece) {
-  return cluster.client->get<LogPiece>(AskLog{command.log, offset, bytes}, answer_limit);
-}
-
-/// Prints bytes as they are, or as lines of JSON; a line that is not whole waits for its rest.
-class Printer {
+/// Prints a log: bytes as they are, or whole lines with the log's name or as JSON.
+class LogPrinter {
  public:
-  explicit Printer(bool json) : json_(json) {}
-  void print(const LogPiece& piece) {
-    const std::string_view bytes(reinterpret_cast<const char*>(piece.bytes.data()),
-                                 piece.bytes.size());
-    if (!json_) {
-      std::fwrite(bytes.data(), 1, bytes.size(), stdout);
-    } else {
-      rest_ += bytes;
-      path_ = piece.path;
-      for (auto end = rest_.find('\n'); end != rest_.npos; end = rest_.find('\n')) {
-        print_line(rest_.substr(0, end));
-        rest_.erase(0, end + 1);
-      }
+  enum class Form { bytes, named_lines, json };
+
+  LogPrinter(LogReader reader, Form form) : reader_(std::move(reader)), form_(form) {}
+
+  LogReader& reader() { return reader_; }
+  void print(std::string_view text) {
+    if (form_ == Form::bytes) {
+      std::fwrite(text.data(), 1, text.size(), stdout);
+      return;
     }
-    std::fflush(stdout);
+    part_ += text;
+    std::size_t begin = 0;
+    for (auto end = part_.find('\n'); end != part_.npos; end = part_.find('\n', begin)) {
+      print_line(std::string_view(part_).substr(begin, end - begin));
+      begin = end + 1;
+    }
+    part_.erase(0, begin);
+    if (part_.size() >= max_line_bytes) finish();
   }
+  /// The last line may lack its end.
   void finish() {
-    if (!rest_.empty()) print_line(rest_);
+    if (!part_.empty()) print_line(part_);
+    part_.clear();
   }
 
  private:
-  void print_line(const std::string& line) {
-    std::puts(JsonObject().add("path", path_).add("line", line).text().c_str());
+  void print_line(std::string_view line) {
+    if (form_ == Form::json) {
+      const JsonObject json =
+          JsonObject().add("log", reader_.name()).add("path", reader_.path()).add("line", line);
+      std::puts(json.text().c_str());
+    } else {
+      std::fputs((reader_.name() + ": ").append(line).append("\n").c_str(), stdout);
+    }
   }
 
-  const bool json_;
-  std::string rest_, path_;
+  LogReader reader_;
+  const Form form_;
+  std::string part_;  ///< of a line
 };
 
-/// Where the last `lines` lines begin.
-Result<std::uint64_t> begin_of_last(const ReachedCluster& cluster, const StateCommand& command,
-                                    std::uint64_t lines) {
-  TROUPE_TRY(const auto end, piece_at(cluster, command, 0, 0));
-  std::uint64_t begin = end.size;
-  std::uint64_t newlines = 0;
-  while (begin > 0) {
-    const auto bytes = static_cast<std::uint32_t>(std::min<std::uint64_t>(begin, max_log_piece));
-    const std::uint64_t from = begin - bytes;
-    TROUPE_TRY(const auto piece,
-               piece_at(cluster, command, static_cast<std::int64_t>(from), bytes));
-    for (std::size_t i = piece.bytes.size(); i > 0; --i) {
-      const std::uint64_t at = from + i - 1;
-      // The newline that ends the last line begins no other one.
-      if (piece.bytes[i - 1] == std::byte{'\n'} && at + 1 < end.size && ++newlines == lines) {
-        return at + 1;
-      }
-    }
-    begin = from;
-  }
-  return lines == 0 ? end.size : 0;
+/// A line of the list of logs.
+struct LogRow {
+  std::string log, of, path;
+};
+
+Columns<LogRow> log_columns() {
+  return {both<LogRow>("LOG", "log", &LogRow::log), both<LogRow>("OF", "of", &LogRow::of),
+          both<LogRow>("PATH ON THE DRIVER'S HOST", "path", &LogRow::path, [](const LogRow& row) {
+            return row.path.empty() ? "(stderr of its driver or agent)" : row.path;
+          })};
 }
 
 Result<int> list_logs(const ReachedCluster& cluster, const StateCommand& command) {
   TROUPE_TRY(const auto nodes, cluster.client->get<NodesReply>(AskNodes{}, answer_limit));
-  TROUPE_TRY(const auto actors, cluster.client->get<ActorsReply>(AskActors{}, answer_limit));
-  TextTable table({"LOG", "OF", "PATH ON THE DRIVER'S HOST"});
-  std::vector<std::string> values;
-  const auto add = [&](const std::string& log, const std::string& of, const std::string& path) {
-    table.add({log, of, path.empty() ? "(stderr of its driver or agent)" : path});
-    values.push_back(JsonObject().add("log", log).add("of", of).add("path", path).text());
-  };
-  StateCommand of_driver = command;
-  of_driver.log = "driver";
-  const auto driver = piece_at(cluster, of_driver, 0, 0);
-  add("driver", "driver", driver.ok() ? driver->path : "");
-  for (const auto& node : nodes.nodes) add(node.name, "agent", node.log_path);
+  TROUPE_TRY(const auto actors, ask_actors(*cluster.client, command.limit, 0));
+  const auto driver = cluster.client->get<LogPiece>(AskLog{"driver", 0, 0}, answer_limit);
+  std::vector<LogRow> rows{{"driver", "driver", driver.ok() ? driver->path : ""}};
+  for (const auto& node : nodes.nodes) rows.push_back({node.name, "agent", node.log_path});
   for (const auto& actor : actors.actors) {
-    if (actor.node != "driver") add(actor.name, actor.type, actor.log_path);
+    if (actor.node != "driver") rows.push_back({actor.name, actor.type, actor.log_path});
   }
-  const std::string text = command.json
-                               ? JsonObject().add_json("logs", json_array(values)).text() + "\n"
-                               : table.text(terminal_columns());
-  std::fwrite(text.data(), 1, text.size(), stdout);
+  if (command.json) {
+    print_json(cluster.found.file, {{"logs", json_list(log_columns(), rows)},
+                                    {"actors_left_out", json_of(actors.left_out)}});
+    return 0;
+  }
+  const std::size_t columns = terminal_columns();
+  print(text_table(log_columns(), rows).text(columns));
+  if (actors.left_out > 0) print(left_out_note(actors, columns));
   return 0;
+}
+
+/// Looks at each log for the first time: says which are shared, leaves out those that are in
+/// another one's file, and goes to the last lines. Errors: not_found for a log that is not there.
+Result<std::vector<LogPrinter>> open_logs(const ReachedCluster& cluster,
+                                          const StateCommand& command) {
+  using Form = LogPrinter::Form;
+  const Form form = command.json              ? Form::json
+                    : command.logs.size() > 1 ? Form::named_lines
+                                              : Form::bytes;
+  std::vector<LogPrinter> printers;
+  std::set<std::string> shared;
+  for (const std::string& name : command.logs) {
+    TROUPE_TRY(const auto piece, cluster.client->get<LogPiece>(AskLog{name, 0, 0}, answer_limit));
+    if (!piece.is_there && !command.follows) {
+      return fail(ErrorCode::not_found, "the log {} is not there (yet)", piece.path);
+    }
+    if (!piece.shared_with.empty()) {
+      if (!shared.insert(piece.path).second) continue;
+      std::fprintf(stderr, "all processes of node %s write to %s\n",
+                   printable(piece.shared_with).c_str(), printable(piece.path).c_str());
+    }
+    printers.emplace_back(LogReader(*cluster.client, name), form);
+    if (command.lines) {
+      TROUPE_CHECK(printers.back().reader().go_to_last(*command.lines, answer_limit));
+    }
+  }
+  return printers;
+}
+
+/// Prints what there is of all logs. True if the cluster has ended meanwhile.
+Result<bool> print_new(std::vector<LogPrinter>& printers, std::chrono::milliseconds limit) {
+  for (bool is_more = true; is_more;) {
+    is_more = false;
+    for (LogPrinter& printer : printers) {
+      const auto text = printer.reader().next(limit);
+      if (!text.ok() && text.error().code == ErrorCode::peer_died) return true;
+      if (!text.ok()) return text.error();
+      is_more |= !text->empty();
+      printer.print(*text);
+    }
+    std::fflush(stdout);
+  }
+  return false;
 }
 
 }  // namespace
 
 Result<int> print_log(const ReachedCluster& cluster, const StateCommand& command) {
-  if (command.log.empty()) return list_logs(cluster, command);
-  std::uint64_t at = 0;
-  if (command.lines) {
-    TROUPE_TRY(at, begin_of_last(cluster, command, *command.lines));
-  }
-  Printer printer(command.json);
-  bool is_first = true;
+  if (command.logs.empty()) return list_logs(cluster, command);
+  TROUPE_TRY(auto printers, open_logs(cluster, command));
+  const auto limit = command.follows ? std::chrono::milliseconds(follow_limit) : answer_limit;
   while (true) {
-    auto piece = piece_at(cluster, command, static_cast<std::int64_t>(at));
-    if (!piece.ok()) {
-      if (!is_first && piece.error().code == ErrorCode::peer_died) break;
-      return std::move(piece).error();
+    TROUPE_TRY(const bool has_ended, print_new(printers, limit));
+    if (!command.follows) {
+      for (LogPrinter& printer : printers) printer.finish();
+      if (has_ended) return fail(ErrorCode::peer_died, "the cluster ended before all was read");
+      return 0;
     }
-    if (is_first && !piece->shared_with.empty()) {
-      std::fprintf(stderr, "all processes of node %s write to %s\n",
-                   printable(piece->shared_with).c_str(), printable(piece->path).c_str());
-    }
-    is_first = false;
-    printer.print(*piece);
-    at = piece->size < at ? 0 : piece->offset + piece->bytes.size();  // smaller: it is a new file
-    if (!piece->bytes.empty() || at < piece->size) continue;
-    if (!command.follows) break;
-    if (cluster.client->wait_until_closed(poll_interval)) break;
+    if (has_ended || cluster.client->wait_until_closed(poll_interval)) break;
   }
-  printer.finish();
-  if (command.follows) std::fputs("the cluster has ended\n", stderr);
+  // The last lines come after the links are closed.
+  const bool is_here = cluster.found.is_alive;
+  if (is_here) (void)wait_for_end(cluster.found.file.driver, end_limit);
+  for (LogPrinter& printer : printers) {
+    if (is_here) printer.print(printer.reader().rest());
+    printer.finish();
+  }
+  std::fflush(stdout);
+  std::fputs("the cluster has ended\n", stderr);
   return 0;
 }
 

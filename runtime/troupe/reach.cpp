@@ -1,9 +1,12 @@
 #include "runtime/troupe/reach.hpp"
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
+#include <cstring>
 
 #include "runtime/link/local_address.hpp"
+#include "runtime/process/child_process.hpp"
 #include "runtime/troupe/text_table.hpp"
 
 namespace troupe {
@@ -15,35 +18,79 @@ bool is_meant(const ClusterFile& cluster, const std::string& word) {
          word == cluster.host + ":" + pid;
 }
 
-Result<std::string> folder_of(const StateCommand& command) {
-  return command.folder.empty() ? cluster_folder() : Result<std::string>(command.folder);
+/// "`ssh c7 /opt/troupe/bin/troupe status`", which asks on the driver's machine.
+std::string remedy(const ClusterFile& cluster) {
+  const auto program = own_program();
+  return fmt::format("`ssh {} {} status`", cluster.host, program.ok() ? *program : "troupe");
 }
 
-/// Says more about a driver that listens where this machine cannot get to.
-Error explain(const FoundCluster& cluster, Error error) {
-  if (!cluster.is_alive && is_loopback(cluster.file.address)) {
-    return fail(ErrorCode::peer_died,
-                "it runs on {} alone and listens on its loopback: ask there, "
-                "e.g. by `ssh {} troupe status`",
-                cluster.file.host, cluster.file.host);
+/// True if the host of the address has said that nothing listens there.
+bool is_refused(const Error& error) {
+  return error.message.ends_with(std::strerror(ECONNREFUSED));  // a link's error names the errno
+}
+
+/// What it means that a driver of another machine has this error, and what to do.
+std::string explain(const ClusterFile& cluster, const Error& error, bool is_gone) {
+  constexpr const char* clean = "`status --clean` removes its file";
+  const std::string address = fmt::format("{}:{}", cluster.address, cluster.port);
+  const std::string look = remedy(cluster);
+  if (is_loopback(cluster.address)) {
+    return fmt::format("it runs on {} alone and listens on its loopback: ask there, e.g. {}",
+                       cluster.host, look);
   }
-  return error;
+  if (is_gone && error.code == ErrorCode::permission_denied) {
+    return fmt::format("another program listens at {} ({}), so its driver was killed: {}", address,
+                       error.message, clean);
+  }
+  if (is_gone) {
+    return fmt::format(
+        "nothing listens at {} ({}), so its driver was killed: {}; with a firewall between, look "
+        "by {}",
+        address, error.message, clean, look);
+  }
+  if (error.code == ErrorCode::timeout) {
+    return fmt::format(
+        "{} is silent ({}): its driver is stopped, or this machine cannot reach it; look by {}",
+        address, error.message, look);
+  }
+  return fmt::format("{} cannot be reached from here ({}): ask where it can, e.g. {}", address,
+                     error.message, look);
+}
+
+/// Takes the error of a driver that does not answer, and says what it means.
+void take_error(ReachedCluster& reached, Error error) {
+  const ClusterFile& cluster = reached.found.file;
+  if (reached.found.is_alive) {
+    if (error.code == ErrorCode::timeout) {
+      error.message += "; its process is there, but stopped or too busy";
+    }
+  } else if (error.code != ErrorCode::unsupported) {  // which is of another version
+    reached.is_gone = !is_loopback(cluster.address) &&
+                      (error.code == ErrorCode::permission_denied || is_refused(error));
+    error.message = explain(cluster, error, reached.is_gone);
+  }
+  reached.status = std::move(error);
 }
 
 }  // namespace
+
+Result<std::string> folder_of(const StateCommand& command) {
+  return command.folder.empty() ? cluster_folder() : Result<std::string>(command.folder);
+}
 
 std::string describe(const ClusterFile& cluster) {
   return printable(
       fmt::format("{} (pid {} on {})", cluster.name, cluster.driver.pid, cluster.host));
 }
 
-Result<std::vector<ReachedCluster>> reach_clusters(LinkLoop& loop, const StateCommand& command) {
+Result<ReachedClusters> reach_clusters(LinkLoop& loop, const StateCommand& command) {
   TROUPE_TRY(const std::string folder, folder_of(command));
   TROUPE_TRY(auto found, find_clusters(folder));
   for (const std::string& problem : found.problems) {
     std::fprintf(stderr, "passed over: %s\n", printable(problem).c_str());
   }
-  std::vector<ReachedCluster> reached;
+  ReachedClusters all{{}, std::move(found.ended)};
+  auto& reached = all.clusters;
   std::vector<Future<StateReply>> answers;
   for (FoundCluster& cluster : found.clusters) {
     if (!is_meant(cluster.file, command.cluster)) continue;
@@ -51,29 +98,31 @@ Result<std::vector<ReachedCluster>> reach_clusters(LinkLoop& loop, const StateCo
     answers.push_back(client.ok() ? (*client)->ask(AskStatus{})
                                   : Future<StateReply>(client.error()));
     reached.push_back(
-        {std::move(cluster), client.ok() ? *std::move(client) : nullptr, StatusReply{}});
+        {std::move(cluster), client.ok() ? *std::move(client) : nullptr, StatusReply{}, false});
   }
   const auto until = std::chrono::steady_clock::now() + answer_limit;
   for (std::size_t i = 0; i < reached.size(); ++i) {
     auto reply = answers[i].get(
         std::max(until - std::chrono::steady_clock::now(), std::chrono::nanoseconds(0)));
     if (!reply.ok()) {
-      reached[i].status = explain(reached[i].found, std::move(reply).error());
+      take_error(reached[i], std::move(reply).error());
     } else if (auto* status = std::get_if<StatusReply>(&*reply)) {
       reached[i].status = std::move(*status);
     } else {
       reached[i].status = fail(ErrorCode::internal, "it gave another answer than was asked for");
     }
   }
-  return reached;
+  return all;
 }
 
 Result<ReachedCluster> reach_one(LinkLoop& loop, const StateCommand& command) {
-  TROUPE_TRY(auto reached, reach_clusters(loop, command));
+  TROUPE_TRY(auto all, reach_clusters(loop, command));
+  auto& reached = all.clusters;
   if (reached.size() > 1) {
     const auto answers = [](const ReachedCluster& cluster) { return cluster.status.ok(); };
     const auto first = std::ranges::find_if(reached, answers);
-    if (std::ranges::count_if(reached, answers) == 1) return std::move(*first);
+    const bool ends_it = command.kind == StateCommand::Kind::stop;  // not one that is not named
+    if (!ends_it && std::ranges::count_if(reached, answers) == 1) return std::move(*first);
     std::string list;
     for (const auto& cluster : reached) list += "\n  " + describe(cluster.found.file);
     return fail(ErrorCode::invalid_argument,

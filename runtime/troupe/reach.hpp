@@ -18,15 +18,26 @@ struct ReachedCluster {
   FoundCluster found;
   std::unique_ptr<StateClient> client;  ///< null if it cannot be reached at all
   Result<StatusReply> status = StatusReply{};
+  /// Nobody listens at its address, or somebody else: its driver was killed. Only for clusters of
+  /// other machines; those of this one are in ReachedClusters::ended.
+  bool is_gone = false;
 };
+
+struct ReachedClusters {
+  std::vector<ReachedCluster> clusters;
+  std::vector<ClusterFile> ended;  ///< FoundClusters::ended
+};
+
+/// The folder of the cluster files. Errors: cluster_folder().
+Result<std::string> folder_of(const StateCommand& command);
 
 /// Asks all clusters that the command may mean for their status, at once. Problems with files go to
 /// stderr. Errors: io, not_found, permission_denied of the folder.
-Result<std::vector<ReachedCluster>> reach_clusters(LinkLoop& loop, const StateCommand& command);
+Result<ReachedClusters> reach_clusters(LinkLoop& loop, const StateCommand& command);
 
-/// The one cluster that the command means: the only one, or the only one that answers. Errors:
-/// not_found says where was looked; invalid_argument lists several; the reason why it does not
-/// answer.
+/// The one cluster that the command means: the only one, or, but for `stop`, the only one that
+/// answers. Errors: not_found says where was looked; invalid_argument lists several; the reason why
+/// it does not answer.
 Result<ReachedCluster> reach_one(LinkLoop& loop, const StateCommand& command);
 
 /// "stories (pid 7 on c7)".

@@ -10,6 +10,7 @@ constexpr std::string_view cluster_text =
     "which cluster, by its name, pid, HOST:PID or id as `status --json` tells it; may be left out "
     "if only one runs";
 constexpr StateOption json{"--json", "", "", "JSON for programs, with everything that is known"};
+constexpr StateOption limit{"--limit", "", "N", "only the first N actors (default 1000; 0: all)"};
 constexpr StateOption folder{"--folder", "", "FOLDER",
                              "where the clusters' files are (default: troupe/clusters in "
                              "$XDG_STATE_HOME or ~/.local/state)"};
@@ -21,11 +22,13 @@ std::vector<StateCommandInfo> make_commands() {
        "status",
        "Lists your running clusters.",
        "CLUSTER",
+       false,
        "only this one, by its name, pid, HOST:PID or id",
        {json,
         {"--clean", "", "",
-         "remove the files of clusters on other hosts that do not answer: their drivers were "
-         "killed"},
+         "remove the files of clusters on other hosts whose drivers were killed: nothing listens "
+         "any "
+         "more at their addresses"},
         folder},
        R"(A cluster is a running program of yours that has called Cluster::start: a
 launcher's job, or any other. It is found by a file in your home, so this works
@@ -33,12 +36,13 @@ on every host that has the same home, and reached as its nodes reach it: from
 other hosts only if it runs on several.
 
 Example:
-  NAME     HOST  PID    UP       NODES   ACTORS  GROUPS  PROGRAM
-  stories  c7    12345  2 h 5 m  4       9       1       launcher)"},
+  NAME     HOST  PID    UP         PROGRAM   NODES  ACTORS  GROUPS
+  stories  c7    12345  2 h 5 min  launcher  4      9       1)"},
       {Kind::nodes,
        "nodes",
        "Lists the nodes of a cluster: hosts, whether they live, what is free.",
        "CLUSTER",
+       false,
        cluster_text,
        {json, folder},
        R"(What is free is neither held by actors nor by bundles of placement groups. An
@@ -47,8 +51,10 @@ agent is the process that starts and watches the others of its node.)"},
        "actors",
        "Lists the actors of a cluster: where they are, how they ended.",
        "CLUSTER",
+       false,
        cluster_text,
-       {{"--ended", "", "N", "tell of the last N that have ended (default 10, at most 4096)"},
+       {limit,
+        {"--ended", "", "N", "tell of the last N that have ended (default 10, at most 4096)"},
         json,
         folder},
        R"(An actor is starting, alive or restarting: it has died, and is or will be
@@ -57,32 +63,38 @@ started again (SpawnOptions::max_restarts).)"},
        "groups",
        "Lists the placement groups of a cluster: bundles, nodes, what is reserved.",
        "CLUSTER",
+       false,
        cluster_text,
        {json, folder},
        R"(A bundle's resources are reserved whether actors are in it or not; FREE is what
 no actor in it holds.)"},
       {Kind::logs,
        "logs",
-       "Prints the log of an actor, a node's agent or the driver.",
+       "Prints the logs of actors, nodes' agents or the driver.",
        "LOG",
+       true,
        "'driver', a node, or an actor's name or id, also of one that has ended; left out: a list "
        "of all",
        {{"--follow", "-f", "", "go on as the log grows, until the cluster ends or Ctrl-C"},
         {"--lines", "-n", "N", "only the last N lines to begin with"},
         {"--cluster", "", "CLUSTER", cluster_text},
+        limit,
         json,
         folder},
-       R"(The driver reads it for you, so it may be on a disk of another host. Processes
-of other hosts log to their agent's, which arrives at the driver. With --json
-each line is an object with "path" and "line".
+       R"(The driver reads them for you, so they may be on a disk of another host.
+Processes of other hosts log to their agent's, which arrives at the driver.
+Lines of several logs begin with their names. With --json each line is an object
+with "log", "path" and "line". A log that is not there yet, is cut or is
+replaced is followed all the same.
 
 Examples:
   %s logs worker-0 -n 20 -f
-  %s logs driver --cluster stories)"},
+  %s logs worker-0 worker-1 driver --cluster stories)"},
       {Kind::stop,
        "stop",
        "Asks a cluster to end in order, and waits until it has.",
        "CLUSTER",
+       false,
        cluster_text,
        {{"--wait", "", "SECONDS", "wait at most so long (default 60; 0: not at all)"},
         json,
@@ -113,9 +125,15 @@ std::span<const StateCommandInfo> state_commands() {
 Result<StateCommand> judge_state_command(const StateCommandInfo& info, const GivenState& given) {
   StateCommand command;
   command.kind = info.kind;
-  for (const auto& [name, value] : given) {
-    if (name.empty())
-      (info.kind == StateCommand::Kind::logs ? command.log : command.cluster) = value;
+  if (!info.takes_several && given.words.size() > 1) {
+    return fail(ErrorCode::invalid_argument, "unexpected argument {}", given.words[1]);
+  }
+  if (info.kind == StateCommand::Kind::logs) {
+    command.logs = given.words;
+  } else if (!given.words.empty()) {
+    command.cluster = given.words.front();
+  }
+  for (const auto& [name, value] : given.options) {
     if (name == "--cluster") command.cluster = value;
     if (name == "--folder") command.folder = value;
     if (name == "--json") command.json = true;
@@ -123,6 +141,9 @@ Result<StateCommand> judge_state_command(const StateCommandInfo& info, const Giv
     if (name == "--clean") command.cleans = true;
     if (name == "--lines") {
       TROUPE_TRY(command.lines, number_of(name, value, 1'000'000'000));
+    }
+    if (name == "--limit") {
+      TROUPE_TRY(command.limit, number_of(name, value, 1'000'000'000));
     }
     if (name == "--ended") {
       TROUPE_TRY(const std::uint64_t ended, number_of(name, value, 4096));
@@ -134,7 +155,7 @@ Result<StateCommand> judge_state_command(const StateCommandInfo& info, const Giv
     }
   }
   const bool has_log_options = command.follows || command.lines;
-  if (command.log.empty() && has_log_options) {
+  if (command.logs.empty() && has_log_options) {
     return fail(ErrorCode::invalid_argument,
                 "whose log? 'driver', a node or an actor; without one the logs are listed");
   }

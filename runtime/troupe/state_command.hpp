@@ -17,11 +17,12 @@ namespace troupe {
 struct StateCommand {
   enum class Kind { status, nodes, actors, groups, logs, stop };
   Kind kind = Kind::status;
-  std::string cluster;  ///< name, pid, HOST:PID or id; empty: the only one
-  std::string log;      ///< of `logs`: whose; empty: list them
+  std::string cluster;            ///< name, pid, HOST:PID or id; empty: the only one
+  std::vector<std::string> logs;  ///< of `logs`: whose; empty: list them
   bool json = false;
   bool follows = false;
-  bool cleans = false;                 ///< of `status`: files of clusters that do not answer go
+  bool cleans = false;                 ///< of `status`: files of clusters that are gone go
+  std::uint64_t limit = 1000;          ///< of lists of actors: the first ones; 0: all
   std::uint32_t ended = 10;            ///< of `actors`: so many that have ended
   std::optional<std::uint64_t> lines;  ///< of `logs`: the last ones; none: all
   std::chrono::seconds wait{60};       ///< of `stop`
@@ -43,14 +44,18 @@ struct StateCommandInfo {
   std::string_view name;
   std::string_view summary;    ///< one sentence
   std::string_view word;       ///< the argument, which may be left out: "CLUSTER"
+  bool takes_several;          ///< of these arguments
   std::string_view word_text;  ///< its meaning
   std::vector<StateOption> options;
   std::string_view details;  ///< lines of at most 80 columns; %s stands for the program
 };
 std::span<const StateCommandInfo> state_commands();
 
-/// What was given: the values of options by name, "" for flags, and the argument, as "".
-using GivenState = std::map<std::string, std::string, std::less<>>;
+/// What was given.
+struct GivenState {
+  std::map<std::string, std::string, std::less<>> options;  ///< by name; a flag's value is ""
+  std::vector<std::string> words;                           ///< the arguments
+};
 
 /// Errors: invalid_argument names the option, and what its value must be.
 Result<StateCommand> judge_state_command(const StateCommandInfo& info, const GivenState& given);

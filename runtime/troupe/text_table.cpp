@@ -2,71 +2,19 @@
 
 #include <algorithm>
 
-#include <sys/ioctl.h>
-#include <unistd.h>
-
 namespace troupe {
 namespace {
 
 constexpr std::size_t gap = 2;
 constexpr std::size_t least_cut = 8;  ///< no cell is cut to less
 
-/// Characters, each taken to be as wide as others.
-std::size_t width_of(std::string_view text) {
-  return static_cast<std::size_t>(std::ranges::count_if(
-      text, [](char c) { return (static_cast<unsigned char>(c) & 0xc0) != 0x80; }));
-}
-
 std::string cut(const std::string& text, std::size_t width) {
+  constexpr std::string_view end = "...";
   if (width_of(text) <= width) return text;
-  std::string result;
-  std::size_t taken = 0;
-  for (std::size_t at = 0; at < text.size() && taken + 3 < width; ++taken) {
-    const std::size_t bytes = std::max<std::size_t>(utf8_bytes(text, at), 1);
-    result += text.substr(at, bytes);
-    at += bytes;
-  }
-  return result + "...";
+  return std::string(cut_to(text, width - end.size())).append(end);
 }
 
 }  // namespace
-
-std::size_t utf8_bytes(std::string_view text, std::size_t at) {
-  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[at + i]); };
-  const unsigned char lead = byte(0);
-  if (lead < 0x80) return 1;
-  const std::size_t bytes = lead >= 0xc2 && lead < 0xe0   ? 2
-                            : lead >= 0xe0 && lead < 0xf0 ? 3
-                            : lead >= 0xf0 && lead < 0xf5 ? 4
-                                                          : 0;
-  if (bytes == 0 || at + bytes > text.size()) return 0;
-  for (std::size_t i = 1; i < bytes; ++i) {
-    if ((byte(i) & 0xc0) != 0x80) return 0;
-  }
-  const bool is_overlong = (lead == 0xe0 && byte(1) < 0xa0) || (lead == 0xf0 && byte(1) < 0x90);
-  const bool is_surrogate = lead == 0xed && byte(1) >= 0xa0;
-  const bool is_too_large = lead == 0xf4 && byte(1) >= 0x90;
-  return is_overlong || is_surrogate || is_too_large ? 0 : bytes;
-}
-
-std::string printable(std::string_view bytes) {
-  std::string text;
-  for (std::size_t at = 0; at < bytes.size();) {
-    const std::size_t count = utf8_bytes(bytes, at);
-    const auto lead = static_cast<unsigned char>(bytes[at]);
-    // C1 controls are U+0080 to U+009F: c2 80 to c2 9f.
-    const bool is_control =
-        lead < 0x20 || lead == 0x7f ||
-        (count == 2 && lead == 0xc2 && static_cast<unsigned char>(bytes[at + 1]) < 0xa0);
-    if (count == 0 || is_control) {
-      text += '?';
-    } else {
-      text += bytes.substr(at, count);
-    }
-    at += std::max<std::size_t>(count, 1);
-  }
-  return text;
-}
 
 void TextTable::add(std::vector<std::string> row) {
   for (std::string& cell : row) cell = printable(cell);
@@ -118,13 +66,6 @@ std::string paragraph(std::string_view sentence, std::size_t columns, std::size_
     line += word;
   }
   return text + line + "\n";
-}
-
-std::size_t terminal_columns() {
-  winsize size{};
-  if (::isatty(STDOUT_FILENO) == 0) return 0;
-  if (::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col == 0) return 80;
-  return std::max<std::size_t>(size.ws_col, 40);
 }
 
 }  // namespace troupe

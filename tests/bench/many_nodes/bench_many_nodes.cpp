@@ -29,6 +29,7 @@
 #include "runtime/node/agent.hpp"
 #include "runtime/process/child_process.hpp"
 #include "runtime/process/temporary_folder.hpp"
+#include "tests/support/children.hpp"
 #include "tests/support/empty_model.hpp"
 
 namespace troupe {
@@ -109,10 +110,7 @@ void print_nodes(const std::vector<ChildProcess>& agents) {
   Memory of_agents, of_executors, of_workers;
   for (const ChildProcess& agent : agents) {
     of_agents.add(agent.pid());
-    const std::string task =
-        "/proc/" + std::to_string(agent.pid()) + "/task/" + std::to_string(agent.pid());
-    std::ifstream children(task + "/children");
-    for (int pid = 0; children >> pid;) {
+    for (const int pid : test::children_of(agent.pid())) {
       std::ifstream command("/proc/" + std::to_string(pid) + "/cmdline");
       std::stringstream text;
       text << command.rdbuf();

@@ -2,23 +2,30 @@
 // Floods: four threads call an actor that is busy for long, then one whose process is stopped, with
 // 1 KiB and with 1 MiB, while another actor is called. Resident memory must stay flat once the
 // credits (1,024 calls, 256 MiB) are used up, and all further calls fail with resource_exhausted.
-// Starts: the time that the agent's thread is held by the start of a process, and the time until a
-// death is noticed while 64 actors are being started.
+// Starts: the time that the start of a process holds its thread, and, while an agent starts 64
+// actors, the time until it has noticed a death and until it has answered a question of another
+// actor.
 #include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
 #include <string>
 #include <string_view>
 #include <thread>
 #include <vector>
 
+#include <poll.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "runtime/actor/cluster.hpp"
 #include "runtime/process/child_process.hpp"
+#include "runtime/process/prompt_threads.hpp"
+#include "runtime/process/temporary_folder.hpp"
+#include "runtime/process/unique_fd.hpp"
 
 namespace troupe {
 namespace {
@@ -43,6 +50,33 @@ class Target {
 
  private:
   std::size_t bytes_ = 0;
+};
+
+double milliseconds_since(Clock::time_point start);
+
+/// Asks its agent once in a millisecond.
+class Asker {
+ public:
+  explicit Asker(ActorContext& context) : context_(context) {}
+  /// The longest that an answer took in the next `ms`, in milliseconds.
+  Result<double> longest_in_ms(int ms) {
+    double longest = 0;
+    const auto until = Clock::now() + std::chrono::milliseconds(ms);
+    while (Clock::now() < until) {
+      const auto begin = Clock::now();
+      TROUPE_TRY(const Key key, context_.channel_key({"bench", {context_.name()}}));
+      (void)key;
+      longest = std::max(longest, milliseconds_since(begin));
+      std::this_thread::sleep_for(1ms);
+    }
+    return longest;
+  }
+
+  static constexpr std::string_view actor_type = "Asker";
+  using Methods = troupe::Methods<&Asker::longest_in_ms>;
+
+ private:
+  ActorContext& context_;
 };
 
 double milliseconds_since(Clock::time_point start) {
@@ -125,15 +159,15 @@ Result<void> bench_flood(std::size_t bytes, bool is_stopped) {
   return {};
 }
 
-void print_sorted(const char* what, std::vector<double> samples) {
+void print_sorted(const std::string& what, std::vector<double> samples) {
   std::ranges::sort(samples);
-  std::printf("%-62s median %7.2f   p95 %7.2f   most %7.2f ms\n", what, samples[samples.size() / 2],
-              samples[samples.size() * 95 / 100], samples.back());
+  std::printf("%-62s median %7.2f   p95 %7.2f   most %7.2f ms\n", what.c_str(),
+              samples[samples.size() / 2], samples[samples.size() * 95 / 100], samples.back());
   std::fflush(stdout);
 }
 
 Result<void> bench_child_starts() {
-  std::vector<double> single, bursts;
+  std::vector<double> single, bursts, small;
   for (int round = 0; round < 10; ++round) {
     std::vector<ChildProcess> children;
     const auto begin = Clock::now();
@@ -146,15 +180,58 @@ Result<void> bench_child_starts() {
       single.push_back(milliseconds_since(start));
     }
     bursts.push_back(milliseconds_since(begin));
+    for (int i = 0; i < burst; ++i) {
+      const auto start = Clock::now();
+      TROUPE_TRY(auto child, ChildProcess::start({.arguments = {"true"}, .program = "true"}));
+      small.push_back(milliseconds_since(start));
+      children.push_back(std::move(child));
+    }
   }
   print_sorted("the start of a process holds its thread", single);
+  print_sorted("the same of the program true", small);
   print_sorted("64 starts, one after the other", bursts);
   return {};
 }
 
+/// When a process has ended. A thread of its own looks, which runs as soon as it can.
+class EndOf {
+ public:
+  explicit EndOf(int pid) : process_(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0))) {
+    const PromptThreads prompt;
+    thread_ = std::jthread([this] {
+      pollfd ended{process_.get(), POLLIN, 0};
+      ::poll(&ended, 1, 60'000);
+      at_ = Clock::now();
+    });
+  }
+  Clock::time_point get() {
+    thread_.join();
+    return at_;
+  }
+
+ private:
+  UniqueFd process_;
+  Clock::time_point at_;
+  std::jthread thread_;
+};
+
+/// Samples of how the death of a process spreads, in milliseconds.
+struct Deaths {
+  std::vector<double> until_ended;  ///< from kill -9: its threads have to run to end
+  std::vector<double> until_told;   ///< from then to the callback of a watch
+  std::vector<double> in_all;
+
+  void print(const std::string& when) const {
+    print_sorted("kill -9 of an actor to the end of its process" + when, until_ended);
+    print_sorted("from there to the callback of a watch" + when, until_told);
+    print_sorted("kill -9 to the callback" + when, in_all);
+  }
+};
+
 Result<void> bench_deaths_beside_spawns() {
-  std::vector<double> alone, beside;
-  for (int round = 0; round < 10; ++round) {
+  Deaths alone, beside;
+  std::vector<double> all_started;
+  for (int round = 0; round < 40; ++round) {
     ClusterOptions options;
     options.nodes = {{"node", 2 * burst, {}}};
     TROUPE_TRY(const auto cluster, Cluster::start(std::move(options)));
@@ -164,26 +241,86 @@ Result<void> bench_deaths_beside_spawns() {
       const Promise<Clock::time_point> died;
       const auto token =
           cluster->watch(victim, [died](const ActorDown&) { died.complete(Clock::now()); });
+      EndOf end(pid);
       std::vector<Future<ActorHandle<Target>>> spawning;
       for (int i = 0; with_spawns && i < burst; ++i) spawning.push_back(cluster->spawn<Target>({}));
       const auto start = Clock::now();
       ::kill(pid, SIGKILL);
-      TROUPE_TRY(const auto at, died.future().get(limit));
-      (with_spawns ? beside : alone)
-          .push_back(std::chrono::duration<double, std::milli>(at - start).count());
+      TROUPE_TRY(const auto told, died.future().get(limit));
+      const auto ended = std::min(end.get(), told);
+      const auto ms = [](auto time) {
+        return std::chrono::duration<double, std::milli>(time).count();
+      };
+      auto& deaths = with_spawns ? beside : alone;
+      deaths.until_ended.push_back(ms(ended - start));
+      deaths.until_told.push_back(ms(told - ended));
+      deaths.in_all.push_back(ms(told - start));
+      for (auto& one : spawning) {
+        if (auto started = one.get(limit); !started.ok()) return started.error();
+      }
+      if (with_spawns) all_started.push_back(milliseconds_since(start));
+    }
+  }
+  print_sorted("64 actors are there after", all_started);
+  alone.print("");
+  beside.print(" while 64 start");
+  return {};
+}
+
+/// What the agent's log says at its end of its loop, in milliseconds.
+struct LoopTimes {
+  double longest_hold = -1, longest_work = -1;
+};
+LoopTimes loop_times(const std::filesystem::path& log) {
+  constexpr std::string_view before = "its loop was held for ";
+  LoopTimes times;
+  std::ifstream file(log);
+  for (std::string line; std::getline(file, line);) {
+    const auto at = line.find(before);
+    if (at == line.npos) continue;
+    std::sscanf(line.c_str() + at + before.size(), "%lf ms, worked for %lf", &times.longest_hold,
+                &times.longest_work);
+  }
+  return times;
+}
+
+Result<void> bench_agent_beside_spawns() {
+  TROUPE_TRY(const auto folder, TemporaryFolder::create("troupe-bench"));
+  std::vector<double> alone, beside, holds, works;
+  for (int round = 0; round < 10; ++round) {
+    ClusterOptions options;
+    options.nodes = {{"node", 2 * burst, {}}};
+    options.log_folder = folder.path() / std::to_string(round);
+    std::filesystem::create_directory(options.log_folder);
+    const auto log = std::filesystem::path(options.log_folder) / "agent-node.log";
+    TROUPE_TRY(auto cluster, Cluster::start(std::move(options)));
+    TROUPE_TRY(const auto asker, cluster->spawn<Asker>({}).get(limit));
+    for (const bool with_spawns : {false, true}) {
+      auto asked = asker.call<&Asker::longest_in_ms>(with_spawns ? 300 : 100);
+      std::vector<Future<ActorHandle<Target>>> spawning;
+      for (int i = 0; with_spawns && i < burst; ++i) spawning.push_back(cluster->spawn<Target>({}));
+      TROUPE_TRY(const double longest, asked.get(limit));
+      (with_spawns ? beside : alone).push_back(longest);
       for (auto& one : spawning) {
         if (auto started = one.get(limit); !started.ok()) return started.error();
       }
     }
+    cluster.reset();
+    const LoopTimes times = loop_times(log);
+    holds.push_back(times.longest_hold);
+    works.push_back(times.longest_work);
   }
-  print_sorted("kill -9 of an actor to the callback of a watch", alone);
-  print_sorted("the same while 64 actors are being started by its agent", beside);
+  print_sorted("the longest of an actor's questions to its agent in 0.1 s", alone);
+  print_sorted("the same in 0.3 s while 64 actors are being started by it", beside);
+  print_sorted("the longest that its loop was held in such a run", holds);
+  print_sorted("the longest that its loop computed in such a run", works);
   return {};
 }
 
 Result<void> bench() {
   TROUPE_CHECK(bench_child_starts());
   TROUPE_CHECK(bench_deaths_beside_spawns());
+  TROUPE_CHECK(bench_agent_beside_spawns());
   for (const bool is_stopped : {false, true}) {
     for (const std::size_t bytes : {std::size_t{1} << 10, std::size_t{1} << 20}) {
       TROUPE_CHECK(bench_flood(bytes, is_stopped));
@@ -199,6 +336,7 @@ int main(int argc, char** argv) {
   if (argc > 1 && std::string_view(argv[1]) == troupe::idle_flag) return 0;
   troupe::ActorTypes types;
   types.add<troupe::Target>();
+  types.add<troupe::Asker>();
   troupe::init(argc, argv, types);
   const auto done = troupe::bench();
   if (!done.ok()) std::fprintf(stderr, "%s\n", done.error().message.c_str());

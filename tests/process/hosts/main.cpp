@@ -5,6 +5,7 @@
 
 #include "runtime/node/agent.hpp"
 #include "tests/process/hosts/host_actors.hpp"
+#include "tests/process/hosts/support/observed_program.hpp"
 #include "tests/support/hosts/test_hosts.hpp"
 
 int main(int argc, char** argv) {
@@ -16,6 +17,9 @@ int main(int argc, char** argv) {
     const std::string at = argv[2];
     const auto port = static_cast<std::uint16_t>(std::stoi(at.substr(at.find(':') + 1)));
     return troupe::run_joining_agent({at.substr(0, at.find(':')), port, argv[4]});
+  }
+  if (argc > 1 && std::string_view(argv[1]) == "--observed") {
+    return troupe::test::run_observed_program({argv + 2, argv + argc});
   }
   troupe::test::run_with_hosts(4, argc, argv);
   ::testing::InitGoogleTest(&argc, argv);

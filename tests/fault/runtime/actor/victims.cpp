@@ -8,6 +8,8 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include "tests/support/children.hpp"
+
 namespace troupe::test {
 
 int Sleeper::pid() { return ::getpid(); }
@@ -98,8 +100,7 @@ std::vector<int> wait_until_gone(const std::vector<int>& pids, std::chrono::mill
 
 std::vector<int> children_called(const std::string& begin, int parent) {
   std::vector<int> found;
-  std::ifstream children(fmt::format("/proc/{0}/task/{0}/children", parent));
-  for (int pid = 0; children >> pid;) {
+  for (const int pid : children_of(parent)) {
     std::ifstream file(fmt::format("/proc/{}/cmdline", pid));
     std::string command;
     std::getline(file, command, '\0');

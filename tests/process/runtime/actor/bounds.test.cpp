@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/process/runtime/actor/test_actors.hpp"
+#include "tests/support/children.hpp"
 
 namespace troupe::test {
 
@@ -17,13 +18,6 @@ double resident_mib(int pid) {
   std::uint64_t total = 0, resident = 0;
   status >> total >> resident;
   return static_cast<double>(resident) * 4096 / (1 << 20);
-}
-
-std::size_t count_children(int pid) {
-  std::ifstream list(fmt::format("/proc/{}/task/{}/children", pid, pid));
-  std::size_t count = 0;
-  for (int child = 0; list >> child;) ++count;
-  return count;
 }
 
 /// An actor that does not answer, and is called with 1 KiB or 1 MiB: more than 16 MiB in all.
@@ -109,7 +103,7 @@ TEST(Spawns, of_64_actors_at_once_do_not_delay_the_notice_of_a_death) {
     const Promise<Clock::time_point> died;
     const auto token =
         cluster->watch(victim, [&, agent = cluster->nodes()[0].agent_pid](const ActorDown&) {
-          started.push_back(count_children(agent));
+          started.push_back(children_of(agent).size());
           died.complete(Clock::now());
         });
     std::vector<Future<ActorHandle<Counter>>> spawning;

@@ -1,85 +1,15 @@
-#include <csignal>
-#include <cstdlib>
-#include <fstream>
-#include <sstream>
-
 #include <fcntl.h>
 #include <gmock/gmock.h>
-#include <gtest/gtest.h>
-#include <nlohmann/json.hpp>
 #include <sys/stat.h>
 
-#include "runtime/process/child_process.hpp"
-#include "runtime/state/cluster_file.hpp"
-#include "tests/process/runtime/actor/test_actors.hpp"
+#include "tests/process/runtime/state/state_fixture.hpp"
 #include "tests/support/another_uid.hpp"
-#include "tests/support/temporary_folder.hpp"
 
 namespace troupe::test {
 namespace {
 
-using nlohmann::json;
 using ::testing::HasSubstr;
-
-std::string text_of(const std::filesystem::path& path) {
-  std::ifstream file(path);
-  std::ostringstream text;
-  text << file.rdbuf();
-  return text.str();
-}
-
-/// A user's home in which clusters run and `troupe` looks.
-class State : public testing::Test {
- protected:
-  std::string home() const { return folder_.path().string(); }
-  std::filesystem::path clusters() const { return folder_.path() / "troupe" / "clusters"; }
-
-  ChildProcess start(const std::vector<std::string>& words, const std::string& program,
-                     const std::string& output) const {
-    auto process = ChildProcess::start({.arguments = words,
-                                        .output_path = output,
-                                        .program = program,
-                                        .environment = {"XDG_STATE_HOME=" + home()}});
-    if (!process.ok()) throw std::runtime_error(process.error().message);
-    return *std::move(process);
-  }
-
-  /// A program with a cluster; it has said that it is ready.
-  ChildProcess start_program(const std::string& name, const std::string& manner = "handles") {
-    const std::string output = home() + "/" + name + ".out";
-    // ChildProcess ignores SIGTERM for its children; this one is a driver of its own.
-    auto process =
-        start({"env", "--default-signal=TERM", "/proc/" + std::to_string(::getpid()) + "/exe",
-               "--cluster", name, home() + "/logs-" + name, manner},
-              "env", output);
-    const auto until = std::chrono::steady_clock::now() + limit;
-    while (text_of(output).find("ready") == std::string::npos) {
-      if (std::chrono::steady_clock::now() > until) throw std::runtime_error(text_of(output));
-      std::this_thread::sleep_for(10ms);
-    }
-    return process;
-  }
-
-  struct Said {
-    int code = -1;
-    std::string text;
-  };
-  Said troupe(std::vector<std::string> words) {
-    const std::string output = home() + "/said" + std::to_string(++said_);
-    words.insert(words.begin(), "troupe");
-    auto process = start(words, TROUPE_TOOL, output);
-    const auto status = process.wait(limit);
-    return {status && !status->signalled ? status->code : -1, text_of(output)};
-  }
-  std::size_t files() const {
-    return static_cast<std::size_t>(
-        std::distance(std::filesystem::directory_iterator(clusters()), {}));
-  }
-
- private:
-  const tests::TemporaryFolder folder_;
-  int said_ = 0;
-};
+using ::testing::Not;
 
 TEST_F(State, says_where_it_looked_if_no_cluster_runs) {
   const Said status = troupe({"status"});
@@ -115,6 +45,22 @@ TEST_F(State, shows_a_running_cluster_with_its_nodes_actors_and_groups) {
     std::istringstream lines(table.text);
     for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 80U) << line;
   }
+}
+
+TEST_F(State, says_how_many_actors_a_limit_leaves_out) {
+  const auto program = start_program("one");
+  const Said one = troupe({"actors", "--limit", "1"});
+  EXPECT_EQ(one.code, 0) << one.text;
+  EXPECT_THAT(one.text, HasSubstr("first"));
+  EXPECT_THAT(one.text, Not(HasSubstr("second")));
+  EXPECT_THAT(one.text, HasSubstr("1 of 2 actors are left out"));
+  EXPECT_EQ(json::parse(troupe({"actors", "--limit", "1", "--json"}).text)["actors_left_out"], 1);
+  for (const char* limit : {"0", "2", "1000"}) {
+    const json all = json::parse(troupe({"actors", "--limit", limit, "--json"}).text);
+    EXPECT_EQ(all["actors"].size(), 2U) << limit;
+    EXPECT_EQ(all["actors_left_out"], 0) << limit;
+  }
+  EXPECT_THAT(troupe({"logs", "--limit", "1"}).text, HasSubstr("1 of 2 actors are left out"));
 }
 
 TEST_F(State, help_fits_80_columns) {

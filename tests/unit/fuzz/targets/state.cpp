@@ -15,9 +15,12 @@ std::span<const std::byte> bytes_of(const std::string& text) {
 }
 
 Bytes some_request(Mutator& mutator) {
-  const std::vector<StateRequest> requests{
-      AskStatus{},        AskNodes{}, AskActors{10}, AskGroups{}, AskLog{"worker-0", -100, 4096},
-      AskStop{"somebody"}};
+  const std::vector<StateRequest> requests{AskStatus{},
+                                           AskNodes{},
+                                           AskActors{7, 10, 9, 8},
+                                           AskGroups{},
+                                           AskLog{"worker-0", -100, 4096},
+                                           AskStop{"somebody"}};
   return encode_request(requests[mutator.below(requests.size())]);
 }
 
@@ -37,7 +40,7 @@ Bytes some_reply(Mutator& mutator) {
   StatusReply status;
   status.log_folder = "/logs";
   const std::vector<StateReply> replies{
-      status, NodesReply{{node}}, ActorsReply{{actor}, {ended}},    GroupsReply{{group}},
+      status, NodesReply{{node}}, ActorsReply{{actor}, 1, {ended}}, GroupsReply{{group}},
       piece,  StopReply{},        StateRefusal{ErrorCode::io, "no"}};
   return encode_reply(replies[mutator.below(replies.size())]);
 }
@@ -68,7 +71,7 @@ void changed_state_messages(Effort effort) {
 void changed_cluster_files(Effort effort) {
   ClusterFile file{.protocol = state_protocol, .name = "stories", .id = "0a", .program = "/bin/it"};
   file.host = "c7";
-  file.driver = {"boot pid:[1] time:[2]", 77, 88};
+  file.driver = {"id c7", "boot", "pid:[1] time:[2]", 77, 88};
   file.address = "10.0.0.7";
   file.port = 4242;
   std::size_t taken = 0;

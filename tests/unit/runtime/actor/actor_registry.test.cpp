@@ -1,5 +1,8 @@
 #include "runtime/actor/actor_registry.hpp"
 
+#include <algorithm>
+#include <functional>
+
 #include <gtest/gtest.h>
 
 namespace troupe {
@@ -269,6 +272,39 @@ TEST(ActorRegistry, loses_what_an_actor_owns_with_it_and_frees_the_names) {
   EXPECT_TRUE(registry.find("detached", "A").ok());
   EXPECT_NE(spawn({.name = "child"}, 0), 0U) << "its name is free";
   EXPECT_EQ(spawn({}, owner), 0U) << "the owner is gone";
+}
+
+TEST(ActorRegistry, tells_of_its_actors_and_of_ends_in_pages) {
+  ActorRegistry registry({{"node", 0, {}}}, PlacementStrategy::pack, {"/logs"});
+  constexpr std::size_t living = 600, ended = 300;
+  std::vector<ActorId> all;
+  for (std::size_t i = 0; i < living + ended; ++i) {
+    const auto admitted = registry.admit({.process = "p"}, "A", {}, [](const auto&) {});
+    ASSERT_TRUE(admitted.ok());
+    registry.on_started({admitted->address.id, "endpoint", 7});
+    all.push_back(admitted->address.id);
+  }
+  for (std::size_t i = 0; i < ended; ++i) {  // every third one
+    ASSERT_EQ(registry.on_ended({.actor = all[3 * i], .reason = "enough"}).size(), 1U);
+  }
+  std::vector<ActorId> told, told_ended;
+  AskActors ask{.actors = 1'000'000, .ended = 1'000'000};
+  for (bool is_more = true; is_more;) {
+    const ActorsReply reply = registry.actor_states(ask);
+    EXPECT_LE(reply.actors.size(), max_actors_page);
+    EXPECT_LE(reply.ended.size(), max_actors_page);
+    EXPECT_EQ(reply.all_actors, living);
+    for (const auto& actor : reply.actors) told.push_back(ask.after = actor.id);
+    for (const auto& actor : reply.ended) told_ended.push_back(ask.ended_before = actor.id);
+    is_more = !reply.actors.empty() || !reply.ended.empty();
+  }
+  ASSERT_EQ(told.size(), living);
+  EXPECT_TRUE(std::ranges::is_sorted(told));
+  ASSERT_EQ(told_ended.size(), ended);
+  EXPECT_TRUE(std::ranges::is_sorted(told_ended, std::greater())) << "the latest first";
+  EXPECT_TRUE(registry.actor_states({.after = all.back(), .actors = 10}).actors.empty());
+  EXPECT_TRUE(registry.actor_states({.ended_before = 999'999, .ended = 10}).ended.empty());
+  EXPECT_EQ(registry.log_of(std::to_string(all[0]))->node, "node") << "of one that has ended";
 }
 
 TEST(RestartBudget, waits_longer_each_time_until_an_incarnation_lives_for_a_while) {

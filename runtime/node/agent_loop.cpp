@@ -1,0 +1,317 @@
+#include "runtime/node/agent_loop.hpp"
+
+#include <algorithm>
+#include <ctime>
+#include <thread>
+
+#include <poll.h>
+#include <unistd.h>
+
+#include "runtime/base/available_memory.hpp"
+#include "runtime/base/host_name.hpp"
+#include "runtime/base/log.hpp"
+#include "runtime/process/child_process.hpp"
+#include "runtime/process/prompt_threads.hpp"
+#include "runtime/security/handshake.hpp"
+
+namespace troupe {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr milliseconds stop_grace{1000};
+/// For a driver that is reached to say what this agent is to do: it may be busy with hundreds.
+constexpr milliseconds bootstrap_limit{30000};
+
+/// Returns the actor that a process's message is about.
+std::optional<ActorId> actor_of(const ControlMessage& message) {
+  if (const auto* started = std::get_if<ActorStarted>(&message)) return started->actor;
+  if (const auto* failed = std::get_if<ActorFailed>(&message)) return failed->actor;
+  if (const auto* ended = std::get_if<ActorEnded>(&message)) return ended->actor;
+  if (const auto* request = std::get_if<KeyRequest>(&message)) return request->actor;
+  if (const auto* request = std::get_if<SpawnRequest>(&message)) return request->owner;
+  if (const auto* request = std::get_if<StopOwned>(&message)) return request->owner;
+  return std::nullopt;
+}
+
+/// The time that this thread has computed.
+std::chrono::nanoseconds own_cpu_time() {
+  timespec time{};
+  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return std::chrono::seconds(time.tv_sec) + std::chrono::nanoseconds(time.tv_nsec);
+}
+
+double in_ms(std::chrono::nanoseconds time) {
+  return std::chrono::duration<double, std::milli>(time).count();
+}
+
+}  // namespace
+
+Result<void> AgentLoop::join(const NodeTicket& ticket, milliseconds patience) {
+  AgentReady hello;
+  hello.build = this_build();
+  hello.node = ticket.node;
+  hello.pid = ::getpid();
+  hello.host = host_name();
+  hello.cpus = static_cast<std::int32_t>(std::thread::hardware_concurrency());
+  hello.memory_bytes = available_memory_bytes().value_or(0);
+  TROUPE_TRY(driver_, ControlClient::connect(
+                          ticket.key.bytes, ticket.host, ticket.port, hello,
+                          {[this](ControlMessage message) { inbox_.push(std::move(message)); },
+                           [this](const Error& why) { inbox_.lose_driver(why.message); }},
+                          patience, [this] { return !is_stop_wanted(); }));
+  TROUPE_TRY(bootstrap_, wait_for_bootstrap());
+  TROUPE_TRY(keys_, JobKeys::from_secret(bootstrap_.secret.bytes));
+  bootstrap_.secret = {};
+  const auto& process = bootstrap_.processes;
+  return log::open(process.process_name, process.log_path,
+                   static_cast<log::Level>(process.log_level));
+}
+
+bool AgentLoop::is_stop_wanted() const {
+  pollfd stop{stop_, POLLIN, 0};
+  return ::poll(&stop, 1, 0) > 0;
+}
+
+Result<AgentBootstrap> AgentLoop::wait_for_bootstrap() {
+  Deadline deadline(bootstrap_limit);
+  while (!deadline.is_over()) {
+    poll_once();
+    if (auto message = inbox_.take()) {
+      if (auto* bootstrap = std::get_if<AgentBootstrap>(&*message)) return std::move(*bootstrap);
+      if (const auto* refused = std::get_if<AgentRefused>(&*message)) {
+        return fail(ErrorCode::permission_denied, "{}", refused->why);
+      }
+      return fail(ErrorCode::permission_denied, "the driver gave orders before it let us in");
+    }
+    if (const auto lost = inbox_.driver_lost()) return Error{ErrorCode::peer_died, *lost};
+    if (is_stopped_) return fail(ErrorCode::peer_died, "{}", why_stopped_);
+  }
+  return fail(ErrorCode::timeout, "the driver has not said within {} ms what to do",
+              bootstrap_limit.count());
+}
+
+int AgentLoop::run(const NodeTicket& ticket, milliseconds patience) {
+  // Before this thread becomes a prompt one, which children would inherit.
+  if (auto begun = starter_.begin(); !begun.ok()) return log::error("{}", begun.error().message), 1;
+  const PromptThreads deaths_are_noticed_at_once;
+  if (auto joined = join(ticket, patience); !joined.ok()) {
+    log::error("the agent of node {} cannot join its job: {}", ticket.node, joined.error().message);
+    return 1;
+  }
+  log::info("agent of node {} is ready", bootstrap_.processes.node);
+  longest_hold_ = longest_work_ = {};
+  while (true) {
+    read_inbox();
+    const auto lost = inbox_.driver_lost();
+    if (lost && is_shutting_down_ && !is_stopped_) {
+      // The driver waits no longer than it has said for processes that end slowly.
+      log::info("the driver has ended; killing {} processes that have not", children_.size());
+      kill_all();
+      break;
+    }
+    if (is_stopped_ || lost) {
+      log::warning("ending {} processes: {}", children_.size(),
+                   lost ? "the driver is gone (" + *lost + ")" : why_stopped_);
+      kill_all();
+      ::_exit(1);
+    }
+    if (!why_refused_.empty()) {
+      log::error("this node is refused: {}", why_refused_);
+      kill_all();
+      return 1;
+    }
+    if (is_shutting_down_ && children_.empty()) break;
+    poll_once();
+  }
+  log::info("agent of node {} ends as told; its loop was held for {:.2f} ms, worked for {:.2f} ms",
+            bootstrap_.processes.node, in_ms(longest_hold_), in_ms(longest_work_));
+  return 0;
+}
+
+void AgentLoop::read_inbox() {
+  while (auto message = inbox_.take()) {
+    const auto* start = std::get_if<StartActor>(&*message);
+    const bool starts_process = start != nullptr && start->starts_process;
+    on_driver_message(*std::move(message));
+    if (starts_process) poll_once(false);
+    if (is_stopped_) return;
+  }
+}
+
+void AgentLoop::poll_once(bool may_wait) {
+  std::vector<pollfd> polled{
+      {stop_, POLLIN, 0}, {inbox_.fd(), POLLIN, 0}, {starter_.fd(), POLLIN, 0}};
+  const std::size_t first = polled.size();
+  std::vector<ProcessId> ids;
+  for (auto& [id, child] : children_) {
+    ids.push_back(id);
+    polled.push_back({child.pidfd(), POLLIN, 0});
+    polled.push_back({child.channel_fd(), child.channel_events(), 0});
+  }
+  const auto left = std::chrono::ceil<milliseconds>(next_tick_ - Clock::now()).count();
+  const auto wait = may_wait ? std::max<std::int64_t>(0, left) : 0;
+  if (!is_shutting_down_) {
+    longest_hold_ = std::max(longest_hold_, Clock::now() - polled_at_);
+    longest_work_ = std::max(longest_work_, own_cpu_time() - cpu_at_poll_);
+  }
+  ::poll(polled.data(), polled.size(), static_cast<int>(wait));
+  polled_at_ = Clock::now();
+  cpu_at_poll_ = own_cpu_time();
+  if (polled[0].revents != 0) is_stopped_ = true;
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    const auto found = children_.find(ids[i]);
+    if (polled[first + 2 * i + 1].revents != 0) on_child_messages(ids[i], found->second);
+    if (polled[first + 2 * i].revents != 0) on_child_end(found);
+  }
+  if (polled[2].revents != 0) {
+    for (auto& started : starter_.take()) on_process_started(std::move(started));
+  }
+  start_next();
+  if (Clock::now() >= next_tick_) tick();
+}
+
+void AgentLoop::tick() {
+  next_tick_ = Clock::now() + heartbeat_interval;
+  if (is_suspended_) return;
+  for (auto& [id, child] : children_) child.tend();
+}
+
+void AgentLoop::on_driver_message(ControlMessage message) {
+  const auto child_of = [this](ProcessId id) -> AgentChild* {
+    const auto found = children_.find(id);
+    return found == children_.end() ? nullptr : &found->second;
+  };
+  if (auto* start = std::get_if<StartActor>(&message)) {
+    start_actor(std::move(*start));
+  } else if (const auto* stop = std::get_if<StopActor>(&message)) {
+    if (AgentChild* child = child_of(stop->process)) child->send(*stop);
+  } else if (const auto* end = std::get_if<StopProcess>(&message)) {
+    AgentChild* child = child_of(end->process);
+    if (child != nullptr && end->kill) child->kill();
+    if (child != nullptr && !end->kill) child->stop(stop_grace);
+  } else if (const auto* gone = std::get_if<ActorGone>(&message)) {
+    const auto followers =
+        gone->restarts ? followers_.of(gone->actor) : followers_.take(gone->actor);
+    for (const ProcessId follower : followers) {
+      if (AgentChild* child = child_of(follower)) child->send(message);
+    }
+  } else if (const auto* spawned = std::get_if<SpawnReply>(&message)) {
+    if (AgentChild* child = child_of(spawned->process)) child->send(message);
+  } else if (const auto* moved = std::get_if<ActorMoved>(&message)) {
+    for (const ProcessId follower : followers_.of(moved->actor.id)) {
+      if (AgentChild* child = child_of(follower)) child->send(message);
+    }
+  } else if (const auto* shutdown = std::get_if<Shutdown>(&message)) {
+    is_shutting_down_ = true;
+    for (const ProcessStart& start : std::exchange(starts_, {})) {
+      fail_start(start.process, {ErrorCode::cancelled, "the cluster ends before it was started"});
+    }
+    for (auto& [id, child] : children_) child.stop(milliseconds(shutdown->timeout_ms));
+  } else if (const auto* refused = std::get_if<AgentRefused>(&message)) {
+    why_refused_ = refused->why;
+  } else if (std::holds_alternative<Suspend>(message)) {
+    suspend();
+  } else if (std::holds_alternative<Resume>(message)) {
+    resume();
+  }
+}
+
+void AgentLoop::kill_all() {
+  starts_.clear();
+  starter_.stop();
+  for (auto& started : starter_.take()) on_process_started(std::move(started));
+  std::vector<ChildProcess*> processes;
+  for (auto& [id, child] : children_) {
+    if (child.process() != nullptr) processes.push_back(child.process());
+  }
+  kill_and_reap(processes, milliseconds(5000));
+}
+
+/// Stops the processes together with the driver, so that their waits for each other and for the
+/// driver do not run out.
+void AgentLoop::suspend() {
+  is_suspended_ = true;
+  for (auto& [id, child] : children_) child.suspend();
+  driver_->send(Suspended{});
+}
+
+void AgentLoop::resume() {
+  is_suspended_ = false;
+  for (auto& [id, child] : children_) child.resume();
+}
+
+bool AgentLoop::on_child_messages(ProcessId id, AgentChild& child) {
+  auto messages = child.exchange();
+  for (auto& message : messages) on_child_message(id, child, std::move(message));
+  return !messages.empty();
+}
+
+void AgentLoop::on_child_message(ProcessId id, AgentChild& child, ChildChannel::Message message) {
+  auto decoded = decode_message(message.bytes, ControlEdge::process_to_agent);
+  if (!decoded.ok()) return log::error("process {}: {}", child.name(), decoded.error().message);
+  if (const auto actor = actor_of(*decoded); actor && child.find_actor(*actor) == nullptr) {
+    return log::error("process {} speaks for actor {}, which is not one of its own", child.name(),
+                      *actor);
+  }
+  if (const auto* followed = std::get_if<FollowActor>(&*decoded)) {
+    const bool is_first = followers_.add(followed->actor, id);
+    if (!is_first && !followed->wants_address) return;  // the driver knows
+  }
+  if (const auto* request = std::get_if<RegionRequest>(&*decoded))
+    return answer_region(child, *request);
+  if (const auto* request = std::get_if<KeyRequest>(&*decoded)) {
+    const std::string& asker = *child.find_actor(request->actor);
+    return answer_key(child, request->request, channel_key(*keys_, asker, request->scope));
+  }
+  if (const auto* request = std::get_if<CallKeyRequest>(&*decoded)) {
+    const Key listener = call_listener_key(*keys_, request->listener);
+    return answer_key(child, request->request, call_pair_key(listener, child.call_name()));
+  }
+  if (std::holds_alternative<Heartbeat>(*decoded)) return;
+  if (auto* request = std::get_if<SpawnRequest>(&*decoded)) request->process = id;
+  driver_->send(*decoded);
+}
+
+void AgentLoop::answer_region(AgentChild& child, const RegionRequest& request) {
+  RegionReply reply{request.request, true, ErrorCode::internal, ""};
+  if (request.release) {
+    regions_.release(request.name);
+    return child.send(reply);
+  }
+  auto region = regions_.open(request.name, request.bytes);
+  if (!region.ok()) {
+    reply = {request.request, false, region.error().code, region.error().message};
+    return child.send(reply);
+  }
+  child.send(reply, *std::move(region));
+}
+
+void AgentLoop::answer_key(AgentChild& child, std::uint64_t request, Result<Key> key) {
+  KeyReply reply;
+  reply.request = request;
+  reply.ok = key.ok();
+  if (key.ok()) {
+    reply.key = SecretKey(*key);
+    wipe(*key);
+  } else {
+    reply.code = key.error().code;
+    reply.message = key.error().message;
+  }
+  child.send(reply);
+}
+
+void AgentLoop::on_child_end(std::map<ProcessId, AgentChild>::iterator found) {
+  auto& child = found->second;
+  while (on_child_messages(found->first, child)) {  // its last messages
+  }
+  const auto status = child.process()->wait(milliseconds(0));
+  if (!status) return;
+  log::info("process {} (pid {}) {}", child.name(), child.pid(), status->describe());
+  driver_->send(ProcessEnded{found->first, child.pid(), status->signalled, child.is_unresponsive(),
+                             status->code});
+  followers_.remove(found->first);
+  children_.erase(found);
+}
+
+}  // namespace troupe

@@ -1,0 +1,96 @@
+#include <algorithm>
+#include <cstdlib>
+#include <thread>
+
+#include "runtime/base/log.hpp"
+#include "runtime/node/agent_loop.hpp"
+#include "runtime/node/visible_devices.hpp"
+
+namespace troupe {
+
+Result<AgentChild*> AgentLoop::start_process(const StartActor& message) {
+  TROUPE_TRY(auto ends, ChildChannel::make_pair());
+  ProcessBootstrap bootstrap = bootstrap_.processes;
+  TROUPE_TRY(bootstrap.call_name, draw_call_name(bootstrap_.job_id));
+  bootstrap.call_key = SecretKey(call_listener_key(*keys_, bootstrap.call_name));
+  bootstrap.process = message.process;
+  bootstrap.process_name = message.process_name;
+  if (!bootstrap_.log_folder.empty()) {
+    bootstrap.log_path = fmt::format("{}/{}.log", bootstrap_.log_folder, message.process_name);
+  }
+  ChildOptions child;
+  child.arguments = {fmt::format("troupe: {} on {}", message.process_name, bootstrap.node),
+                     "--troupe-process=actor"};
+  if (!bootstrap_.log_folder.empty()) child.output_path = bootstrap.log_path;
+  if (message.hides_other_devices) {
+    TROUPE_TRY(const std::string visible,
+               visible_devices(message.devices, std::getenv("CUDA_VISIBLE_DEVICES")));
+    child.environment.push_back("CUDA_VISIBLE_DEVICES=" + visible);
+  }
+  starts_.push_back({message.process, std::move(child), std::move(ends.second)});
+  auto channel = std::make_unique<ChildChannel>(std::move(ends.first));
+  auto& added = children_
+                    .try_emplace(message.process, std::move(channel), message.process_name,
+                                 bootstrap.call_name)
+                    .first->second;
+  added.send(bootstrap);
+  if (is_suspended_) added.suspend();
+  start_next();
+  return &added;
+}
+
+void AgentLoop::start_next() {
+  if (starts_.empty()) return;
+  auto starting = static_cast<std::size_t>(
+      std::ranges::count_if(children_, [](auto& entry) { return entry.second.is_starting(); }));
+  const std::size_t most = std::max(2U, std::thread::hardware_concurrency());
+  for (; !starts_.empty() && starting < most; ++starting) {
+    auto& [process, options, end] = starts_.front();
+    const auto found = children_.find(process);
+    if (found != children_.end()) found->second.begin_start();
+    starter_.start(process, std::move(options), std::move(end));
+    starts_.pop_front();
+  }
+}
+
+void AgentLoop::on_process_started(ChildStarter::Started started) {
+  if (!started.process.ok()) return fail_start(started.tag, started.process.error());
+  const auto found = children_.find(started.tag);
+  if (found == children_.end()) return;
+  AgentChild& child = found->second;
+  child.set_process(*std::move(started.process));
+  log::info("started process {} (pid {})", child.name(), child.pid());
+}
+
+void AgentLoop::fail_start(ProcessId process, const Error& why) {
+  const auto found = children_.find(process);
+  if (found == children_.end()) return;
+  for (const auto& [actor, name] : found->second.actors()) {
+    driver_->send(ActorFailed{actor, why.code, why.message});
+  }
+  driver_->send(ProcessEnded{.process = process});
+  children_.erase(found);
+}
+
+void AgentLoop::start_actor(StartActor message) {
+  const auto found = children_.find(message.process);
+  AgentChild* child = found == children_.end() ? nullptr : &found->second;
+  if (child == nullptr && !message.starts_process) {
+    driver_->send(ActorFailed{message.actor.id, ErrorCode::peer_died,
+                              "its process had ended before it could be started there"});
+    return;
+  }
+  if (child == nullptr) {
+    auto started = start_process(message);
+    if (!started.ok()) {
+      driver_->send(ActorFailed{message.actor.id, started.error().code, started.error().message});
+      driver_->send(ProcessEnded{.process = message.process});
+      return;
+    }
+    child = *started;
+  }
+  child->add_actor(message.actor.id, message.actor.name);
+  child->send(std::move(message));
+}
+
+}  // namespace troupe

@@ -1,0 +1,113 @@
+#include <gmock/gmock.h>
+
+#include "tests/process/runtime/state/state_fixture.hpp"
+
+namespace troupe::test {
+namespace {
+
+using ::testing::HasSubstr;
+
+/// Files of clusters that have ended without removing them.
+class LeftFiles : public State {
+ protected:
+  ClusterFile file_of_program() const {
+    const auto path = std::filesystem::directory_iterator(clusters())->path();
+    auto file = ClusterFile::parse(text_of(path));
+    if (!file.ok()) throw std::runtime_error(file.error().message);
+    return *std::move(file);
+  }
+  /// Writes a file, as a driver does.
+  void leave(ClusterFile file) const {
+    const auto path = clusters() / file.file_name();
+    std::ofstream(path) << file.text();
+    std::filesystem::permissions(path, std::filesystem::perms(0600));
+  }
+  json status(std::vector<std::string> options = {}) {
+    options.insert(options.begin(), {"status", "--json"});
+    return json::parse(troupe(options).text);
+  }
+};
+
+TEST_F(LeftFiles, a_cluster_of_before_a_reboot_is_known_to_have_ended) {
+  const auto program = start_program("one");
+  ClusterFile before = file_of_program();
+  before.name = "before";
+  before.id = "0b";
+  before.driver.boot = "11111111-2222-3333-4444-555555555555";
+  leave(before);
+  const Said said = troupe({"status"});
+  EXPECT_EQ(said.code, 0) << said.text;
+  EXPECT_THAT(said.text, HasSubstr("before (pid " + std::to_string(program.pid())));
+  EXPECT_THAT(said.text, HasSubstr("has ended and left its file, which is removed"));
+  EXPECT_EQ(files(), 1U);
+  leave(before);
+  const json again = status();
+  ASSERT_EQ(again["ended"].size(), 1U);
+  EXPECT_EQ(again["ended"][0]["name"], "before");
+  ASSERT_EQ(again["clusters"].size(), 1U);
+  EXPECT_EQ(again["clusters"][0]["name"], "one");
+}
+
+TEST_F(LeftFiles, the_next_cluster_of_the_machine_removes_them) {
+  {
+    const auto program = start_program("one");
+    ClusterFile before = file_of_program();
+    before.id = "0b";
+    before.driver.boot = "11111111-2222-3333-4444-555555555555";
+    leave(before);
+    EXPECT_EQ(files(), 2U);
+  }  // killed: it leaves its own
+  EXPECT_EQ(files(), 2U);
+  const auto next = start_program("two");
+  EXPECT_EQ(files(), 1U);
+  EXPECT_EQ(status()["clusters"][0]["name"], "two");
+}
+
+TEST_F(LeftFiles, clean_removes_those_of_other_machines_whose_drivers_are_gone_and_no_others) {
+  const auto program = start_program("one");
+  ClusterFile elsewhere = file_of_program();
+  elsewhere.driver.machine = "another machine";
+  elsewhere.driver.boot = "11111111-2222-3333-4444-555555555555";
+  elsewhere.host = "elsewhere";
+  elsewhere.port = 1;
+  elsewhere.name = "on-its-loopback";
+  elsewhere.id = "01";
+  leave(elsewhere);
+  elsewhere.name = "killed";
+  elsewhere.id = "02";
+  elsewhere.address = "0.0.0.0";  // this machine, but not said to be its loopback
+  leave(elsewhere);
+  json shown = status();
+  ASSERT_EQ(shown["clusters"].size(), 3U);
+  for (const auto& cluster : shown["clusters"]) {
+    EXPECT_EQ(cluster["answers"], cluster["name"] == "one") << cluster;
+  }
+  const Said said = troupe({"status", "--clean"});
+  EXPECT_EQ(said.code, 0) << said.text;
+  EXPECT_THAT(said.text, HasSubstr("its file is removed"));
+  EXPECT_THAT(said.text, HasSubstr("its file stays"));
+  EXPECT_EQ(files(), 2U);
+  EXPECT_EQ(troupe({"nodes"}).code, 0) << "the only one that answers is meant";
+  EXPECT_EQ(troupe({"stop"}).code, 2) << "but not to be ended";
+  shown = status({"--clean"});
+  EXPECT_EQ(shown["clusters"].size(), 2U) << shown;
+}
+
+TEST_F(LeftFiles, what_is_no_cluster_file_is_passed_over_with_the_reason) {
+  const auto program = start_program("one");
+  const auto bad = clusters() / "x-1-2.cluster";
+  std::ofstream(bad) << "nonsense";
+  std::filesystem::permissions(bad, std::filesystem::perms(0600));
+  std::ofstream(clusters() / "y-1-2.cluster") << file_of_program().text();  // others may read it
+  std::filesystem::create_symlink(bad, clusters() / "z-1-2.cluster");
+  const Said said = troupe({"status"});
+  EXPECT_EQ(said.code, 0);
+  EXPECT_THAT(said.text, HasSubstr("x-1-2.cluster is no file of a cluster"));
+  EXPECT_THAT(said.text, HasSubstr("y-1-2.cluster can be read or written by others"));
+  EXPECT_THAT(said.text, HasSubstr("z-1-2.cluster cannot be opened"));
+  EXPECT_THAT(said.text, HasSubstr("one "));
+  EXPECT_EQ(troupe({"nodes"}).code, 0);
+}
+
+}  // namespace
+}  // namespace troupe::test
