@@ -86,11 +86,18 @@ WorkerSpec Domain::worker_spec(int rank, const ActorHandle<LoadProgress>& load_p
           .load_progress = load_progress};
 }
 
-void Domain::begin_spawn(const ActorHandle<ReportSink>& reports,
+void Domain::begin_spawn(const ActorHandle<Driver>& driver,
                          const ActorHandle<LoadProgress>& load_progress) {
+  driver_ = driver;
+  const ActorHandle<ReportSink> reports = driver;
   spawning_executor_.push_back(cluster_.spawn<Executor>(
-      {.name = executor_name(), .node = executor_node()},
-      ExecutorSpec{spec_.model_path, index_, spec_.max_model_len, spec_.created, reports}));
+      {.name = executor_name(), .node = executor_node(), .max_restarts = max_restarts()},
+      ExecutorSpec{.model_path = spec_.model_path,
+                   .domain = index_,
+                   .max_model_len = spec_.max_model_len,
+                   .created = spec_.created,
+                   .keeps_progress = can_restart(),
+                   .reports = reports}));
   const int end = first_rank() + replicas() * workers_per_replica();
   for (int rank = first_rank(); rank < end; ++rank) {
     const std::size_t bundle = bundle_of(mesh_, rank, placed_.bundles.size());
@@ -99,8 +106,7 @@ void Domain::begin_spawn(const ActorHandle<ReportSink>& reports,
                                 .resources = {.devices = 1},
                                 .bundle = placed_.bundle(bundle),
                                 .hides_other_devices = false,  // peers map its memory
-                                // Recovery bounds it; the runtime only pauses between early ends.
-                                .max_restarts = can_restart() ? -1 : 0},
+                                .max_restarts = max_restarts()},
                                worker_spec(rank, load_progress)));
   }
 }
@@ -157,6 +163,7 @@ Result<std::vector<WorkerReport>> Domain::finish_load() {
              take_answers<WorkerReport>(loading_workers_, worker_names(), load_timeout));
   auto loaded = loading_executor_.front().get(load_timeout);
   if (!loaded.ok()) return from_actor(executor_.name(), std::move(loaded).error());
+  loaded_executor_ = *loaded;
   return reports;
 }
 
@@ -188,16 +195,35 @@ Result<void> Domain::finish_serve(const EngineInfo& info) {
     const auto first = static_cast<std::size_t>(replica) * workers;
     addresses.push_back(addresses_of(replica, std::span(started_at).subspan(first, workers)));
   }
+  const bool is_again = started_at_ != std::chrono::steady_clock::time_point();
   started_at_ = std::chrono::steady_clock::now();
+  hand_over();
   auto started =
       executor_
           .call<&Executor::start>(ExecutorStart{.replicas = std::move(addresses),
                                                 .epoch = group_->epoch(),
-                                                .scheduler = scheduler_config(spec_, info)})
+                                                .scheduler = scheduler_config(spec_, info),
+                                                .takes_over = is_again})
           .get(start_timeout);
   if (!started.ok()) return from_actor(executor_.name(), std::move(started).error());
-  serving_[executor_.id()] = *started;
+  serving_[executor_.id()] = loaded_executor_;
   return {};
+}
+
+void Domain::hand_over() {
+  std::vector<RequestLedger::Submission> submissions;
+  bool is_draining = false;
+  {
+    const std::lock_guard lock(requests_mutex_);
+    if (executor_at_ == loaded_executor_) return;
+    executor_at_ = loaded_executor_;
+    submissions = ledger_.unanswered(std::chrono::steady_clock::now());
+    is_draining = is_draining_;
+  }
+  for (auto& submission : submissions) {
+    submit_again(loaded_executor_, submission.replica, std::move(submission.requests));
+  }
+  if (is_draining) drain();
 }
 
 bool Domain::needs(const ActorDown& down) const {
@@ -263,22 +289,35 @@ ReplicaAddresses Domain::addresses_of(std::int32_t replica,
   return addresses;
 }
 
-void Domain::submit(std::int32_t replica, std::vector<Request> requests,
-                    const ActorHandle<Driver>& driver) {
-  const auto kept = std::make_shared<std::vector<Request>>(std::move(requests));
-  executor_.call<&Executor::submit>(replica, *kept)
-      .then([kept, domain = index_, replica, driver](const Result<void>& taken) {
+void Domain::submit(std::int32_t replica, std::vector<Request> requests) {
+  std::uint32_t incarnation = 0;
+  {
+    const std::lock_guard lock(requests_mutex_);
+    if (can_restart()) ledger_.add(replica, requests, std::chrono::steady_clock::now());
+    incarnation = executor_at_.value_or(0);
+  }
+  std::vector<SubmittedRequest> submitted;
+  submitted.reserve(requests.size());
+  for (Request& request : requests) submitted.push_back({std::move(request), {}});
+  submit_again(incarnation, replica, std::move(submitted));
+}
+
+void Domain::submit_again(std::uint32_t incarnation, std::int32_t replica,
+                          std::vector<SubmittedRequest> requests) {
+  const auto kept = std::make_shared<std::vector<SubmittedRequest>>(std::move(requests));
+  executor_.call<&Executor::submit>(incarnation, replica, *kept)
+      .then([kept, domain = index_, incarnation, replica, driver = driver_](const Result<void>& taken) {
         switch (after_submission(taken)) {
           case AfterSubmission::nothing:
             return;
           case AfterSubmission::submit_again:
             log::warning("{} requests wait for the executor: {}", kept->size(),
                          taken.error().message);
-            driver.call<&Driver::submit_again>(domain, replica, std::move(*kept));
+            driver.call<&Driver::submit_again>(domain, incarnation, replica, std::move(*kept));
             return;
           case AfterSubmission::refuse:
             std::vector<std::uint64_t> ids;
-            for (const Request& request : *kept) ids.push_back(request.id);
+            for (const SubmittedRequest& submitted : *kept) ids.push_back(submitted.request.id);
             driver.call<&Driver::refuse>(domain, std::move(ids), taken.error().message);
         }
       });
@@ -289,7 +328,7 @@ AfterSubmission after_submission(const Result<void>& taken) {
   switch (taken.error().code) {
     case ErrorCode::resource_exhausted:
       return AfterSubmission::submit_again;
-    case ErrorCode::peer_died:  // the watch reports it, and ends the engine
+    case ErrorCode::peer_died:  // the watch reports it: a recovery, or the engine's end
     case ErrorCode::cancelled:  // this process is ending
       return AfterSubmission::nothing;
     default:
@@ -298,9 +337,36 @@ AfterSubmission after_submission(const Result<void>& taken) {
 }
 
 void Domain::drain() {
+  {
+    const std::lock_guard lock(requests_mutex_);
+    is_draining_ = true;
+  }
   executor_.call<&Executor::drain>().then([](const Result<void>& drained) {
-    if (!drained.ok()) log::error("drain: {}", drained.error().message);
+    // A lost executor's next incarnation is told again.
+    if (!drained.ok()) log::warning("drain: {}", drained.error().message);
   });
+}
+
+void Domain::note_answers(EngineReport& report) {
+  const std::lock_guard lock(requests_mutex_);
+  if (can_restart()) ledger_.take(report, executor_at_ == report.incarnation);
+}
+
+void Domain::note_stats(const EngineReport& report) {
+  if (report.incarnation < stats_incarnation_) return;  // it is late, and that executor gone
+  if (report.incarnation > stats_incarnation_) {
+    stats_.running = stats_.waiting = 0;
+    stats_.kv_use = 0;
+    earlier_stats_.add(stats_);
+    stats_incarnation_ = report.incarnation;
+  }
+  stats_ = report.stats;
+}
+
+EngineStats Domain::stats() const {
+  EngineStats all = earlier_stats_;
+  all.add(stats_);
+  return all;
 }
 
 std::int32_t Domain::ask_telemetry(bool all, const EngineEvents& events) {

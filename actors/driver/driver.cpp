@@ -173,8 +173,8 @@ Result<void> Driver::submit(std::vector<Request> requests) {
   const auto per_domain = static_cast<std::size_t>(mesh_.replicas_per_domain());
   for (std::size_t i = 0; i < parts.size(); ++i) {
     if (parts[i].empty()) continue;
-    domains_[i / per_domain]->submit(static_cast<std::int32_t>(i % per_domain), std::move(parts[i]),
-                                     context_.self<Driver>());
+    domains_[i / per_domain]->submit(static_cast<std::int32_t>(i % per_domain),
+                                     std::move(parts[i]));
   }
   return {};
 }
@@ -205,21 +205,20 @@ std::int32_t Driver::ask_telemetry(bool all) {
   return asked;
 }
 
-void Driver::submit_again(std::int32_t domain, std::int32_t replica,
-                          std::vector<Request> requests) {
+void Driver::submit_again(std::int32_t domain, std::uint32_t incarnation, std::int32_t replica,
+                          std::vector<SubmittedRequest> requests) {
   domains_.at(static_cast<std::size_t>(domain))
-      ->submit(replica, std::move(requests), context_.self<Driver>());
+      ->submit_again(incarnation, replica, std::move(requests));
 }
 
 void Driver::refuse(std::int32_t domain, const std::vector<std::uint64_t>& requests,
                     const std::string& why) {
   EngineReport refusals;
   refusals.domain = domain;
-  refusals.stats = domains_.at(static_cast<std::size_t>(domain))->stats();
   for (const std::uint64_t id : requests) {
     refusals.completions.push_back(troupe::refuse(id, "internal_error", why));
   }
-  report(std::move(refusals));
+  pass_on(std::move(refusals));
 }
 
 void Driver::report(EngineReport report) {
@@ -228,7 +227,12 @@ void Driver::report(EngineReport report) {
     recovery.note(*report.resumed);
     tell_if_complete(recovery);
   }
-  domains_.at(static_cast<std::size_t>(report.domain))->set_stats(report.stats);
+  domains_.at(static_cast<std::size_t>(report.domain))->note_stats(report);
+  pass_on(std::move(report));
+}
+
+void Driver::pass_on(EngineReport report) {
+  domains_.at(static_cast<std::size_t>(report.domain))->note_answers(report);
   for (const Completion& completion : report.completions) router_->finished(completion.id);
   for (const std::uint64_t id : report.dropped) router_->finished(id);
   EngineStats all;

@@ -49,7 +49,8 @@ class Driver final : public ReportSink {
   void report(EngineReport report) override;
   /// Submits requests again to the executor of a domain that took no calls. Called by submit's
   /// callbacks.
-  void submit_again(std::int32_t domain, std::int32_t replica, std::vector<Request> requests);
+  void submit_again(std::int32_t domain, std::uint32_t incarnation, std::int32_t replica,
+                    std::vector<SubmittedRequest> requests);
   /// Answers requests on which a domain's executor failed. Called by submit's callbacks.
   void refuse(std::int32_t domain, const std::vector<std::uint64_t>& requests,
               const std::string& why);
@@ -71,6 +72,8 @@ class Driver final : public ReportSink {
   /// Ends the engine, because of these losses and, if it says something, `why`.
   void give_up(std::vector<ActorDown> losses, const std::string& why);
   void tell_if_complete(Recovery& recovery);
+  /// Passes a report on, with the figures of all domains.
+  void pass_on(EngineReport report);
 
   ActorContext& context_;
   Cluster* cluster_;
