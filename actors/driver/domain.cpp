@@ -306,7 +306,8 @@ void Domain::submit_again(std::uint32_t incarnation, std::int32_t replica,
                           std::vector<SubmittedRequest> requests) {
   const auto kept = std::make_shared<std::vector<SubmittedRequest>>(std::move(requests));
   executor_.call<&Executor::submit>(incarnation, replica, *kept)
-      .then([kept, domain = index_, incarnation, replica, driver = driver_](const Result<void>& taken) {
+      .then([kept, domain = index_, incarnation, replica,
+             driver = driver_](const Result<void>& taken) {
         switch (after_submission(taken)) {
           case AfterSubmission::nothing:
             return;

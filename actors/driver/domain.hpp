@@ -69,8 +69,8 @@ class Domain {
   /// incarnation that serves or a later one.
   bool needs(const ActorDown& down) const;
   /// Goes on after these losses of actors, of which some may be replaced already: one attempt of
-  /// Recovery. A new incarnation of the executor gets all that is not answered. Errors: peer_died, cancelled and io if another actor has been lost meanwhile;
-  /// others are final.
+  /// Recovery. A new incarnation of the executor gets all that is not answered. Errors: peer_died,
+  /// cancelled and io if another actor has been lost meanwhile; others are final.
   Result<void> recover(const std::vector<ActorDown>& losses);
   /// The epoch of the workers' group.
   std::uint32_t epoch() const { return group_->epoch(); }

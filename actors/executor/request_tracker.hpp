@@ -44,8 +44,8 @@ class RequestTracker {
   /// Ends the answer to `request` with an error.
   Outcome fail(std::uint64_t request, std::string code, std::string message);
 
-  /// Returns what unfinished requests have generated since the last call, each one's together and in
-  /// order.
+  /// Returns what unfinished requests have generated since the last call, each one's together and
+  /// in order.
   std::vector<SequenceUpdate> take_progress();
 
   /// Forgets the answers to `requests`, none of which has run.

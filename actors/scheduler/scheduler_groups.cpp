@@ -78,7 +78,8 @@ void Scheduler::resume(SequenceGroup& group, SequenceGroupSpec spec) {
     make_member(group, std::move(tokens));
     if (group.is_search()) continue;
     Sequence& sequence = waiting_.at(group.members.back().rank);
-    sequence.prompt_tokens = sequence.prompt_planned = static_cast<std::int32_t>(group.prompt.size());
+    sequence.prompt_tokens = sequence.prompt_planned =
+        static_cast<std::int32_t>(group.prompt.size());
     sequence.admitted_before = true;
   }
   group.made = spec.begun;

@@ -55,6 +55,70 @@ TEST(Survival, of_context_ranks_gives_the_bytes_of_an_undisturbed_run) {
   survive_kills({.parallel = "context_parallel_size: 2", .requests = requests});
 }
 
+struct KindOfAnswer {
+  const char* name;
+  const char* body;           ///< of all requests
+  const char* sections = "";  ///< of the YAML
+  int share = 1;              ///< this part of the usual number of requests
+};
+
+class ExecutorSurvival : public testing::TestWithParam<KindOfAnswer> {};
+
+TEST_P(ExecutorSurvival, gives_the_bytes_of_an_undisturbed_run) {
+  survive_kills({.parallel = "tensor_parallel_size: 2",
+                 .requests = requests / GetParam().share,
+                 .victims = "executor",
+                 .body = GetParam().body,
+                 .sections = GetParam().sections});
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    With, ExecutorSurvival,
+    testing::Values(
+        KindOfAnswer{"greedy_tokens", R"({"stop": ["fox said", " the"]})"},
+        KindOfAnswer{"seeded_tokens", R"({"temperature": 0.8, "top_p": 0.9, "seed": 5})"},
+        KindOfAnswer{"seeds_of_the_job", R"({"temperature": 1.0, "repetition_penalty": 1.1})"},
+        KindOfAnswer{"several_choices", R"({"temperature": 1.0, "n": 3, "best_of": 4})", "", 2},
+        KindOfAnswer{"logprobs", R"({"logprobs": 4, "echo": true})"},
+        KindOfAnswer{"beams", R"({"use_beam_search": true, "n": 2, "best_of": 3,
+                                  "ignore_eos": false, "logprobs": 1})",
+                     "", 4},
+        KindOfAnswer{"prompt_lookup", "{}",
+                     "engine: {threads_per_worker: 1, speculative_method: ngram, "
+                     "num_speculative_tokens: 3}\n"},
+        KindOfAnswer{"a_common_prefix",
+                     R"({"temperature": 0.9, "prompt": "Once upon a time there lived a fox )"
+                     R"(that was known in the whole forest for his wit. The crow"})"}),
+    [](const auto& info) { return info.param.name; });
+
+TEST(Survival, of_an_executor_and_a_worker_at_once_gives_the_bytes_of_an_undisturbed_run) {
+  survive_kills({.parallel = "tensor_parallel_size: 2",
+                 .requests = requests,
+                 .with_executor = true,
+                 .body = R"({"temperature": 0.7})"});
+}
+
+TEST(Survival, of_executors_twice_in_a_row_gives_the_bytes_of_an_undisturbed_run) {
+  survive_kills({.parallel = "tensor_parallel_size: 2",
+                 .in_a_row = 2,
+                 .requests = requests,
+                 .victims = "executor",
+                 .body = R"({"temperature": 0.7})"});
+}
+
+TEST(Survival, of_all_processes_but_the_agent_gives_the_bytes_of_an_undisturbed_run) {
+  survive_kills({.parallel = "pipeline_parallel_size: 2",
+                 .at_once = 2,
+                 .requests = requests,
+                 .with_executor = true,
+                 .body = R"({"temperature": 0.7, "n": 2})"});
+}
+
+TEST(Survival, of_one_of_two_executors_gives_the_bytes_of_an_undisturbed_run) {
+  survive_kills(
+      {.parallel = "data_parallel_size: 2", .requests = requests, .victims = "executor-"});
+}
+
 TEST(Survival, ends_when_restart_max_is_used_up_and_names_the_last_loss) {
   auto run =
       LauncherRun::start("tensor_parallel_size: 2", LauncherRun::lines, 200, "restart: {max: 1}\n");
