@@ -2,9 +2,13 @@
 
 #include <algorithm>
 #include <chrono>
+#include <iterator>
+#include <span>
+#include <thread>
 #include <utility>
 #include <vector>
 
+#include "actors/api/losses.hpp"
 #include "actors/driver/driver.hpp"
 #include "actors/driver/rank_placement.hpp"
 #include "runtime/base/log.hpp"
@@ -91,7 +95,11 @@ void Domain::begin_spawn(const ActorHandle<Driver>& driver,
   driver_ = driver;
   const ActorHandle<ReportSink> reports = driver;
   spawning_executor_.push_back(cluster_.spawn<Executor>(
-      {.name = executor_name(), .node = executor_node(), .max_restarts = max_restarts()},
+      // In the bundle of the rank that answers, so that it moves with that.
+      {.name = executor_name(),
+       .bundle = placed_.bundle(bundle_of(mesh_, answering_rank(), placed_.bundles.size())),
+       .max_restarts = max_restarts(),
+       .restarts_after_exit = can_restart()},
       ExecutorSpec{.model_path = spec_.model_path,
                    .domain = index_,
                    .max_model_len = spec_.max_model_len,
@@ -106,7 +114,8 @@ void Domain::begin_spawn(const ActorHandle<Driver>& driver,
                                 .resources = {.devices = 1},
                                 .bundle = placed_.bundle(bundle),
                                 .hides_other_devices = false,  // peers map its memory
-                                .max_restarts = max_restarts()},
+                                .max_restarts = max_restarts(),
+                                .restarts_after_exit = can_restart()},
                                worker_spec(rank, load_progress)));
   }
 }
@@ -154,7 +163,9 @@ void Domain::begin_form() {
 Result<void> Domain::begin_load() {
   TROUPE_CHECK(forming_.get());
   loading_workers_.clear();
-  for (const auto& worker : workers_) loading_workers_.push_back(worker.call<&Worker::load>());
+  for (const auto& worker : workers_) {
+    loading_workers_.push_back(worker.call<&Worker::load>(nodes_));
+  }
   return {};
 }
 
@@ -203,27 +214,40 @@ Result<void> Domain::finish_serve(const EngineInfo& info) {
           .call<&Executor::start>(ExecutorStart{.replicas = std::move(addresses),
                                                 .epoch = group_->epoch(),
                                                 .scheduler = scheduler_config(spec_, info),
-                                                .takes_over = is_again})
+                                                .takes_over = is_again,
+                                                .taken_back = taken_back_})
           .get(start_timeout);
   if (!started.ok()) return from_actor(executor_.name(), std::move(started).error());
   serving_[executor_.id()] = loaded_executor_;
+  taken_back_.clear();
+  give_due();
   return {};
 }
 
 void Domain::hand_over() {
-  std::vector<RequestLedger::Submission> submissions;
   bool is_draining = false;
   {
     const std::lock_guard lock(requests_mutex_);
     if (executor_at_ == loaded_executor_) return;
     executor_at_ = loaded_executor_;
-    submissions = ledger_.unanswered(std::chrono::steady_clock::now());
+    ledger_.take_back_all();
     is_draining = is_draining_;
   }
-  for (auto& submission : submissions) {
-    submit_again(loaded_executor_, submission.replica, std::move(submission.requests));
-  }
+  give_due();
   if (is_draining) drain();
+}
+
+void Domain::give_due() {
+  std::vector<RequestLedger::Submission> due;
+  std::uint32_t incarnation = 0;
+  {
+    const std::lock_guard lock(requests_mutex_);
+    due = ledger_.take_due(std::chrono::steady_clock::now());
+    incarnation = executor_at_.value_or(0);
+  }
+  for (auto& submission : due) {
+    submit_again(incarnation, submission.replica, std::move(submission.requests));
+  }
 }
 
 bool Domain::needs(const ActorDown& down) const {
@@ -231,8 +255,17 @@ bool Domain::needs(const ActorDown& down) const {
   return found != serving_.end() && down.incarnation >= found->second;
 }
 
-Result<void> Domain::recover(const std::vector<ActorDown>& losses) {
-  TROUPE_CHECK(pause(losses));
+bool Domain::is_lost(ActorId actor, const std::vector<ActorDown>& losses) const {
+  return std::ranges::any_of(
+      losses, [&](const ActorDown& down) { return down.id == actor && needs(down); });
+}
+
+Result<void> Domain::recover(const std::vector<ActorDown>& losses,
+                             const std::function<void()>& on_paused) {
+  TROUPE_TRY(auto under_way, pause(losses));
+  on_paused();
+  judge_crash(losses, std::move(under_way));
+  TROUPE_CHECK(find_places());
   begin_form();
   TROUPE_CHECK(begin_load());
   const auto loaded = finish_load();
@@ -241,36 +274,117 @@ Result<void> Domain::recover(const std::vector<ActorDown>& losses) {
   return finish_serve(info_);
 }
 
-Result<void> Domain::pause(const std::vector<ActorDown>& losses) {
-  auto pausing = executor_.call<&Executor::pause>();
-  std::vector<std::pair<const ActorHandle<Worker>*, Future<void>>> leaving;
+Result<std::vector<std::uint64_t>> Domain::pause(const std::vector<ActorDown>& losses) {
+  std::optional<Future<std::vector<std::uint64_t>>> pausing;
+  if (!is_lost(executor_.id(), losses)) pausing = executor_.call<&Executor::pause>();
+  struct Leaving {
+    const ActorHandle<Worker>* worker = nullptr;
+    std::uint32_t incarnation = 0;
+    Future<void> call;
+  };
+  std::vector<Leaving> leaving;
   for (const auto& worker : workers_) {
-    const bool is_lost = std::ranges::any_of(
-        losses, [&](const ActorDown& down) { return down.id == worker.id() && needs(down); });
+    const auto serves = serving_.find(worker.id());
     // One that does not serve yet may be loading: that is waited for when the group forms.
-    if (!is_lost && serving_.contains(worker.id())) {
-      leaving.emplace_back(&worker, worker.call<&Worker::leave>());
-    }
+    if (serves == serving_.end() || is_lost(worker.id(), losses)) continue;
+    leaving.push_back({&worker, serves->second, worker.call<&Worker::leave>()});
   }
   for (const auto& worker : workers_) serving_.erase(worker.id());
   Deadline deadline(leave_timeout);
-  for (auto& [worker, call] : leaving) {
-    const Result<void> left = call.get(deadline.left());
-    if (left.ok() || left.error().code != ErrorCode::timeout) continue;  // or lost as well
-    log::warning("{} is killed: its step did not end within {} ms", worker->name(),
+  for (Leaving& one : leaving) await_leave(*one.worker, one.incarnation, one.call, deadline);
+  if (!pausing) return std::vector<std::uint64_t>();
+  auto paused = pausing->get(pause_timeout);
+  if (!paused.ok()) return from_actor(executor_.name(), std::move(paused).error());
+  return paused;
+}
+
+void Domain::await_leave(const ActorHandle<Worker>& worker, std::uint32_t incarnation,
+                         Future<void>& call, Deadline& deadline) {
+  const auto serves_still = [&] {
+    return std::ranges::any_of(cluster_.actors(), [&](const Cluster::ActorInfo& actor) {
+      return actor.address.id == worker.id() && actor.address.incarnation == incarnation;
+    });
+  };
+  constexpr std::chrono::milliseconds turn{50};
+  while (!call.wait(std::min<std::chrono::nanoseconds>(turn, deadline.left()))) {
+    // Its next incarnation, for which the call waits then, has nothing to leave.
+    if (!serves_still()) return;
+    if (!deadline.is_over()) continue;
+    log::warning("{} is killed: its step did not end within {} ms", worker.name(),
                  leave_timeout.count());
-    const Result<void> killed = cluster_.kill(*worker);
-    if (!killed.ok()) log::debug("{}: {}", worker->name(), killed.error().message);
+    const Result<void> killed = cluster_.kill(worker);
+    if (!killed.ok()) log::debug("{}: {}", worker.name(), killed.error().message);
+    return;
   }
-  const Result<void> paused = pausing.get(pause_timeout);
-  if (!paused.ok()) return from_actor(executor_.name(), paused.error());
-  return {};
+}
+
+void Domain::judge_crash(const std::vector<ActorDown>& losses,
+                         std::vector<std::uint64_t> under_way) {
+  std::vector<ActorDown> latest;
+  std::ranges::copy_if(losses, std::back_inserter(latest), [this](const ActorDown& down) {
+    return judged_.emplace(down.id, down.incarnation).second;
+  });
+  if (latest.empty() || !began_inside(latest)) return;
+  RequestLedger::CrashVerdict verdict;
+  {
+    const std::lock_guard lock(requests_mutex_);
+    // A dead executor does not say which.
+    if (is_lost(executor_.id(), losses)) under_way = ledger_.given();
+    verdict = ledger_.note_crash(under_way);
+  }
+  log::info("{} requests were under way in that crash; {} are suspects, {} are given up",
+            under_way.size(), verdict.taken_back.size(), verdict.given_up.size());
+  taken_back_.insert(taken_back_.end(), verdict.taken_back.begin(), verdict.taken_back.end());
+  if (verdict.given_up.empty()) return;
+  const std::lock_guard lock(requests_mutex_);
+  given_up_.insert(given_up_.end(), verdict.prompt_hashes.begin(), verdict.prompt_hashes.end());
+  driver_.call<&Driver::refuse>(
+      index_, std::move(verdict.given_up), std::string("process_crashed"),
+      fmt::format("{} times a process crashed while it computed this request, the last time: {}",
+                  RequestLedger::max_crashes, cause_of(latest).message));
+}
+
+std::vector<std::string> Domain::take_given_up() {
+  const std::lock_guard lock(requests_mutex_);
+  return std::exchange(given_up_, {});
+}
+
+Result<void> Domain::find_places() {
+  using Clock = std::chrono::steady_clock;
+  constexpr std::chrono::milliseconds turn{50};
+  constexpr std::chrono::seconds between_starts{2};
+  const auto until = Clock::now() + std::chrono::seconds(spec_.restart.wait_seconds);
+  for (auto next_start = Clock::now();;) {
+    auto placed = cluster_.place_again(placed_.id);
+    if (placed.ok()) {
+      placed_ = *std::move(placed);
+      nodes_ = nodes_of_ranks(mesh_, placed_);
+      return {};
+    }
+    const auto now = Clock::now();
+    if (placed.error().code != ErrorCode::resource_exhausted) return std::move(placed).error();
+    if (now >= until) {
+      return fail(ErrorCode::resource_exhausted,
+                  "no node took its place within restart.wait_seconds ({}): {}",
+                  spec_.restart.wait_seconds, placed.error().message);
+    }
+    if (now >= next_start) {
+      log::info("waiting for a node: {}", placed.error().message);
+      cluster_.start_lost_nodes();
+      next_start = now + between_starts;
+    }
+    std::this_thread::sleep_for(turn);
+  }
+}
+
+int Domain::answering_rank() const {
+  int rank = first_rank();
+  while (!answers_steps(mesh_, rank)) ++rank;
+  return rank;
 }
 
 const std::string& Domain::executor_node() const {
-  int rank = first_rank();
-  while (!answers_steps(mesh_, rank)) ++rank;
-  return nodes_[static_cast<std::size_t>(rank)];
+  return nodes_[static_cast<std::size_t>(answering_rank())];
 }
 
 ReplicaAddresses Domain::addresses_of(std::int32_t replica,
@@ -319,7 +433,8 @@ void Domain::submit_again(std::uint32_t incarnation, std::int32_t replica,
           case AfterSubmission::refuse:
             std::vector<std::uint64_t> ids;
             for (const SubmittedRequest& submitted : *kept) ids.push_back(submitted.request.id);
-            driver.call<&Driver::refuse>(domain, std::move(ids), taken.error().message);
+            driver.call<&Driver::refuse>(domain, std::move(ids), std::string("internal_error"),
+                                         taken.error().message);
         }
       });
 }
@@ -349,8 +464,12 @@ void Domain::drain() {
 }
 
 void Domain::note_answers(EngineReport& report) {
-  const std::lock_guard lock(requests_mutex_);
-  if (can_restart()) ledger_.take(report, executor_at_ == report.incarnation);
+  if (!can_restart()) return;
+  {
+    const std::lock_guard lock(requests_mutex_);
+    ledger_.take(report, executor_at_ == report.incarnation);
+  }
+  give_due();
 }
 
 void Domain::note_stats(const EngineReport& report) {

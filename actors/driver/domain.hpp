@@ -2,9 +2,11 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <future>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <unordered_map>
@@ -21,6 +23,7 @@
 #include "parallel/mesh/mesh.hpp"
 #include "runtime/actor/actor_handle.hpp"
 #include "runtime/actor/cluster.hpp"
+#include "runtime/base/deadline.hpp"
 #include "runtime/base/result.hpp"
 #include "runtime/node/placement_group.hpp"
 
@@ -69,9 +72,13 @@ class Domain {
   /// incarnation that serves or a later one.
   bool needs(const ActorDown& down) const;
   /// Goes on after these losses of actors, of which some may be replaced already: one attempt of
-  /// Recovery. A new incarnation of the executor gets all that is not answered. Errors: peer_died,
-  /// cancelled and io if another actor has been lost meanwhile; others are final.
-  Result<void> recover(const std::vector<ActorDown>& losses);
+  /// Recovery. A new incarnation of the executor gets all that is not answered. `on_paused` is
+  /// called once the survivors have stopped. Errors: peer_died, cancelled and io if another actor
+  /// has been lost meanwhile; others are final, as resource_exhausted if no node took the place of
+  /// a lost one within RestartLimit::wait_seconds.
+  Result<void> recover(const std::vector<ActorDown>& losses, const std::function<void()>& on_paused);
+  /// Hashes of the prompts of requests given up since the last call (EngineRecovery::given_up).
+  std::vector<std::string> take_given_up();
   /// The epoch of the workers' group.
   std::uint32_t epoch() const { return group_->epoch(); }
   /// When the executor was last asked to begin.
@@ -103,15 +110,27 @@ class Domain {
   bool can_restart() const { return spec_.restart.max > 0; }
   /// Recovery bounds restarts; the runtime only pauses between early ends.
   int max_restarts() const { return can_restart() ? -1 : 0; }
-  /// Makes the executor pause, and the workers that serve and are not lost leave; kills workers
-  /// that do not in time.
-  Result<void> pause(const std::vector<ActorDown>& losses);
+  /// Makes the executor, unless it is lost, pause, and the workers that serve and are not lost
+  /// leave; kills workers that do not in time. Returns the requests of the steps in flight.
+  Result<std::vector<std::uint64_t>> pause(const std::vector<ActorDown>& losses);
+  bool is_lost(ActorId actor, const std::vector<ActorDown>& losses) const;
+  /// Waits until `worker` has left; kills it if it serves still after `deadline`.
+  void await_leave(const ActorHandle<Worker>& worker, std::uint32_t incarnation, Future<void>& call,
+                   Deadline& deadline);
+  /// If some of these losses are new and began inside a process: counts that against requests which
+  /// were under way.
+  void judge_crash(const std::vector<ActorDown>& losses, std::vector<std::uint64_t> under_way);
+  /// Waits until the workers' bundles have places.
+  Result<void> find_places();
+  /// Gives the executor requests that it does not have and is to have now.
+  void give_due();
   /// Submits all unanswered requests to the present incarnation of the executor, if it is a new
   /// one.
   void hand_over();
   std::string executor_name() const;
   std::vector<std::string> worker_names() const;
-  /// The executor is where the last stage of its first replica answers.
+  /// The rank where the last stage of the first replica answers; the executor is on its node.
+  int answering_rank() const;
   const std::string& executor_node() const;
   /// The step channels of replica number `replica` of the domain, whose workers are at `workers`.
   ReplicaAddresses addresses_of(std::int32_t replica, std::span<const StepAddresses> workers) const;
@@ -141,6 +160,11 @@ class Domain {
   std::uint32_t loaded_executor_ = 0;  ///< the incarnation that has loaded last
   ActorHandle<Driver> driver_;         ///< of begin_spawn()
   std::vector<WatchToken> watches_;
+
+  /// Losses that judge_crash() has seen: actors and their incarnations.
+  std::set<std::pair<ActorId, std::uint32_t>> judged_;
+  std::vector<std::uint64_t> taken_back_;  ///< for the executor, once it starts
+  std::vector<std::string> given_up_;      ///< see take_given_up()
 
   std::mutex requests_mutex_;                 ///< of the next three
   RequestLedger ledger_;                      ///< used if the executor can be restarted

@@ -44,13 +44,16 @@ Result<EngineInfo> Driver::start() {
   std::vector<NodeSpec> specs;
   for (const auto& node : cluster_->nodes()) specs.push_back(node.spec);
   TROUPE_TRY(const PlacementGroup workers,
-             cluster_->create_placement_group({"workers", worker_bundles(mesh_, specs)}));
+             cluster_->create_placement_group({.name = "workers",
+                                                .bundles = worker_bundles(mesh_, specs),
+                                                .moves = spec_.restart.max > 0}));
   const std::vector<std::string> nodes = nodes_of_ranks(mesh_, workers);
   for (std::int32_t index = 0; index < domains; ++index) {
     domains_.push_back(std::make_unique<Domain>(*cluster_, spec_, mesh_, workers, index));
     domains_.back()->begin_spawn(context_.self<Driver>(), load_progress);
     recoveries_.push_back(std::make_unique<Recovery>(
         *domains_.back(),
+        [driver = context_.self<Driver>(), index] { driver.call<&Driver::attempt_paused>(index); },
         [driver = context_.self<Driver>(), index] { driver.call<&Driver::attempt_ended>(index); }));
   }
   for (std::int32_t index = 0; index < domains; ++index) {
@@ -128,8 +131,14 @@ void Driver::begin_recovery(std::int32_t domain) {
                                "minutes",
                                spec_.restart.max, spec_.restart.per_minutes));
   }
-  if (events_.on_recovery) events_.on_recovery({.lost = recovery.losses()});
   recovery.begin();
+}
+
+void Driver::attempt_paused(std::int32_t domain) {
+  if (is_given_up_) return;
+  // By now the ends that follow from the first one are known.
+  const auto untold = recoveries_.at(static_cast<std::size_t>(domain))->take_untold();
+  if (untold && events_.on_recovery) events_.on_recovery(*untold);
 }
 
 void Driver::attempt_ended(std::int32_t domain) {
@@ -212,11 +221,11 @@ void Driver::submit_again(std::int32_t domain, std::uint32_t incarnation, std::i
 }
 
 void Driver::refuse(std::int32_t domain, const std::vector<std::uint64_t>& requests,
-                    const std::string& why) {
+                    const std::string& code, const std::string& why) {
   EngineReport refusals;
   refusals.domain = domain;
   for (const std::uint64_t id : requests) {
-    refusals.completions.push_back(troupe::refuse(id, "internal_error", why));
+    refusals.completions.push_back(troupe::refuse(id, code, why));
   }
   pass_on(std::move(refusals));
 }

@@ -44,9 +44,9 @@ class Recovery {
  public:
   using Clock = std::chrono::steady_clock;
 
-  /// `domain` outlives the object. `on_ended` is called on another thread at the end of each
-  /// attempt; it must lead to a call of ended().
-  Recovery(Domain& domain, std::function<void()> on_ended);
+  /// `domain` outlives the object. The callbacks come on another thread: `on_paused` once an attempt
+  /// has stopped the survivors, and `on_ended` at its end, which must lead to a call of ended().
+  Recovery(Domain& domain, std::function<void()> on_paused, std::function<void()> on_ended);
   ~Recovery();  ///< waits for an attempt, which ends when its actors do
 
   bool is_running() const { return attempt_.joinable(); }
@@ -63,6 +63,10 @@ class Recovery {
   /// Why the last attempt failed.
   const Error& error() const { return outcome_->error(); }
 
+  /// If there are losses that have not been told: returns what to tell of a recovery that begins or
+  /// goes on.
+  std::optional<EngineRecovery> take_untold();
+
   /// The losses since the last recovery was complete.
   const std::vector<ActorDown>& losses() const { return losses_; }
   /// Notes the executor's first step of an epoch.
@@ -73,8 +77,9 @@ class Recovery {
 
  private:
   Domain& domain_;
-  std::function<void()> on_ended_;
+  std::function<void()> on_paused_, on_ended_;
   std::vector<ActorDown> losses_;
+  std::size_t told_ = 0;       ///< number of losses_ that take_untold() has returned
   std::size_t known_ = 0;      ///< number of losses_ when the attempt began
   Clock::time_point since_{};  ///< of the first of them
   std::optional<FirstStep> first_step_;

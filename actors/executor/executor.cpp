@@ -55,7 +55,7 @@ Result<void> Executor::start(const ExecutorStart& start) {
     channels.push_back(std::move(connected));
   }
   if (steps_) {
-    steps_->restart(std::move(channels), start.epoch);
+    steps_->restart(std::move(channels), start.epoch, start.taken_back);
   } else {
     TROUPE_TRY(auto schedulers, make_schedulers(start));
     steps_ = std::make_unique<StepLoop>(StepDomain(std::move(schedulers)), std::move(channels),
@@ -75,8 +75,8 @@ void Executor::run() {
   context_.exit(ended.error().message);
 }
 
-void Executor::pause() {
-  if (!loop_.joinable()) return;
+std::vector<std::uint64_t> Executor::pause() {
+  if (!loop_.joinable()) return {};
   {
     std::lock_guard lock(inbox_.mutex);
     inbox_.pausing = true;
@@ -84,8 +84,11 @@ void Executor::pause() {
   inbox_.changed.notify_all();
   steps_->interrupt();
   loop_.join();
-  std::lock_guard lock(inbox_.mutex);
-  inbox_.pausing = false;
+  {
+    std::lock_guard lock(inbox_.mutex);
+    inbox_.pausing = false;
+  }
+  return steps_->under_way();
 }
 
 Result<StepChannels> Executor::connect(std::uint32_t epoch,

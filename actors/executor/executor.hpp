@@ -48,10 +48,11 @@ struct ExecutorStart {
   SchedulerConfig scheduler;  ///< for each replica; the windows come from the model, whatever this
                               ///< says
   bool takes_over = false;    ///< from a former executor, whose requests have been submitted
+  std::vector<std::uint64_t> taken_back;  ///< requests to forget
 
   template <class Archive>
   void fields(Archive& archive) {
-    archive(replicas, epoch, scheduler, takes_over);
+    archive(replicas, epoch, scheduler, takes_over, taken_back);
   }
 };
 
@@ -90,8 +91,9 @@ class Executor {
   /// it has and the tokens that these have, on workers that know nothing of them.
   Result<void> start(const ExecutorStart& start);
   /// Ends the loop without awaiting steps in flight, whose results are dropped, and reports what is
-  /// answered. Keeps all requests and takes more. Does nothing before start().
-  void pause();
+  /// answered. Keeps all requests and takes more. Does nothing before start(). Returns the requests
+  /// in these steps, once.
+  std::vector<std::uint64_t> pause();
   /// Takes requests for replica number `replica` of the domain, after load(); each is answered by
   /// exactly one Completion or, after drain(), may be dropped. Requests for another incarnation
   /// than this one are ignored: that has ended, and they are submitted again.

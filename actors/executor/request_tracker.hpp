@@ -48,7 +48,7 @@ class RequestTracker {
   /// in order.
   std::vector<SequenceUpdate> take_progress();
 
-  /// Forgets the answers to `requests`, none of which has run.
+  /// Forgets the answers to `requests`.
   void drop(std::span<const std::uint64_t> requests);
 
   std::size_t size() const { return answers_.size(); }

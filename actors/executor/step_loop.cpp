@@ -52,13 +52,16 @@ Result<void> StepLoop::run() {
   return report_.completions.empty() && report_.dropped.empty() ? Result<void>() : report_now();
 }
 
-void StepLoop::restart(std::vector<StepChannels> channels, std::uint32_t epoch) {
+void StepLoop::restart(std::vector<StepChannels> channels, std::uint32_t epoch,
+                       std::span<const std::uint64_t> taken_back) {
   const std::uint64_t before = resuming_ ? resuming_->sequences : 0;  // no step since
   resuming_ = FirstStep{.epoch = epoch, .sequences = before + domain_.running()};
   restarted_us_ = now_us();
   channels_ = std::move(channels);
   sent_at_us_.clear();
   domain_.restart(epoch);
+  domain_.abort(taken_back);
+  answers_.drop(taken_back);
 }
 
 void StepLoop::take_over(std::uint32_t epoch) {

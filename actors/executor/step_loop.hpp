@@ -5,6 +5,7 @@
 #include <deque>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "actors/api/report.hpp"
@@ -48,8 +49,12 @@ class StepLoop {
   Result<void> run();
 
   /// Forgets the steps in flight and what the workers hold (Scheduler::restart), and goes on over
-  /// these channels in `epoch`. Not while run() runs.
-  void restart(std::vector<StepChannels> channels, std::uint32_t epoch);
+  /// these channels in `epoch`. Forgets the requests `taken_back` as well. Not while run() runs.
+  void restart(std::vector<StepChannels> channels, std::uint32_t epoch,
+               std::span<const std::uint64_t> taken_back);
+
+  /// The requests in the steps in flight. Not while run() runs.
+  std::vector<std::uint64_t> under_way() const { return domain_.under_way(); }
 
   /// Goes on in `epoch` with the requests of a former executor, which are in the inbox. Before
   /// run().

@@ -100,6 +100,9 @@ class Scheduler {
   /// sequence anew. Unfinished prompt scores are sent again from the beginning.
   void restart(std::uint32_t epoch);
 
+  /// The requests of living sequences in plans in flight, ascending.
+  std::vector<std::uint64_t> under_way() const;
+
   std::size_t live() const { return live_; }                   ///< sequences of requests, not ended
   std::size_t waiting() const { return live() - running(); }   ///< sequences without blocks
   std::size_t running() const { return running_.size(); }      ///< sequences with blocks

@@ -318,6 +318,7 @@ void BatchJob::tell_recovery(const EngineRecovery& recovery) {
   log::warning("{}", text);
   progress_.print(text);
   reporter_.recorder().take(recovery);
+  if (metrics_) metrics_->metrics().count_recovery(recovery);
 }
 
 ExitCode BatchJob::serve() {

@@ -7,6 +7,7 @@
 #include <fmt/chrono.h>
 #include <fmt/format.h>
 
+#include "actors/api/losses.hpp"
 #include "launcher/report/json_numbers.hpp"
 
 namespace troupe {
@@ -56,18 +57,21 @@ ordered_json recoveries_json(const JobRecorder& job) {
   ordered_json all = ordered_json::array();
   for (const auto& [recovery, answers] : job.recoveries()) {
     ordered_json lost = ordered_json::array();
+    const ActorDown& cause = cause_of(recovery.lost);
     for (const ActorDown& down : recovery.lost) {
       lost.push_back({{"process", down.name},
                       {"node", down.node},
                       {"pid", down.pid},
                       {"cause", to_string(down.cause)},
                       {"code", down.code},
+                      {"is_consequence", &down != &cause && is_consequence(down, cause)},
                       {"message", down.message},
                       {"log", down.log_path}});
     }
     all.push_back({{"lost", std::move(lost)},
                    {"seconds", rounded(recovery.seconds.value_or(0))},
                    {"sequences", recovery.sequences},
+                   {"given_up_prompts", recovery.given_up},
                    {"answered", answers}});
   }
   return {{"count", job.recovery_count()}, {"events", std::move(all)}};

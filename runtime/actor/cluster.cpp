@@ -61,6 +61,8 @@ class ClusterImpl final : public Cluster {
   Result<PlacementGroup> create_placement_group(const PlacementGroupOptions& options) override {
     return registry_->create_placement_group(options);
   }
+  Result<PlacementGroup> place_again(PlacementGroupId id) override;
+  void start_lost_nodes() override { agents_.start_lost(); }
   Result<void> remove_placement_group(PlacementGroupId id) override;
   std::vector<PlacementGroup> placement_groups() const override {
     return registry_->placement_groups();
@@ -453,6 +455,13 @@ Result<void> ClusterImpl::kill(const ActorAddress& actor) {
   TROUPE_TRY(const auto place, registry_->process_of(actor.id));
   (void)agents_.send(place.node, StopProcess{place.process, true});
   return {};
+}
+
+Result<PlacementGroup> ClusterImpl::place_again(PlacementGroupId id) {
+  if (shutting_down_) return fail(ErrorCode::cancelled, "the cluster is shutting down");
+  auto placed = registry_->place_again(id);
+  publish(std::vector<ActorDown>());  // for the restarts that it allows
+  return placed;
 }
 
 Result<void> ClusterImpl::remove_placement_group(PlacementGroupId id) {
