@@ -72,7 +72,8 @@ struct EngineInfo {
   }
 };
 
-/// A recovery, as it is reported when it begins, when more is lost meanwhile, and when it has ended.
+/// A recovery, as it is reported when it begins, when more is lost meanwhile, and when it has
+/// ended.
 struct EngineRecovery {
   std::vector<ActorDown> lost;  ///< in the order of their reports; see cause_of
   /// From the first report until the first step after it; absent while it goes on.

@@ -76,7 +76,8 @@ class Domain {
   /// called once the survivors have stopped. Errors: peer_died, cancelled and io if another actor
   /// has been lost meanwhile; others are final, as resource_exhausted if no node took the place of
   /// a lost one within RestartLimit::wait_seconds.
-  Result<void> recover(const std::vector<ActorDown>& losses, const std::function<void()>& on_paused);
+  Result<void> recover(const std::vector<ActorDown>& losses,
+                       const std::function<void()>& on_paused);
   /// Hashes of the prompts of requests given up since the last call (EngineRecovery::given_up).
   std::vector<std::string> take_given_up();
   /// The epoch of the workers' group.

@@ -45,8 +45,8 @@ Result<EngineInfo> Driver::start() {
   for (const auto& node : cluster_->nodes()) specs.push_back(node.spec);
   TROUPE_TRY(const PlacementGroup workers,
              cluster_->create_placement_group({.name = "workers",
-                                                .bundles = worker_bundles(mesh_, specs),
-                                                .moves = spec_.restart.max > 0}));
+                                               .bundles = worker_bundles(mesh_, specs),
+                                               .moves = spec_.restart.max > 0}));
   const std::vector<std::string> nodes = nodes_of_ranks(mesh_, workers);
   for (std::int32_t index = 0; index < domains; ++index) {
     domains_.push_back(std::make_unique<Domain>(*cluster_, spec_, mesh_, workers, index));

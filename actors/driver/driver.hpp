@@ -58,15 +58,16 @@ class Driver final : public ReportSink {
 
   /// An actor of the domain is lost. Called by the watches' callbacks once the engine serves.
   void lost(std::int32_t domain, const ActorDown& down);
-  /// An attempt of the domain's Recovery has stopped the survivors; has ended. Called by its thread.
+  /// An attempt of the domain's Recovery has stopped the survivors; has ended. Called by its
+  /// thread.
   void attempt_paused(std::int32_t domain);
   void attempt_ended(std::int32_t domain);
 
   using Arguments = troupe::Arguments<Cluster*, EngineSpec, EngineEvents>;
-  using Methods = troupe::Methods<&ReportSink::report, &Driver::start, &Driver::submit,
-                                  &Driver::drain, &Driver::ask_telemetry, &Driver::submit_again,
-                                  &Driver::refuse, &Driver::lost, &Driver::attempt_paused,
-                                  &Driver::attempt_ended>;
+  using Methods =
+      troupe::Methods<&ReportSink::report, &Driver::start, &Driver::submit, &Driver::drain,
+                      &Driver::ask_telemetry, &Driver::submit_again, &Driver::refuse, &Driver::lost,
+                      &Driver::attempt_paused, &Driver::attempt_ended>;
   static constexpr std::string_view actor_type = "Driver";
 
  private:

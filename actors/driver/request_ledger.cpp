@@ -35,7 +35,8 @@ void RequestLedger::add(std::int32_t replica, const std::vector<Request>& reques
                         Clock::time_point now) {
   for (const Request& request : requests) {
     unanswered_.insert_or_assign(
-        request.id, Unanswered{.replica = replica, .request = request, .since = now, .progress = {}});
+        request.id,
+        Unanswered{.replica = replica, .request = request, .since = now, .progress = {}});
   }
 }
 
@@ -125,7 +126,8 @@ std::vector<RequestLedger::Submission> RequestLedger::take_due(Clock::time_point
     std::int32_t& deadline_ms = again.back().request.deadline_ms;
     if (deadline_ms == 0) continue;  // none
     const auto waited = std::chrono::duration_cast<std::chrono::milliseconds>(now - of.since);
-    deadline_ms = static_cast<std::int32_t>(std::max<std::int64_t>(1, deadline_ms - waited.count()));
+    deadline_ms =
+        static_cast<std::int32_t>(std::max<std::int64_t>(1, deadline_ms - waited.count()));
   }
   return submissions;
 }

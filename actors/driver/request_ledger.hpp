@@ -37,7 +37,8 @@ class RequestLedger {
   /// A new executor has none of the requests.
   void take_back_all();
 
-  /// Requests that an executor must forget, and those of them that are to be answered with an error.
+  /// Requests that an executor must forget, and those of them that are to be answered with an
+  /// error.
   struct CrashVerdict {
     std::vector<std::uint64_t> taken_back;
     std::vector<std::uint64_t> given_up;
@@ -66,10 +67,10 @@ class RequestLedger {
     Request request;
     Clock::time_point since;
     RequestProgress progress;
-    bool is_long = false;   ///< its progress is more than is kept: it would begin anew
-    bool is_given = true;   ///< the executor has it
-    bool is_frozen = false; ///< taken back from this executor, so what it reports may be old
-    int crashes = 0;        ///< that it was under way in
+    bool is_long = false;    ///< its progress is more than is kept: it would begin anew
+    bool is_given = true;    ///< the executor has it
+    bool is_frozen = false;  ///< taken back from this executor, so what it reports may be old
+    int crashes = 0;         ///< that it was under way in
     bool is_suspect() const { return crashes >= max_crashes - 1; }
   };
   std::map<std::uint64_t, Unanswered> unanswered_;  ///< by Request::id

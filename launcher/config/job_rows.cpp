@@ -301,7 +301,8 @@ std::vector<KeySpec> job_rows() {
            .default_value = "300",
            .doc = "how long a job that lost a node waits for one in its place",
            .reference =
-               "How long, in seconds, a job that has lost a node and has no room on the others waits "
+               "How long, in seconds, a job that has lost a node and has no room on the others "
+               "waits "
                "for a node in its place: its agent is started again every 2 s as it was at first "
                "(`cluster.launch`), or another one joins. Then the job ends with exit code 3; the "
                "same command resumes it.",

@@ -52,8 +52,8 @@ std::string describe_losses(std::span<const ActorDown> lost) {
   for (const ActorDown& down : lost) {
     if (&down == &cause) continue;
     if (is_consequence(down, cause)) {
-      others += fmt::format("{}'{}'", others.empty() ? "; with it, as a consequence: " : ", ",
-                            down.name);
+      others +=
+          fmt::format("{}'{}'", others.empty() ? "; with it, as a consequence: " : ", ", down.name);
     } else {
       text += "\n" + down.message;
     }
@@ -69,9 +69,10 @@ std::string describe(const EngineRecovery& recovery) {
       fmt::format("recovered in {:.2f} s: {} sequence{} computed anew", *recovery.seconds,
                   recovery.sequences, recovery.sequences == 1 ? " is" : "s are");
   if (const std::size_t given_up = recovery.given_up.size(); given_up > 0) {
-    text += fmt::format("; {} request{} given up, as processes crashed again and again while they "
-                        "computed {}",
-                        given_up, given_up == 1 ? " is" : "s are", given_up == 1 ? "it" : "them");
+    text += fmt::format(
+        "; {} request{} given up, as processes crashed again and again while they "
+        "computed {}",
+        given_up, given_up == 1 ? " is" : "s are", given_up == 1 ? "it" : "them");
   }
   return text;
 }

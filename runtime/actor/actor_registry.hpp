@@ -59,8 +59,8 @@ class ActorRegistry {
     Admission admission;
     Bytes arguments;
   };
-  /// Places an actor whose restart is due. not_found if it is not to be restarted any more, or waits
-  /// for its bundle to be placed again; others are those of admit, for on_failed.
+  /// Places an actor whose restart is due. not_found if it is not to be restarted any more, or
+  /// waits for its bundle to be placed again; others are those of admit, for on_failed.
   Result<Restart> admit_again(ActorId actor);
   /// Admits an actor of the driver process; its on_started or on_failed follows too.
   Result<ActorAddress> admit_local(const SpawnOptions& options, const std::string& type, int pid);

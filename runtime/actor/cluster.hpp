@@ -203,9 +203,9 @@ class Cluster {
 
   /// Reserves bundles of resources on the nodes, all or none, for actors that are spawned into them
   /// later (SpawnOptions::bundle). Decides at once and waits for nothing: what is not free now is
-  /// refused. A bundle is lost with its node, and placed again only in a group that moves. Errors: resource_exhausted says
-  /// for each bundle what each node lacks and who holds it; already_exists for a taken name;
-  /// invalid_argument for no bundles, or one that asks for nothing.
+  /// refused. A bundle is lost with its node, and placed again only in a group that moves. Errors:
+  /// resource_exhausted says for each bundle what each node lacks and who holds it; already_exists
+  /// for a taken name; invalid_argument for no bundles, or one that asks for nothing.
   virtual Result<PlacementGroup> create_placement_group(const PlacementGroupOptions& options) = 0;
   /// Places the lost bundles of a group that moves on nodes with room, all or none, and lets the
   /// actors in them that wait for it start again. Returns where the bundles are now. Does nothing

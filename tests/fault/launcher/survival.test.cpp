@@ -1,9 +1,14 @@
 #include "tests/fault/launcher/support/survival.hpp"
 
+#include <algorithm>
+#include <thread>
+
 #include <gtest/gtest.h>
 #include <signal.h>
 
+#include "tests/fault/launcher/support/crashes.hpp"
 #include "tests/fault/launcher/support/launcher_run.hpp"
+#include "tests/fault/launcher/support/undisturbed_run.hpp"
 #include "tests/support/time_scale.hpp"
 
 // Workers are killed in the middle of a batch, which goes on by itself.
@@ -118,6 +123,70 @@ TEST(Survival, of_one_of_two_executors_gives_the_bytes_of_an_undisturbed_run) {
   survive_kills(
       {.parallel = "data_parallel_size: 2", .requests = requests, .victims = "executor-"});
 }
+
+TEST(Survival, of_a_node_gives_the_bytes_of_an_undisturbed_run) {
+  survive_kills({.parallel = "tensor_parallel_size: 2",
+                 .requests = requests,
+                 .victims = "agent",
+                 .body = R"({"temperature": 0.7})"});
+}
+
+TEST(Survival, of_a_node_twice_in_a_row_gives_the_bytes_of_an_undisturbed_run) {
+  survive_kills({.parallel = "data_parallel_size: 2",
+                 .kills = 2,
+                 .in_a_row = 2,
+                 .requests = requests,
+                 .victims = "agent"});
+}
+
+TEST(Survival, of_a_request_that_crashes_workers_gives_up_that_request_alone) {
+  expect_one_request_to_be_given_up("worker-1");
+}
+
+/// What is killed, and how many signals follow at once.
+class SignalsInARecovery : public testing::TestWithParam<const char*> {};
+
+TEST_P(SignalsInARecovery, finish_what_runs_and_leave_the_rest_to_the_next_run) {
+  auto run = LauncherRun::start("tensor_parallel_size: 2", requests, 64, "restart: {max: 9}\n");
+  ASSERT_TRUE(run.ok()) << run.error().message;
+  ASSERT_TRUE(run->wait_for_answers(5, 30s * time_scale)) << run->stderr_text();
+  ASSERT_EQ(::kill(run->wait_for_role(GetParam(), 5s * time_scale), SIGKILL), 0);
+  ASSERT_EQ(::kill(run->wait_for_role("driver", 5s * time_scale), SIGINT), 0);
+  const Aftermath seen = run->watch(Clock::now(), {}, 30s * time_scale);
+  ASSERT_TRUE(seen.gone_ms.has_value()) << run->stderr_text();
+  if (seen.exit_code != std::optional<int>(0)) {  // all had begun
+    EXPECT_EQ(seen.exit_code, std::optional<int>(4)) << run->stderr_text();
+    ASSERT_TRUE(run->start_again().ok());
+  }
+  finish_as_undisturbed(
+      *run, {.parallel = "tensor_parallel_size: 2", .requests = requests, .longest_answer = 64},
+      60s * time_scale);
+}
+
+TEST_P(SignalsInARecovery, end_the_job_at_once_if_there_are_two) {
+  auto run = LauncherRun::start("tensor_parallel_size: 2", requests, 64, "restart: {max: 9}\n");
+  ASSERT_TRUE(run.ok()) << run.error().message;
+  ASSERT_TRUE(run->wait_for_answers(5, 30s * time_scale)) << run->stderr_text();
+  const int driver = run->wait_for_role("driver", 5s * time_scale);
+  ASSERT_EQ(::kill(run->wait_for_role(GetParam(), 5s * time_scale), SIGKILL), 0);
+  ASSERT_EQ(::kill(driver, SIGINT), 0);
+  std::this_thread::sleep_for(30ms);  // two signals at a time are one
+  ASSERT_EQ(::kill(driver, SIGINT), 0);
+  const Aftermath seen = run->watch(Clock::now(), {}, 5s * time_scale);
+  ASSERT_TRUE(seen.gone_ms.has_value()) << run->stderr_text();
+  EXPECT_EQ(seen.exit_code, std::optional<int>(130)) << run->stderr_text();
+  ASSERT_TRUE(run->start_again().ok());
+  finish_as_undisturbed(
+      *run, {.parallel = "tensor_parallel_size: 2", .requests = requests, .longest_answer = 64},
+      60s * time_scale);
+}
+
+INSTANTIATE_TEST_SUITE_P(AfterTheLossOf, SignalsInARecovery,
+                         testing::Values("executor", "worker-1", "agent"), [](const auto& info) {
+                           std::string role = info.param;
+                           std::replace(role.begin(), role.end(), '-', '_');
+                           return role;
+                         });
 
 TEST(Survival, ends_when_restart_max_is_used_up_and_names_the_last_loss) {
   auto run =

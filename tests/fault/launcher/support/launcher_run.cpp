@@ -88,7 +88,9 @@ std::vector<std::pair<std::string, std::string>> bound_sockets() {
 /// Answers come from the first second on, although most take long.
 void write_requests(const fs::path& path, int count, int longest_answer, std::string_view body) {
   std::ofstream file(path);
-  const auto fields = nlohmann::json::parse(body);
+  auto fields = nlohmann::json::parse(body);
+  const nlohmann::json only = fields.value("only", nlohmann::json::object());
+  fields.erase("only");
   for (int i = 0; i < count; ++i) {
     nlohmann::json request = {{"custom_id", fmt::format("tale-{}", i)},
                               {"method", "POST"},
@@ -100,6 +102,8 @@ void write_requests(const fs::path& path, int count, int longest_answer, std::st
                                 {"ignore_eos", true},
                                 {"max_tokens", i % 4 == 0 ? 2 + i % 60 : longest_answer}}}};
     request["body"].update(fields);
+    const std::string name = request["custom_id"];
+    if (only.contains(name)) request["body"].update(only.at(name));
     file << request.dump() << '\n';
   }
 }
