@@ -119,8 +119,9 @@ class Domain {
   void await_leave(const ActorHandle<Worker>& worker, std::uint32_t incarnation, Future<void>& call,
                    Deadline& deadline);
   /// If some of these losses are new and began inside a process: counts that against requests which
-  /// were under way.
-  void judge_crash(const std::vector<ActorDown>& losses, std::vector<std::uint64_t> under_way);
+  /// were under way. Returns those that are given up.
+  std::vector<std::uint64_t> judge_crash(const std::vector<ActorDown>& losses,
+                                         std::vector<std::uint64_t> under_way);
   /// Waits until the workers' bundles have places.
   Result<void> find_places();
   /// Gives the executor requests that it does not have and is to have now.

@@ -32,8 +32,14 @@ bool Domain::is_lost(ActorId actor, const std::vector<ActorDown>& losses) const 
 Result<void> Domain::recover(const std::vector<ActorDown>& losses,
                              const std::function<void()>& on_paused) {
   TROUPE_TRY(auto under_way, pause(losses));
+  std::vector<std::uint64_t> given_up = judge_crash(losses, std::move(under_way));
   on_paused();
-  judge_crash(losses, std::move(under_way));
+  if (!given_up.empty()) {
+    driver_.call<&Driver::refuse>(
+        index_, std::move(given_up), std::string("process_crashed"),
+        fmt::format("{} times a process crashed while it computed this request, the last time: {}",
+                    RequestLedger::max_crashes, cause_of(losses).message));
+  }
   TROUPE_CHECK(find_places());
   begin_form();
   TROUPE_CHECK(begin_load());
@@ -87,13 +93,13 @@ void Domain::await_leave(const ActorHandle<Worker>& worker, std::uint32_t incarn
   }
 }
 
-void Domain::judge_crash(const std::vector<ActorDown>& losses,
-                         std::vector<std::uint64_t> under_way) {
+std::vector<std::uint64_t> Domain::judge_crash(const std::vector<ActorDown>& losses,
+                                               std::vector<std::uint64_t> under_way) {
   std::vector<ActorDown> latest;
   std::ranges::copy_if(losses, std::back_inserter(latest), [this](const ActorDown& down) {
     return judged_.emplace(down.id, down.incarnation).second;
   });
-  if (latest.empty() || !began_inside(latest)) return;
+  if (latest.empty() || !began_inside(latest)) return {};
   RequestLedger::CrashVerdict verdict;
   {
     const std::lock_guard lock(requests_mutex_);
@@ -104,13 +110,9 @@ void Domain::judge_crash(const std::vector<ActorDown>& losses,
   log::info("{} requests were under way in that crash; {} are suspects, {} are given up",
             under_way.size(), verdict.taken_back.size(), verdict.given_up.size());
   taken_back_.insert(taken_back_.end(), verdict.taken_back.begin(), verdict.taken_back.end());
-  if (verdict.given_up.empty()) return;
   const std::lock_guard lock(requests_mutex_);
   given_up_.insert(given_up_.end(), verdict.prompt_hashes.begin(), verdict.prompt_hashes.end());
-  driver_.call<&Driver::refuse>(
-      index_, std::move(verdict.given_up), std::string("process_crashed"),
-      fmt::format("{} times a process crashed while it computed this request, the last time: {}",
-                  RequestLedger::max_crashes, cause_of(latest).message));
+  return std::move(verdict.given_up);
 }
 
 std::vector<std::string> Domain::take_given_up() {

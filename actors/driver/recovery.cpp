@@ -50,7 +50,7 @@ Recovery::Next Recovery::ended() {
 std::optional<EngineRecovery> Recovery::take_untold() {
   if (told_ >= losses_.size()) return std::nullopt;
   told_ = losses_.size();
-  return EngineRecovery{.lost = losses_};
+  return EngineRecovery{.lost = losses_, .given_up = domain_.take_given_up()};
 }
 
 std::optional<EngineRecovery> Recovery::take_complete() {
@@ -63,8 +63,7 @@ std::optional<EngineRecovery> Recovery::take_complete() {
   return EngineRecovery{.lost = std::exchange(losses_, {}),
                         .seconds = until_start.count() + static_cast<double>(step.wait_us) * 1e-6,
                         .sequences = step.sequences,
-                        .epoch = step.epoch,
-                        .given_up = domain_.take_given_up()};
+                        .epoch = step.epoch};
 }
 
 }  // namespace troupe

@@ -15,8 +15,8 @@
 
 namespace troupe {
 
-/// How a step domain goes on after it has lost workers, its executor, or nodes with them. The Driver
-/// decides, one message at a time; a thread of this object makes the calls, which wait.
+/// How a step domain goes on after it has lost workers, its executor, or nodes with them. The
+/// Driver decides, one message at a time; a thread of this object makes the calls, which wait.
 ///
 ///     serving --lost()--> recovering --ended(ok)--> serving
 ///                          |  ^  |

@@ -64,17 +64,17 @@ std::string describe_losses(std::span<const ActorDown> lost) {
 }  // namespace
 
 std::string describe(const EngineRecovery& recovery) {
-  if (!recovery.seconds) return describe_losses(recovery.lost);
-  std::string text =
-      fmt::format("recovered in {:.2f} s: {} sequence{} computed anew", *recovery.seconds,
-                  recovery.sequences, recovery.sequences == 1 ? " is" : "s are");
-  if (const std::size_t given_up = recovery.given_up.size(); given_up > 0) {
-    text += fmt::format(
-        "; {} request{} given up, as processes crashed again and again while they "
-        "computed {}",
-        given_up, given_up == 1 ? " is" : "s are", given_up == 1 ? "it" : "them");
+  if (recovery.seconds) {
+    return fmt::format("recovered in {:.2f} s: {} sequence{} computed anew", *recovery.seconds,
+                       recovery.sequences, recovery.sequences == 1 ? " is" : "s are");
   }
-  return text;
+  const std::size_t given_up = recovery.given_up.size();
+  if (given_up == 0) return describe_losses(recovery.lost);
+  return fmt::format(
+      "{}; {} request{} given up, as processes crashed again and again while they "
+      "computed {}",
+      describe_losses(recovery.lost), given_up, given_up == 1 ? " is" : "s are",
+      given_up == 1 ? "it" : "them");
 }
 
 std::string stopped_text(std::string_view what, const JobStanding& standing) {

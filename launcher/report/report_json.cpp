@@ -71,10 +71,11 @@ ordered_json recoveries_json(const JobRecorder& job) {
     all.push_back({{"lost", std::move(lost)},
                    {"seconds", rounded(recovery.seconds.value_or(0))},
                    {"sequences", recovery.sequences},
-                   {"given_up_prompts", recovery.given_up},
                    {"answered", answers}});
   }
-  return {{"count", job.recovery_count()}, {"events", std::move(all)}};
+  return {{"count", job.recovery_count()},
+          {"given_up_prompts", job.given_up_prompts()},
+          {"events", std::move(all)}};
 }
 
 ordered_json errors_json(const ErrorTally& errors) {
