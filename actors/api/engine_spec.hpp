@@ -20,6 +20,7 @@ namespace troupe {
 struct RestartLimit {
   std::int32_t max = 0;  ///< recoveries within per_minutes; 0: none, each loss ends the engine
   std::int32_t per_minutes = 10;
+  std::int32_t wait_seconds = 300;  ///< for a node in place of a lost one
 };
 
 /// The engine that a driver builds: a model, its parallel layout, and its limits.
@@ -71,13 +72,17 @@ struct EngineInfo {
   }
 };
 
-/// A recovery, as it is reported when it begins and again when it has ended.
+/// A recovery, as it is reported when it begins, when more is lost meanwhile, and when it has
+/// ended.
 struct EngineRecovery {
-  std::vector<ActorDown> lost;  ///< in the order of their reports; the first began it
+  std::vector<ActorDown> lost;  ///< in the order of their reports; see cause_of
   /// From the first report until the first step after it; absent while it goes on.
   std::optional<double> seconds = {};
   std::uint64_t sequences = 0;  ///< that lost their KV and are computed anew
   std::uint32_t epoch = 0;      ///< of the workers' group from then on
+  /// Hashes of the prompts of requests that are given up, because processes that had them crashed
+  /// again and again (32 hexadecimal digits of XXH3-128).
+  std::vector<std::string> given_up = {};
 };
 
 /// Callbacks of an engine. Called on the engine's threads; must not block.

@@ -7,6 +7,7 @@
 
 #include "actors/api/request.hpp"
 #include "actors/scheduler/scheduler_counters.hpp"
+#include "actors/scheduler/sequence_update.hpp"
 #include "actors/telemetry/step_record.hpp"
 
 namespace troupe {
@@ -60,6 +61,7 @@ struct FirstStep {
 /// The report that an executor sends to the driver from time to time.
 struct EngineReport {
   std::int32_t domain = 0;
+  std::uint32_t incarnation = 0;  ///< of the executor, whose figures begin anew with it
   std::vector<Completion> completions;
   std::vector<std::uint64_t> dropped;  ///< requests that drain() ended before they had begun
   EngineStats stats;
@@ -67,10 +69,14 @@ struct EngineReport {
   bool first_token = false;       ///< the engine has generated its first token
   /// After a recovery, once: its first step is done, or none is needed.
   std::optional<FirstStep> resumed = {};
+  /// What unfinished requests have generated since the last such report (RequestProgress), if the
+  /// executor is to keep others able to go on with them.
+  std::vector<SequenceUpdate> progress = {};
 
   template <class Archive>
   void fields(Archive& archive) {
-    archive(domain, completions, dropped, stats, steps, first_token, resumed);
+    archive(domain, incarnation, completions, dropped, stats, steps, first_token, resumed,
+            progress);
   }
 };
 

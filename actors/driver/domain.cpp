@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -18,9 +19,6 @@ constexpr auto spawn_timeout = std::chrono::seconds(30);
 /// Limit for reading a checkpoint; large ones on slow disks take long.
 constexpr auto load_timeout = std::chrono::hours(2);
 constexpr auto start_timeout = std::chrono::minutes(10);
-/// Limits for the executor, which may be tokenising, and for the step threads of workers.
-constexpr auto pause_timeout = start_timeout;
-constexpr auto leave_timeout = std::chrono::milliseconds(1000);
 
 /// The most rows of a step that can need logits, not counting scored prompts.
 std::int32_t max_head_rows(const EngineSpec& spec) {
@@ -86,11 +84,22 @@ WorkerSpec Domain::worker_spec(int rank, const ActorHandle<LoadProgress>& load_p
           .load_progress = load_progress};
 }
 
-void Domain::begin_spawn(const ActorHandle<ReportSink>& reports,
+void Domain::begin_spawn(const ActorHandle<Driver>& driver,
                          const ActorHandle<LoadProgress>& load_progress) {
+  driver_ = driver;
+  const ActorHandle<ReportSink> reports = driver;
   spawning_executor_.push_back(cluster_.spawn<Executor>(
-      {.name = executor_name(), .node = executor_node()},
-      ExecutorSpec{spec_.model_path, index_, spec_.max_model_len, spec_.created, reports}));
+      // In the bundle of the rank that answers, so that it moves with that.
+      {.name = executor_name(),
+       .bundle = placed_.bundle(bundle_of(mesh_, answering_rank(), placed_.bundles.size())),
+       .max_restarts = max_restarts(),
+       .restarts_after_exit = can_restart()},
+      ExecutorSpec{.model_path = spec_.model_path,
+                   .domain = index_,
+                   .max_model_len = spec_.max_model_len,
+                   .created = spec_.created,
+                   .keeps_progress = can_restart(),
+                   .reports = reports}));
   const int end = first_rank() + replicas() * workers_per_replica();
   for (int rank = first_rank(); rank < end; ++rank) {
     const std::size_t bundle = bundle_of(mesh_, rank, placed_.bundles.size());
@@ -99,8 +108,8 @@ void Domain::begin_spawn(const ActorHandle<ReportSink>& reports,
                                 .resources = {.devices = 1},
                                 .bundle = placed_.bundle(bundle),
                                 .hides_other_devices = false,  // peers map its memory
-                                // Recovery bounds it; the runtime only pauses between early ends.
-                                .max_restarts = can_restart() ? -1 : 0},
+                                .max_restarts = max_restarts(),
+                                .restarts_after_exit = can_restart()},
                                worker_spec(rank, load_progress)));
   }
 }
@@ -148,7 +157,9 @@ void Domain::begin_form() {
 Result<void> Domain::begin_load() {
   TROUPE_CHECK(forming_.get());
   loading_workers_.clear();
-  for (const auto& worker : workers_) loading_workers_.push_back(worker.call<&Worker::load>());
+  for (const auto& worker : workers_) {
+    loading_workers_.push_back(worker.call<&Worker::load>(nodes_));
+  }
   return {};
 }
 
@@ -157,6 +168,7 @@ Result<std::vector<WorkerReport>> Domain::finish_load() {
              take_answers<WorkerReport>(loading_workers_, worker_names(), load_timeout));
   auto loaded = loading_executor_.front().get(load_timeout);
   if (!loaded.ok()) return from_actor(executor_.name(), std::move(loaded).error());
+  loaded_executor_ = *loaded;
   return reports;
 }
 
@@ -188,16 +200,48 @@ Result<void> Domain::finish_serve(const EngineInfo& info) {
     const auto first = static_cast<std::size_t>(replica) * workers;
     addresses.push_back(addresses_of(replica, std::span(started_at).subspan(first, workers)));
   }
+  const bool is_again = started_at_ != std::chrono::steady_clock::time_point();
   started_at_ = std::chrono::steady_clock::now();
+  hand_over();
   auto started =
       executor_
           .call<&Executor::start>(ExecutorStart{.replicas = std::move(addresses),
                                                 .epoch = group_->epoch(),
-                                                .scheduler = scheduler_config(spec_, info)})
+                                                .scheduler = scheduler_config(spec_, info),
+                                                .takes_over = is_again,
+                                                .taken_back = taken_back_})
           .get(start_timeout);
   if (!started.ok()) return from_actor(executor_.name(), std::move(started).error());
-  serving_[executor_.id()] = *started;
+  serving_[executor_.id()] = loaded_executor_;
+  taken_back_.clear();
+  give_due();
   return {};
+}
+
+void Domain::hand_over() {
+  bool is_draining = false;
+  {
+    const std::lock_guard lock(requests_mutex_);
+    if (executor_at_ == loaded_executor_) return;
+    executor_at_ = loaded_executor_;
+    ledger_.take_back_all();
+    is_draining = is_draining_;
+  }
+  give_due();
+  if (is_draining) drain();
+}
+
+void Domain::give_due() {
+  std::vector<RequestLedger::Submission> due;
+  std::uint32_t incarnation = 0;
+  {
+    const std::lock_guard lock(requests_mutex_);
+    due = ledger_.take_due(std::chrono::steady_clock::now());
+    incarnation = executor_at_.value_or(0);
+  }
+  for (auto& submission : due) {
+    submit_again(incarnation, submission.replica, std::move(submission.requests));
+  }
 }
 
 bool Domain::needs(const ActorDown& down) const {
@@ -205,46 +249,14 @@ bool Domain::needs(const ActorDown& down) const {
   return found != serving_.end() && down.incarnation >= found->second;
 }
 
-Result<void> Domain::recover(const std::vector<ActorDown>& losses) {
-  TROUPE_CHECK(pause(losses));
-  begin_form();
-  TROUPE_CHECK(begin_load());
-  const auto loaded = finish_load();
-  if (!loaded.ok()) return loaded.error();
-  begin_serve(info_);
-  return finish_serve(info_);
-}
-
-Result<void> Domain::pause(const std::vector<ActorDown>& losses) {
-  auto pausing = executor_.call<&Executor::pause>();
-  std::vector<std::pair<const ActorHandle<Worker>*, Future<void>>> leaving;
-  for (const auto& worker : workers_) {
-    const bool is_lost = std::ranges::any_of(
-        losses, [&](const ActorDown& down) { return down.id == worker.id() && needs(down); });
-    // One that does not serve yet may be loading: that is waited for when the group forms.
-    if (!is_lost && serving_.contains(worker.id())) {
-      leaving.emplace_back(&worker, worker.call<&Worker::leave>());
-    }
-  }
-  for (const auto& worker : workers_) serving_.erase(worker.id());
-  Deadline deadline(leave_timeout);
-  for (auto& [worker, call] : leaving) {
-    const Result<void> left = call.get(deadline.left());
-    if (left.ok() || left.error().code != ErrorCode::timeout) continue;  // or lost as well
-    log::warning("{} is killed: its step did not end within {} ms", worker->name(),
-                 leave_timeout.count());
-    const Result<void> killed = cluster_.kill(*worker);
-    if (!killed.ok()) log::debug("{}: {}", worker->name(), killed.error().message);
-  }
-  const Result<void> paused = pausing.get(pause_timeout);
-  if (!paused.ok()) return from_actor(executor_.name(), paused.error());
-  return {};
+int Domain::answering_rank() const {
+  int rank = first_rank();
+  while (!answers_steps(mesh_, rank)) ++rank;
+  return rank;
 }
 
 const std::string& Domain::executor_node() const {
-  int rank = first_rank();
-  while (!answers_steps(mesh_, rank)) ++rank;
-  return nodes_[static_cast<std::size_t>(rank)];
+  return nodes_[static_cast<std::size_t>(answering_rank())];
 }
 
 ReplicaAddresses Domain::addresses_of(std::int32_t replica,
@@ -263,23 +275,38 @@ ReplicaAddresses Domain::addresses_of(std::int32_t replica,
   return addresses;
 }
 
-void Domain::submit(std::int32_t replica, std::vector<Request> requests,
-                    const ActorHandle<Driver>& driver) {
-  const auto kept = std::make_shared<std::vector<Request>>(std::move(requests));
-  executor_.call<&Executor::submit>(replica, *kept)
-      .then([kept, domain = index_, replica, driver](const Result<void>& taken) {
+void Domain::submit(std::int32_t replica, std::vector<Request> requests) {
+  std::uint32_t incarnation = 0;
+  {
+    const std::lock_guard lock(requests_mutex_);
+    if (can_restart()) ledger_.add(replica, requests, std::chrono::steady_clock::now());
+    incarnation = executor_at_.value_or(0);
+  }
+  std::vector<SubmittedRequest> submitted;
+  submitted.reserve(requests.size());
+  for (Request& request : requests) submitted.push_back({std::move(request), {}});
+  submit_again(incarnation, replica, std::move(submitted));
+}
+
+void Domain::submit_again(std::uint32_t incarnation, std::int32_t replica,
+                          std::vector<SubmittedRequest> requests) {
+  const auto kept = std::make_shared<std::vector<SubmittedRequest>>(std::move(requests));
+  executor_.call<&Executor::submit>(incarnation, replica, *kept)
+      .then([kept, domain = index_, incarnation, replica,
+             driver = driver_](const Result<void>& taken) {
         switch (after_submission(taken)) {
           case AfterSubmission::nothing:
             return;
           case AfterSubmission::submit_again:
             log::warning("{} requests wait for the executor: {}", kept->size(),
                          taken.error().message);
-            driver.call<&Driver::submit_again>(domain, replica, std::move(*kept));
+            driver.call<&Driver::submit_again>(domain, incarnation, replica, std::move(*kept));
             return;
           case AfterSubmission::refuse:
             std::vector<std::uint64_t> ids;
-            for (const Request& request : *kept) ids.push_back(request.id);
-            driver.call<&Driver::refuse>(domain, std::move(ids), taken.error().message);
+            for (const SubmittedRequest& submitted : *kept) ids.push_back(submitted.request.id);
+            driver.call<&Driver::refuse>(domain, std::move(ids), std::string("internal_error"),
+                                         taken.error().message);
         }
       });
 }
@@ -289,7 +316,7 @@ AfterSubmission after_submission(const Result<void>& taken) {
   switch (taken.error().code) {
     case ErrorCode::resource_exhausted:
       return AfterSubmission::submit_again;
-    case ErrorCode::peer_died:  // the watch reports it, and ends the engine
+    case ErrorCode::peer_died:  // the watch reports it: a recovery, or the engine's end
     case ErrorCode::cancelled:  // this process is ending
       return AfterSubmission::nothing;
     default:
@@ -298,9 +325,40 @@ AfterSubmission after_submission(const Result<void>& taken) {
 }
 
 void Domain::drain() {
+  {
+    const std::lock_guard lock(requests_mutex_);
+    is_draining_ = true;
+  }
   executor_.call<&Executor::drain>().then([](const Result<void>& drained) {
-    if (!drained.ok()) log::error("drain: {}", drained.error().message);
+    // A lost executor's next incarnation is told again.
+    if (!drained.ok()) log::warning("drain: {}", drained.error().message);
   });
+}
+
+void Domain::note_answers(EngineReport& report) {
+  if (!can_restart()) return;
+  {
+    const std::lock_guard lock(requests_mutex_);
+    ledger_.take(report, executor_at_ == report.incarnation);
+  }
+  give_due();
+}
+
+void Domain::note_stats(const EngineReport& report) {
+  if (report.incarnation < stats_incarnation_) return;  // it is late, and that executor gone
+  if (report.incarnation > stats_incarnation_) {
+    stats_.running = stats_.waiting = 0;
+    stats_.kv_use = 0;
+    earlier_stats_.add(stats_);
+    stats_incarnation_ = report.incarnation;
+  }
+  stats_ = report.stats;
+}
+
+EngineStats Domain::stats() const {
+  EngineStats all = earlier_stats_;
+  all.add(stats_);
+  return all;
 }
 
 std::int32_t Domain::ask_telemetry(bool all, const EngineEvents& events) {

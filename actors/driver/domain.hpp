@@ -2,8 +2,11 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <future>
+#include <mutex>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <unordered_map>
@@ -12,12 +15,15 @@
 #include "actors/api/engine_spec.hpp"
 #include "actors/api/report.hpp"
 #include "actors/api/request.hpp"
+#include "actors/api/request_progress.hpp"
+#include "actors/driver/request_ledger.hpp"
 #include "actors/executor/executor.hpp"
 #include "actors/worker/worker.hpp"
 #include "parallel/group/actor_group.hpp"
 #include "parallel/mesh/mesh.hpp"
 #include "runtime/actor/actor_handle.hpp"
 #include "runtime/actor/cluster.hpp"
+#include "runtime/base/deadline.hpp"
 #include "runtime/base/result.hpp"
 #include "runtime/node/placement_group.hpp"
 
@@ -27,7 +33,7 @@ class Driver;
 
 /// The next action for requests that were submitted to an executor.
 enum class AfterSubmission {
-  nothing,       ///< it has them, or the engine ends without answering them
+  nothing,       ///< it has them; or it has ended, and its next incarnation is given them
   submit_again,  ///< it takes no calls at the moment
   refuse,        ///< it failed on them
 };
@@ -44,9 +50,9 @@ class Domain {
   Domain(Cluster& cluster, const EngineSpec& spec, const Mesh& mesh, PlacementGroup workers,
          std::int32_t index);
 
-  /// Requests the processes of the executor, which reports to `reports`, and of the workers, which
+  /// Requests the processes of the executor, which reports to `driver`, and of the workers, which
   /// report their progress to `load_progress`, if set.
-  void begin_spawn(const ActorHandle<ReportSink>& reports,
+  void begin_spawn(const ActorHandle<Driver>& driver,
                    const ActorHandle<LoadProgress>& load_progress);
   /// Waits for them; from then on `on_down` is called at the end of each one. Errors name the
   /// actor.
@@ -65,39 +71,68 @@ class Domain {
   /// True if the engine cannot go on without what has ended: an actor of this domain, in the
   /// incarnation that serves or a later one.
   bool needs(const ActorDown& down) const;
-  /// Goes on after these losses of workers, of which some may be replaced already: one attempt of
-  /// Recovery. Errors: peer_died, cancelled and io if another actor has been lost meanwhile;
-  /// others are final.
-  Result<void> recover(const std::vector<ActorDown>& losses);
+  /// Goes on after these losses of actors, of which some may be replaced already: one attempt of
+  /// Recovery. A new incarnation of the executor gets all that is not answered. `on_paused` is
+  /// called once the survivors have stopped. Errors: peer_died, cancelled and io if another actor
+  /// has been lost meanwhile; others are final, as resource_exhausted if no node took the place of
+  /// a lost one within RestartLimit::wait_seconds.
+  Result<void> recover(const std::vector<ActorDown>& losses,
+                       const std::function<void()>& on_paused);
+  /// Hashes of the prompts of requests given up since the last call (EngineRecovery::given_up).
+  std::vector<std::string> take_given_up();
   /// The epoch of the workers' group.
   std::uint32_t epoch() const { return group_->epoch(); }
   /// When the executor was last asked to begin.
   std::chrono::steady_clock::time_point started_at() const { return started_at_; }
 
   /// Submits requests to replica number `replica` of the domain. Requests for which the executor
-  /// has no credit go back to `driver` (Driver::submit_again); those on which it fails go to
+  /// has no credit go back to the driver (Driver::submit_again); those on which it fails go to
   /// Driver::refuse.
-  void submit(std::int32_t replica, std::vector<Request> requests,
-              const ActorHandle<Driver>& driver);
+  void submit(std::int32_t replica, std::vector<Request> requests);
+  /// Submits requests to that incarnation of the executor again.
+  void submit_again(std::uint32_t incarnation, std::int32_t replica,
+                    std::vector<SubmittedRequest> requests);
   void drain();
   /// Makes the executor and every worker send their telemetry to `events.on_telemetry`
   /// (Worker::telemetry); returns how many will, each once.
   std::int32_t ask_telemetry(bool all, const EngineEvents& events);
 
-  const EngineStats& stats() const { return stats_; }
-  void set_stats(const EngineStats& stats) { stats_ = stats; }
+  /// Takes note of a report's progress and answers, and removes from it answers that an earlier
+  /// report has had.
+  void note_answers(EngineReport& report);
+  void note_stats(const EngineReport& report);
+  /// Of all incarnations of the executor.
+  EngineStats stats() const;
 
  private:
   std::int32_t replicas() const { return mesh_.replicas_per_domain(); }
   int workers_per_replica() const { return mesh_.world_size() / mesh_.shape().data; }
   int first_rank() const { return index_ * replicas() * workers_per_replica(); }
   bool can_restart() const { return spec_.restart.max > 0; }
-  /// Makes the executor pause, and the workers that serve and are not lost leave; kills workers
-  /// that do not in time.
-  Result<void> pause(const std::vector<ActorDown>& losses);
+  /// Recovery bounds restarts; the runtime only pauses between early ends.
+  int max_restarts() const { return can_restart() ? -1 : 0; }
+  /// Makes the executor, unless it is lost, pause, and the workers that serve and are not lost
+  /// leave; kills workers that do not in time. Returns the requests of the steps in flight.
+  Result<std::vector<std::uint64_t>> pause(const std::vector<ActorDown>& losses);
+  bool is_lost(ActorId actor, const std::vector<ActorDown>& losses) const;
+  /// Waits until `worker` has left; kills it if it serves still after `deadline`.
+  void await_leave(const ActorHandle<Worker>& worker, std::uint32_t incarnation, Future<void>& call,
+                   Deadline& deadline);
+  /// If some of these losses are new and began inside a process: counts that against requests which
+  /// were under way. Returns those that are given up.
+  std::vector<std::uint64_t> judge_crash(const std::vector<ActorDown>& losses,
+                                         std::vector<std::uint64_t> under_way);
+  /// Waits until the workers' bundles have places.
+  Result<void> find_places();
+  /// Gives the executor requests that it does not have and is to have now.
+  void give_due();
+  /// Submits all unanswered requests to the present incarnation of the executor, if it is a new
+  /// one.
+  void hand_over();
   std::string executor_name() const;
   std::vector<std::string> worker_names() const;
-  /// The executor is where the last stage of its first replica answers.
+  /// The rank where the last stage of the first replica answers; the executor is on its node.
+  int answering_rank() const;
   const std::string& executor_node() const;
   /// The step channels of replica number `replica` of the domain, whose workers are at `workers`.
   ReplicaAddresses addresses_of(std::int32_t replica, std::span<const StepAddresses> workers) const;
@@ -112,7 +147,7 @@ class Domain {
 
   std::vector<Future<ActorHandle<Executor>>> spawning_executor_;  ///< one, or none
   std::vector<Future<ActorHandle<Worker>>> spawning_workers_;
-  std::vector<Future<void>> loading_executor_;  ///< one, or none
+  std::vector<Future<std::uint32_t>> loading_executor_;  ///< one, or none
   std::vector<Future<WorkerReport>> loading_workers_;
   std::vector<Future<StartedWorker>> starting_workers_;
 
@@ -124,8 +159,23 @@ class Domain {
   std::unordered_map<ActorId, std::uint32_t> serving_;
   EngineInfo info_;  ///< of begin_serve()
   std::chrono::steady_clock::time_point started_at_{};
+  std::uint32_t loaded_executor_ = 0;  ///< the incarnation that has loaded last
+  ActorHandle<Driver> driver_;         ///< of begin_spawn()
   std::vector<WatchToken> watches_;
-  EngineStats stats_;
+
+  /// Losses that judge_crash() has seen: actors and their incarnations.
+  std::set<std::pair<ActorId, std::uint32_t>> judged_;
+  std::vector<std::uint64_t> taken_back_;  ///< for the executor, once it starts
+  std::vector<std::string> given_up_;      ///< see take_given_up()
+
+  std::mutex requests_mutex_;                 ///< of the next three
+  RequestLedger ledger_;                      ///< used if the executor can be restarted
+  std::optional<std::uint32_t> executor_at_;  ///< the incarnation that is given requests
+  bool is_draining_ = false;
+
+  EngineStats stats_;                    ///< of the incarnation that has reported last
+  EngineStats earlier_stats_;            ///< sums of those before it
+  std::uint32_t stats_incarnation_ = 0;  ///< whose they are
 };
 
 }  // namespace troupe

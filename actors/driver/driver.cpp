@@ -44,13 +44,16 @@ Result<EngineInfo> Driver::start() {
   std::vector<NodeSpec> specs;
   for (const auto& node : cluster_->nodes()) specs.push_back(node.spec);
   TROUPE_TRY(const PlacementGroup workers,
-             cluster_->create_placement_group({"workers", worker_bundles(mesh_, specs)}));
+             cluster_->create_placement_group({.name = "workers",
+                                               .bundles = worker_bundles(mesh_, specs),
+                                               .moves = spec_.restart.max > 0}));
   const std::vector<std::string> nodes = nodes_of_ranks(mesh_, workers);
   for (std::int32_t index = 0; index < domains; ++index) {
     domains_.push_back(std::make_unique<Domain>(*cluster_, spec_, mesh_, workers, index));
     domains_.back()->begin_spawn(context_.self<Driver>(), load_progress);
     recoveries_.push_back(std::make_unique<Recovery>(
         *domains_.back(),
+        [driver = context_.self<Driver>(), index] { driver.call<&Driver::attempt_paused>(index); },
         [driver = context_.self<Driver>(), index] { driver.call<&Driver::attempt_ended>(index); }));
   }
   for (std::int32_t index = 0; index < domains; ++index) {
@@ -128,8 +131,14 @@ void Driver::begin_recovery(std::int32_t domain) {
                                "minutes",
                                spec_.restart.max, spec_.restart.per_minutes));
   }
-  if (events_.on_recovery) events_.on_recovery({.lost = recovery.losses()});
   recovery.begin();
+}
+
+void Driver::attempt_paused(std::int32_t domain) {
+  if (is_given_up_) return;
+  // By now the ends that follow from the first one are known.
+  const auto untold = recoveries_.at(static_cast<std::size_t>(domain))->take_untold();
+  if (untold && events_.on_recovery) events_.on_recovery(*untold);
 }
 
 void Driver::attempt_ended(std::int32_t domain) {
@@ -173,8 +182,8 @@ Result<void> Driver::submit(std::vector<Request> requests) {
   const auto per_domain = static_cast<std::size_t>(mesh_.replicas_per_domain());
   for (std::size_t i = 0; i < parts.size(); ++i) {
     if (parts[i].empty()) continue;
-    domains_[i / per_domain]->submit(static_cast<std::int32_t>(i % per_domain), std::move(parts[i]),
-                                     context_.self<Driver>());
+    domains_[i / per_domain]->submit(static_cast<std::int32_t>(i % per_domain),
+                                     std::move(parts[i]));
   }
   return {};
 }
@@ -205,21 +214,20 @@ std::int32_t Driver::ask_telemetry(bool all) {
   return asked;
 }
 
-void Driver::submit_again(std::int32_t domain, std::int32_t replica,
-                          std::vector<Request> requests) {
+void Driver::submit_again(std::int32_t domain, std::uint32_t incarnation, std::int32_t replica,
+                          std::vector<SubmittedRequest> requests) {
   domains_.at(static_cast<std::size_t>(domain))
-      ->submit(replica, std::move(requests), context_.self<Driver>());
+      ->submit_again(incarnation, replica, std::move(requests));
 }
 
 void Driver::refuse(std::int32_t domain, const std::vector<std::uint64_t>& requests,
-                    const std::string& why) {
+                    const std::string& code, const std::string& why) {
   EngineReport refusals;
   refusals.domain = domain;
-  refusals.stats = domains_.at(static_cast<std::size_t>(domain))->stats();
   for (const std::uint64_t id : requests) {
-    refusals.completions.push_back(troupe::refuse(id, "internal_error", why));
+    refusals.completions.push_back(troupe::refuse(id, code, why));
   }
-  report(std::move(refusals));
+  pass_on(std::move(refusals));
 }
 
 void Driver::report(EngineReport report) {
@@ -228,7 +236,12 @@ void Driver::report(EngineReport report) {
     recovery.note(*report.resumed);
     tell_if_complete(recovery);
   }
-  domains_.at(static_cast<std::size_t>(report.domain))->set_stats(report.stats);
+  domains_.at(static_cast<std::size_t>(report.domain))->note_stats(report);
+  pass_on(std::move(report));
+}
+
+void Driver::pass_on(EngineReport report) {
+  domains_.at(static_cast<std::size_t>(report.domain))->note_answers(report);
   for (const Completion& completion : report.completions) router_->finished(completion.id);
   for (const std::uint64_t id : report.dropped) router_->finished(id);
   EngineStats all;

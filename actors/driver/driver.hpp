@@ -49,20 +49,25 @@ class Driver final : public ReportSink {
   void report(EngineReport report) override;
   /// Submits requests again to the executor of a domain that took no calls. Called by submit's
   /// callbacks.
-  void submit_again(std::int32_t domain, std::int32_t replica, std::vector<Request> requests);
-  /// Answers requests on which a domain's executor failed. Called by submit's callbacks.
+  void submit_again(std::int32_t domain, std::uint32_t incarnation, std::int32_t replica,
+                    std::vector<SubmittedRequest> requests);
+  /// Answers requests with an error. Called by submit's callbacks if a domain's executor failed on
+  /// them, and by an attempt of its Recovery that gives them up.
   void refuse(std::int32_t domain, const std::vector<std::uint64_t>& requests,
-              const std::string& why);
+              const std::string& code, const std::string& why);
 
   /// An actor of the domain is lost. Called by the watches' callbacks once the engine serves.
   void lost(std::int32_t domain, const ActorDown& down);
-  /// An attempt of the domain's Recovery has ended. Called by its thread.
+  /// An attempt of the domain's Recovery has stopped the survivors; has ended. Called by its
+  /// thread.
+  void attempt_paused(std::int32_t domain);
   void attempt_ended(std::int32_t domain);
 
   using Arguments = troupe::Arguments<Cluster*, EngineSpec, EngineEvents>;
-  using Methods = troupe::Methods<&ReportSink::report, &Driver::start, &Driver::submit,
-                                  &Driver::drain, &Driver::ask_telemetry, &Driver::submit_again,
-                                  &Driver::refuse, &Driver::lost, &Driver::attempt_ended>;
+  using Methods =
+      troupe::Methods<&ReportSink::report, &Driver::start, &Driver::submit, &Driver::drain,
+                      &Driver::ask_telemetry, &Driver::submit_again, &Driver::refuse, &Driver::lost,
+                      &Driver::attempt_paused, &Driver::attempt_ended>;
   static constexpr std::string_view actor_type = "Driver";
 
  private:
@@ -71,6 +76,8 @@ class Driver final : public ReportSink {
   /// Ends the engine, because of these losses and, if it says something, `why`.
   void give_up(std::vector<ActorDown> losses, const std::string& why);
   void tell_if_complete(Recovery& recovery);
+  /// Passes a report on, with the figures of all domains.
+  void pass_on(EngineReport report);
 
   ActorContext& context_;
   Cluster* cluster_;

@@ -4,11 +4,12 @@
 #include <utility>
 
 #include "parallel/group/actor_group.hpp"
+#include "runtime/base/exception_text.hpp"
 
 namespace troupe {
 
-Recovery::Recovery(Domain& domain, std::function<void()> on_ended)
-    : domain_(domain), on_ended_(std::move(on_ended)) {}
+Recovery::Recovery(Domain& domain, std::function<void()> on_paused, std::function<void()> on_ended)
+    : domain_(domain), on_paused_(std::move(on_paused)), on_ended_(std::move(on_ended)) {}
 
 Recovery::~Recovery() {
   if (attempt_.joinable()) attempt_.join();
@@ -23,7 +24,11 @@ bool Recovery::lost(const ActorDown& down, Clock::time_point now) {
 void Recovery::begin() {
   known_ = losses_.size();
   attempt_ = std::thread([this, losses = losses_] {
-    outcome_ = domain_.recover(losses);
+    try {
+      outcome_ = domain_.recover(losses, on_paused_);
+    } catch (...) {
+      outcome_ = fail(ErrorCode::internal, "the recovery threw: {}", current_exception_text());
+    }
     on_ended_();
   });
 }
@@ -31,6 +36,8 @@ void Recovery::begin() {
 Recovery::Next Recovery::ended() {
   attempt_.join();
   if (!outcome_->ok()) {
+    // It has waited for a node, or there is no memory.
+    if (outcome_->error().code == ErrorCode::resource_exhausted) return Next::give_up;
     // A new incarnation refuses what the one before it was prepared for.
     const bool is_lost_meanwhile = losses_.size() > known_;
     return is_lost_meanwhile || is_loss(outcome_->error()) ? Next::again : Next::give_up;
@@ -40,11 +47,18 @@ Recovery::Next Recovery::ended() {
   return is_complete ? Next::nothing : Next::again;
 }
 
+std::optional<EngineRecovery> Recovery::take_untold() {
+  if (told_ >= losses_.size()) return std::nullopt;
+  told_ = losses_.size();
+  return EngineRecovery{.lost = losses_, .given_up = domain_.take_given_up()};
+}
+
 std::optional<EngineRecovery> Recovery::take_complete() {
   if (losses_.empty() || is_running() || !first_step_ || first_step_->epoch != domain_.epoch()) {
     return std::nullopt;
   }
   const FirstStep step = *std::exchange(first_step_, std::nullopt);
+  told_ = 0;
   const std::chrono::duration<double> until_start = domain_.started_at() - since_;
   return EngineRecovery{.lost = std::exchange(losses_, {}),
                         .seconds = until_start.count() + static_cast<double>(step.wait_us) * 1e-6,

@@ -15,8 +15,8 @@
 
 namespace troupe {
 
-/// How a step domain goes on after it has lost workers. The Driver decides, one message at a time;
-/// a thread of this object makes the calls, which wait.
+/// How a step domain goes on after it has lost workers, its executor, or nodes with them. The
+/// Driver decides, one message at a time; a thread of this object makes the calls, which wait.
 ///
 ///     serving --lost()--> recovering --ended(ok)--> serving
 ///                          |  ^  |
@@ -28,25 +28,29 @@ namespace troupe {
 ///             survivors, whose collectives the watch of GroupMember has aborted already. One that
 ///             computes longer than 1 s is killed, and so lost as well. The runtime meanwhile
 ///             starts the lost ones anew, once they have been reaped.
-///  2. form:   ActorGroup::form, under the next epoch; waits for those that are being started.
-///  3. load:   the new ones read their part; survivors have it.
-///  4. start:  KV cache and step plane of the new epoch on all workers; then the executor connects
+///  2. place:  bundles that were lost with a node get other places; if there is no room, the agents
+///             of lost nodes are started again, for at most RestartLimit::wait_seconds.
+///  3. form:   ActorGroup::form, under the next epoch; waits for those that are being started.
+///  4. load:   the new ones read their part; survivors have it. A new executor reads the tokenizer.
+///  5. start:  KV cache and step plane of the new epoch on all workers. A new executor is given all
+///             unanswered requests and their progress (RequestLedger). Then the executor connects
 ///             and goes on. Its first plans start every sequence anew with the tokens it has.
 ///
 /// What may cross: plans and results of an older epoch cannot arrive, as each epoch has its own
 /// keys and addresses. Requests that are submitted meanwhile wait in the executor's inbox, as does
-/// drain(). The report of a loss may come late, after the attempt that replaced it: it tells which
-/// incarnation has ended, and only one that serves, or a later one, calls for an attempt
-/// (Domain::needs). Telemetry is asked of domains that serve. Other domains do not notice.
+/// drain(), or in the ledger. The report of a loss may come late, after the attempt that replaced
+/// it: it tells which incarnation has ended, and only one that serves, or a later one, calls for an
+/// attempt (Domain::needs). Telemetry is asked of domains that serve. Other domains do not notice.
 ///
 /// Threads: the Driver's.
 class Recovery {
  public:
   using Clock = std::chrono::steady_clock;
 
-  /// `domain` outlives the object. `on_ended` is called on another thread at the end of each
-  /// attempt; it must lead to a call of ended().
-  Recovery(Domain& domain, std::function<void()> on_ended);
+  /// `domain` outlives the object. The callbacks come on another thread: `on_paused` once an
+  /// attempt has stopped the survivors, and `on_ended` at its end, which must lead to a call of
+  /// ended().
+  Recovery(Domain& domain, std::function<void()> on_paused, std::function<void()> on_ended);
   ~Recovery();  ///< waits for an attempt, which ends when its actors do
 
   bool is_running() const { return attempt_.joinable(); }
@@ -63,6 +67,10 @@ class Recovery {
   /// Why the last attempt failed.
   const Error& error() const { return outcome_->error(); }
 
+  /// If there are losses that have not been told: returns what to tell of a recovery that begins or
+  /// goes on.
+  std::optional<EngineRecovery> take_untold();
+
   /// The losses since the last recovery was complete.
   const std::vector<ActorDown>& losses() const { return losses_; }
   /// Notes the executor's first step of an epoch.
@@ -73,8 +81,9 @@ class Recovery {
 
  private:
   Domain& domain_;
-  std::function<void()> on_ended_;
+  std::function<void()> on_paused_, on_ended_;
   std::vector<ActorDown> losses_;
+  std::size_t told_ = 0;       ///< number of losses_ that take_untold() has returned
   std::size_t known_ = 0;      ///< number of losses_ when the attempt began
   Clock::time_point since_{};  ///< of the first of them
   std::optional<FirstStep> first_step_;

@@ -22,12 +22,13 @@ Executor::~Executor() {
   if (loop_.joinable()) loop_.join();
 }
 
-Result<void> Executor::load() {
-  if (preprocessor_) return {};
+Result<std::uint32_t> Executor::load() {
+  const std::uint32_t incarnation = context_.address().incarnation;
+  if (preprocessor_) return incarnation;
   TROUPE_TRY(RequestPreprocessor preprocessor,
              RequestPreprocessor::load(spec_.model_path, spec_.max_model_len, spec_.created));
   preprocessor_ = std::make_unique<RequestPreprocessor>(std::move(preprocessor));
-  return {};
+  return incarnation;
 }
 
 Result<std::vector<Scheduler>> Executor::make_schedulers(const ExecutorStart& start) const {
@@ -45,7 +46,7 @@ Result<std::vector<Scheduler>> Executor::make_schedulers(const ExecutorStart& st
   return schedulers;
 }
 
-Result<std::uint32_t> Executor::start(const ExecutorStart& start) {
+Result<void> Executor::start(const ExecutorStart& start) {
   if (!preprocessor_) return fail(ErrorCode::invalid_argument, "start() before load()");
   if (loop_.joinable()) return fail(ErrorCode::invalid_argument, "start() before pause()");
   std::vector<StepChannels> channels;
@@ -54,16 +55,17 @@ Result<std::uint32_t> Executor::start(const ExecutorStart& start) {
     channels.push_back(std::move(connected));
   }
   if (steps_) {
-    steps_->restart(std::move(channels), start.epoch);
+    steps_->restart(std::move(channels), start.epoch, start.taken_back);
   } else {
     TROUPE_TRY(auto schedulers, make_schedulers(start));
-    steps_ =
-        std::make_unique<StepLoop>(StepDomain(std::move(schedulers)), std::move(channels), inbox_,
-                                   spec_.domain, preprocessor_->tokenizer(), spec_.reports);
+    steps_ = std::make_unique<StepLoop>(StepDomain(std::move(schedulers)), std::move(channels),
+                                        inbox_, spec_, context_.address().incarnation,
+                                        preprocessor_->tokenizer());
+    if (start.takes_over) steps_->take_over(start.epoch);
     since_ns_ = monotonic_ns();
   }
   loop_ = std::thread([this] { run(); });
-  return context_.address().incarnation;
+  return {};
 }
 
 void Executor::run() {
@@ -73,8 +75,8 @@ void Executor::run() {
   context_.exit(ended.error().message);
 }
 
-void Executor::pause() {
-  if (!loop_.joinable()) return;
+std::vector<std::uint64_t> Executor::pause() {
+  if (!loop_.joinable()) return {};
   {
     std::lock_guard lock(inbox_.mutex);
     inbox_.pausing = true;
@@ -82,8 +84,11 @@ void Executor::pause() {
   inbox_.changed.notify_all();
   steps_->interrupt();
   loop_.join();
-  std::lock_guard lock(inbox_.mutex);
-  inbox_.pausing = false;
+  {
+    std::lock_guard lock(inbox_.mutex);
+    inbox_.pausing = false;
+  }
+  return steps_->under_way();
 }
 
 Result<StepChannels> Executor::connect(std::uint32_t epoch,
@@ -105,16 +110,19 @@ Result<StepChannels> Executor::connect(std::uint32_t epoch,
   return channels;
 }
 
-void Executor::submit(std::int32_t replica, std::vector<Request> requests) {
+void Executor::submit(std::uint32_t incarnation, std::int32_t replica,
+                      std::vector<SubmittedRequest> requests) {
+  if (incarnation != context_.address().incarnation) return;
   std::vector<ExecutorInbox::Entry> prepared;
   prepared.reserve(requests.size());
-  for (Request& request : requests) {
-    const std::int64_t deadline_ms = request.deadline_ms;
-    auto ready = preprocessor_->prepare(std::move(request));
+  for (SubmittedRequest& submitted : requests) {
+    const std::int64_t deadline_ms = submitted.request.deadline_ms;
+    auto ready = preprocessor_->prepare(std::move(submitted.request));
     if (auto* good = std::get_if<PreparedRequest>(&ready); good != nullptr && deadline_ms > 0) {
       good->deadline_us = StepLoop::now_us() + deadline_ms * 1000;
     }
-    prepared.push_back({static_cast<std::size_t>(replica), std::move(ready)});
+    prepared.push_back(
+        {static_cast<std::size_t>(replica), std::move(ready), std::move(submitted.progress)});
   }
   {
     std::lock_guard lock(inbox_.mutex);

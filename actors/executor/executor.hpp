@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "actors/api/report_sink.hpp"
-#include "actors/api/request.hpp"
+#include "actors/api/request_progress.hpp"
 #include "actors/executor/request_preprocessor.hpp"
 #include "actors/scheduler/scheduler.hpp"
 #include "actors/scheduler/scheduler_config.hpp"
@@ -31,12 +31,13 @@ struct ExecutorSpec {
   std::string model_path;
   std::int32_t domain = 0;
   std::int64_t max_model_len = 0;
-  std::int64_t created = 0;  ///< see EngineSpec
+  std::int64_t created = 0;     ///< see EngineSpec
+  bool keeps_progress = false;  ///< its reports tell the progress of unfinished requests
   ActorHandle<ReportSink> reports;
 
   template <class Archive>
   void fields(Archive& archive) {
-    archive(model_path, domain, max_model_len, created, reports);
+    archive(model_path, domain, max_model_len, created, keeps_progress, reports);
   }
 };
 
@@ -46,10 +47,12 @@ struct ExecutorStart {
   std::uint32_t epoch = 0;
   SchedulerConfig scheduler;  ///< for each replica; the windows come from the model, whatever this
                               ///< says
+  bool takes_over = false;    ///< from a former executor, whose requests have been submitted
+  std::vector<std::uint64_t> taken_back;  ///< requests to forget
 
   template <class Archive>
   void fields(Archive& archive) {
-    archive(replicas, epoch, scheduler);
+    archive(replicas, epoch, scheduler, takes_over, taken_back);
   }
 };
 
@@ -58,6 +61,7 @@ struct ExecutorInbox {
   struct Entry {
     std::size_t replica = 0;  ///< place in the domain
     std::variant<PreparedRequest, Completion> prepared;
+    std::vector<SequenceUpdate> progress;  ///< see SubmittedRequest
   };
 
   std::mutex mutex;
@@ -66,6 +70,11 @@ struct ExecutorInbox {
   bool draining = false;
   bool pausing = false;
   bool stopping = false;
+
+  bool is_empty() {
+    const std::lock_guard lock(mutex);
+    return submitted.empty();
+  }
 };
 
 /// The actor that runs the scheduler loop of a step domain. Its methods render and tokenise; its
@@ -76,19 +85,21 @@ class Executor {
   Executor(ActorContext& context, ExecutorSpec spec);
   ~Executor();
 
-  /// Reads tokenizer, template and configs, once.
-  Result<void> load();
+  /// Reads tokenizer, template and configs, once. Returns the actor's incarnation.
+  Result<std::uint32_t> load();
   /// Connects to the workers and begins the loop. After pause() it goes on with the requests that
-  /// it has and the tokens that these have, on workers that know nothing of them. Returns the
-  /// actor's incarnation.
-  Result<std::uint32_t> start(const ExecutorStart& start);
+  /// it has and the tokens that these have, on workers that know nothing of them.
+  Result<void> start(const ExecutorStart& start);
   /// Ends the loop without awaiting steps in flight, whose results are dropped, and reports what is
-  /// answered. Keeps all requests and takes more. Does nothing before start().
-  void pause();
-  /// Takes requests for replica number `replica` of the domain; each is answered by exactly one
-  /// Completion or, after drain(), may be dropped.
-  void submit(std::int32_t replica, std::vector<Request> requests);
-  /// Ends requests that have not begun; they are reported as dropped.
+  /// answered. Keeps all requests and takes more. Does nothing before start(). Returns the requests
+  /// in these steps, once.
+  std::vector<std::uint64_t> pause();
+  /// Takes requests for replica number `replica` of the domain, after load(); each is answered by
+  /// exactly one Completion or, after drain(), may be dropped. Requests for another incarnation
+  /// than this one are ignored: that has ended, and they are submitted again.
+  void submit(std::uint32_t incarnation, std::int32_t replica,
+              std::vector<SubmittedRequest> requests);
+  /// Ends requests that have not begun, here or elsewhere; they are reported as dropped.
   void drain();
   /// How the loop has spent its time; with `all` also spans and inter-token times.
   ProcessTelemetry telemetry(bool all);

@@ -11,7 +11,9 @@ std::vector<EngineReport> split_report(EngineReport report, std::size_t max_byte
   std::vector<Completion> completions = std::exchange(report.completions, {});
   EngineReport rest;
   rest.domain = report.domain;
+  rest.incarnation = report.incarnation;
   rest.stats = report.stats;
+  std::vector<SequenceUpdate> progress = std::exchange(report.progress, {});
   std::vector<EngineReport> parts;
   parts.push_back(std::move(report));
   std::size_t bytes = 0;
@@ -31,6 +33,7 @@ std::vector<EngineReport> split_report(EngineReport report, std::size_t max_byte
     bytes += own;
     parts.back().completions.push_back(std::move(completion));
   }
+  parts.back().progress = std::move(progress);
   return parts;
 }
 

@@ -1,6 +1,10 @@
 #include "actors/executor/request_tracker.hpp"
 
+#include <algorithm>
+#include <iterator>
 #include <utility>
+
+#include "actors/executor/resumed_answer.hpp"
 
 namespace troupe {
 
@@ -14,12 +18,24 @@ std::uint64_t microseconds(RequestTracker::Clock::duration time) {
 }  // namespace
 
 SequenceGroupSpec RequestTracker::begin(std::size_t replica, PreparedRequest request,
-                                        Clock::time_point now) {
+                                        Clock::time_point now,
+                                        std::vector<SequenceUpdate> progress) {
   Entry& entry = answers_[request.id];
   entry.replica = replica;
   entry.since = now;
   entry.answer = make_answer(std::move(request), tokenizer_);
-  return entry.answer->begin();
+  SequenceGroupSpec spec = entry.answer->begin();
+  if (!progress.empty()) resume(*entry.answer, std::move(progress), spec);
+  return spec;
+}
+
+std::vector<SequenceUpdate> RequestTracker::take_progress() {
+  std::vector<SequenceUpdate> all;
+  for (auto& [request, entry] : answers_) {
+    std::vector<SequenceUpdate> updates = entry.progress.take();
+    std::ranges::move(updates, std::back_inserter(all));
+  }
+  return all;
 }
 
 RequestTracker::Outcome RequestTracker::take(SequenceUpdate update, Clock::time_point now) {
@@ -36,6 +52,7 @@ RequestTracker::Outcome RequestTracker::take(SequenceUpdate update, Clock::time_
   Outcome outcome{.known = true, .replica = entry.replica, .request = request};
   const bool ended_by_scheduler = update.end.has_value();
   if (!update.tokens.empty()) note_tokens(entry, sequence, update.tokens.size(), now);
+  if (keeps_progress_) entry.progress.add(update);
   Answer::Step step = entry.answer->take(std::move(update));
   if (step.ended) {
     entry.last_token_of.erase(sequence);

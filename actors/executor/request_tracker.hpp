@@ -9,6 +9,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "actors/api/request_progress.hpp"
 #include "actors/executor/answer.hpp"
 #include "actors/telemetry/distribution_sketch.hpp"
 
@@ -20,11 +21,14 @@ class RequestTracker {
  public:
   using Clock = std::chrono::steady_clock;
 
-  /// `tokenizer`: see make_answer.
-  explicit RequestTracker(const Tokenizer* tokenizer) : tokenizer_(tokenizer) {}
+  /// `tokenizer`: see make_answer. `keeps_progress`: for take_progress().
+  explicit RequestTracker(const Tokenizer* tokenizer, bool keeps_progress = false)
+      : tokenizer_(tokenizer), keeps_progress_(keeps_progress) {}
 
-  /// Begins an answer on a replica; returns what to add to its scheduler.
-  SequenceGroupSpec begin(std::size_t replica, PreparedRequest request, Clock::time_point now);
+  /// Begins an answer on a replica, or goes on with one of which another tracker has given this
+  /// progress; returns what to add to the replica's scheduler.
+  SequenceGroupSpec begin(std::size_t replica, PreparedRequest request, Clock::time_point now,
+                          std::vector<SequenceUpdate> progress = {});
 
   /// The actions for the scheduler of `replica`, and the answer if it is complete.
   struct Outcome {
@@ -40,7 +44,11 @@ class RequestTracker {
   /// Ends the answer to `request` with an error.
   Outcome fail(std::uint64_t request, std::string code, std::string message);
 
-  /// Forgets the answers to `requests`, none of which has run.
+  /// Returns what unfinished requests have generated since the last call, each one's together and
+  /// in order.
+  std::vector<SequenceUpdate> take_progress();
+
+  /// Forgets the answers to `requests`.
   void drop(std::span<const std::uint64_t> requests);
 
   std::size_t size() const { return answers_.size(); }
@@ -58,11 +66,13 @@ class RequestTracker {
     Clock::time_point last_token;
     /// When each running sequence's last token came, by sequence number.
     std::unordered_map<std::int32_t, Clock::time_point> last_token_of;
+    RequestProgress progress;  ///< since the last take_progress()
   };
 
   void note_tokens(Entry& entry, std::int32_t sequence, std::size_t tokens, Clock::time_point now);
 
   const Tokenizer* tokenizer_;
+  bool keeps_progress_;
   DistributionSketch inter_token_us_;
   std::unordered_map<std::uint64_t, Entry> answers_;  ///< by request
 };

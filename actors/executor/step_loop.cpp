@@ -19,17 +19,19 @@ constexpr std::size_t max_report_bytes = std::size_t{64} << 20;
 }  // namespace
 
 StepLoop::StepLoop(StepDomain domain, std::vector<StepChannels> channels, ExecutorInbox& inbox,
-                   std::int32_t index, const Tokenizer* tokenizer, ActorHandle<ReportSink> reports)
+                   const ExecutorSpec& spec, std::uint32_t incarnation, const Tokenizer* tokenizer)
     : domain_(std::move(domain)),
       channels_(std::move(channels)),
       inbox_(inbox),
-      index_(index),
-      answers_(tokenizer),
-      reports_(std::move(reports)) {}
+      index_(spec.domain),
+      incarnation_(incarnation),
+      keeps_progress_(spec.keeps_progress),
+      answers_(tokenizer, spec.keeps_progress),
+      reports_(spec.reports) {}
 
 Result<void> StepLoop::run() {
   if (began_us_ == 0) began_us_ = now_us();
-  if (resuming_) TROUPE_CHECK(report_if_due());
+  if (resuming_ && inbox_.is_empty()) TROUPE_CHECK(report_if_due());
   while (take_inbox()) {
     Result<void> stepped = send_plans();
     if (stepped.ok() && domain_.in_flight() > 0) {
@@ -50,13 +52,21 @@ Result<void> StepLoop::run() {
   return report_.completions.empty() && report_.dropped.empty() ? Result<void>() : report_now();
 }
 
-void StepLoop::restart(std::vector<StepChannels> channels, std::uint32_t epoch) {
+void StepLoop::restart(std::vector<StepChannels> channels, std::uint32_t epoch,
+                       std::span<const std::uint64_t> taken_back) {
   const std::uint64_t before = resuming_ ? resuming_->sequences : 0;  // no step since
   resuming_ = FirstStep{.epoch = epoch, .sequences = before + domain_.running()};
   restarted_us_ = now_us();
   channels_ = std::move(channels);
   sent_at_us_.clear();
   domain_.restart(epoch);
+  domain_.abort(taken_back);
+  answers_.drop(taken_back);
+}
+
+void StepLoop::take_over(std::uint32_t epoch) {
+  resuming_ = FirstStep{.epoch = epoch};
+  restarted_us_ = now_us();
 }
 
 void StepLoop::note_first_step() {
@@ -98,20 +108,23 @@ bool StepLoop::take_inbox() {
       continue;
     }
     auto request = std::get<PreparedRequest>(std::move(entry.prepared));
-    if (draining_) {
+    if (draining_ && entry.progress.empty()) {
       report_.dropped.push_back(request.id);
     } else {
-      start(entry.replica, std::move(request));
+      start(entry.replica, std::move(request), std::move(entry.progress));
     }
   }
   if (begins_to_drain) drop_waiting();
   return true;
 }
 
-void StepLoop::start(std::size_t replica, PreparedRequest request) {
+void StepLoop::start(std::size_t replica, PreparedRequest request,
+                     std::vector<SequenceUpdate> progress) {
   const std::uint64_t id = request.id;
-  const Result<void> added =
-      domain_.replica(replica).add(answers_.begin(replica, std::move(request), Clock::now()));
+  SequenceGroupSpec spec =
+      answers_.begin(replica, std::move(request), Clock::now(), std::move(progress));
+  if (resuming_) resuming_->sequences += spec.resumed.size();
+  const Result<void> added = domain_.replica(replica).add(std::move(spec));
   if (added.ok()) return;
   RequestTracker::Outcome refused = answers_.fail(id, "invalid_request", added.error().message);
   report_.completions.push_back(*std::move(refused.completion));
@@ -266,6 +279,11 @@ Result<void> StepLoop::report_now() {
   const SpanScope scope(&recorder_, SpanKind::report);
   update_stats();
   report_.domain = index_;
+  report_.incarnation = incarnation_;
+  if (keeps_progress_ && now - last_progress_ >= report_interval) {
+    report_.progress = answers_.take_progress();
+    last_progress_ = now;
+  }
   report_.steps = step_records_.take();
   report_.stats = stats_;
   report_.first_token = first;

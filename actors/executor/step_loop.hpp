@@ -5,6 +5,7 @@
 #include <deque>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "actors/api/report.hpp"
@@ -38,9 +39,9 @@ struct StepChannels {
 class StepLoop {
  public:
   /// `inbox` and `tokenizer` (null: answers have no text) outlive the loop. `channels` has one
-  /// entry for each replica of the domain; `index` is the domain's.
+  /// entry for each replica of the domain; `spec` and `incarnation` are the executor's.
   StepLoop(StepDomain domain, std::vector<StepChannels> channels, ExecutorInbox& inbox,
-           std::int32_t index, const Tokenizer* tokenizer, ActorHandle<ReportSink> reports);
+           const ExecutorSpec& spec, std::uint32_t incarnation, const Tokenizer* tokenizer);
 
   /// Runs until inbox.stopping or inbox.pausing: then ok. All that is answered has been reported.
   /// May be called again after restart(). Errors: a worker that does not answer, or answers
@@ -48,8 +49,16 @@ class StepLoop {
   Result<void> run();
 
   /// Forgets the steps in flight and what the workers hold (Scheduler::restart), and goes on over
-  /// these channels in `epoch`. Not while run() runs.
-  void restart(std::vector<StepChannels> channels, std::uint32_t epoch);
+  /// these channels in `epoch`. Forgets the requests `taken_back` as well. Not while run() runs.
+  void restart(std::vector<StepChannels> channels, std::uint32_t epoch,
+               std::span<const std::uint64_t> taken_back);
+
+  /// The requests in the steps in flight. Not while run() runs.
+  std::vector<std::uint64_t> under_way() const { return domain_.under_way(); }
+
+  /// Goes on in `epoch` with the requests of a former executor, which are in the inbox. Before
+  /// run().
+  void take_over(std::uint32_t epoch);
 
   /// The clock of deadlines.
   static std::int64_t now_us();
@@ -66,7 +75,7 @@ class StepLoop {
   /// Takes submitted requests; waits for some if there is nothing else to do. False: stopping.
   bool take_inbox();
   /// Adds a request to its scheduler; answers one that the scheduler refuses.
-  void start(std::size_t replica, PreparedRequest request);
+  void start(std::size_t replica, PreparedRequest request, std::vector<SequenceUpdate> progress);
   /// Errors: the scheduler and the answer contradict each other.
   Result<void> carry_out(RequestTracker::Outcome outcome);
   void drop_waiting();
@@ -86,6 +95,8 @@ class StepLoop {
   std::vector<StepChannels> channels_;
   ExecutorInbox& inbox_;
   std::int32_t index_;
+  std::uint32_t incarnation_;
+  bool keeps_progress_;
   RequestTracker answers_;
   ActorHandle<ReportSink> reports_;
   StepEncoder encoder_;
@@ -104,6 +115,7 @@ class StepLoop {
   std::optional<FirstStep> resuming_;  ///< from restart() to the first step
   std::int64_t restarted_us_ = 0;
   Clock::time_point last_report_{};
+  Clock::time_point last_progress_{};
 };
 
 }  // namespace troupe

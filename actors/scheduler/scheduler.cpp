@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 #include <utility>
 
 namespace troupe {
@@ -279,6 +280,17 @@ void Scheduler::wait_again(SequenceId id) {
   find_member(group, sequence.number)->slot.reset();
   reserve_ids(group);
   waiting_.emplace(sequence.rank, std::move(sequence));
+}
+
+std::vector<std::uint64_t> Scheduler::under_way() const {
+  std::set<std::uint64_t> requests;
+  for (const PlannedStep& planned : in_flight_) {
+    for (const PlannedShare& share : planned.shares) {
+      const Sequence& sequence = slots_[share.id];
+      if (!sequence.ended) requests.insert(sequence.group->request);
+    }
+  }
+  return {requests.begin(), requests.end()};
 }
 
 void Scheduler::restart(std::uint32_t epoch) {

@@ -59,7 +59,8 @@ class Scheduler {
   /// less than max_model_len, and for swap_blocks with a draft model, whose cache is not swapped.
   static Result<Scheduler> make(const SchedulerConfig& config);
 
-  /// Appends a request to the waiting ones. Errors, each with the reason: invalid_argument for an
+  /// Appends a request to the waiting ones. One that has begun elsewhere counts as admitted here, a
+  /// search if there are ids for its beams. Errors, each with the reason: invalid_argument for an
   /// empty prompt, a negative token or max_tokens, and a prompt that leaves no room in
   /// max_model_len or, with its max_tokens, needs more blocks than there are; already_exists if a
   /// live request has the name.
@@ -98,6 +99,9 @@ class Scheduler {
   /// back to waiting with the tokens that it has. The next plans are of `epoch` and start every
   /// sequence anew. Unfinished prompt scores are sent again from the beginning.
   void restart(std::uint32_t epoch);
+
+  /// The requests of living sequences in plans in flight, ascending.
+  std::vector<std::uint64_t> under_way() const;
 
   std::size_t live() const { return live_; }                   ///< sequences of requests, not ended
   std::size_t waiting() const { return live() - running(); }   ///< sequences without blocks
@@ -184,6 +188,8 @@ class Scheduler {
   bool make_room(SequenceId id, std::int32_t end);
   bool evict_last();
 
+  void set_unmade(SequenceGroup& group, std::int32_t unmade);
+  void resume(SequenceGroup& group, SequenceGroupSpec spec);
   void make_member(SequenceGroup& group, std::vector<std::int32_t> tokens);
   SequenceGroup::Member* find_member(SequenceGroup& group, std::int32_t sequence);
   void forget_member(Sequence& sequence);

@@ -53,11 +53,48 @@ Result<void> Scheduler::add(SequenceGroupSpec spec) {
                                         .tokens = prompt + max_generated,
                                         .deadline_us = spec.deadline_us,
                                         .cost_us = std::llround(steps * us_per_step_)});
-  group.unmade = group.is_search() ? 0 : spec.choices - 1;
-  unmade_ += static_cast<std::size_t>(group.unmade);
-  live_ += static_cast<std::size_t>(group.unmade);
-  make_member(group, {});
+  if (spec.begun > 0) {
+    resume(group, std::move(spec));
+  } else {
+    set_unmade(group, group.is_search() ? 0 : spec.choices - 1);
+    make_member(group, {});
+  }
   return {};
+}
+
+void Scheduler::set_unmade(SequenceGroup& group, std::int32_t unmade) {
+  group.unmade = unmade;
+  unmade_ += static_cast<std::size_t>(unmade);
+  live_ += static_cast<std::size_t>(unmade);
+}
+
+/// Makes the sequences of a request that has begun elsewhere as restart() leaves those of one that
+/// has begun here.
+void Scheduler::resume(SequenceGroup& group, SequenceGroupSpec spec) {
+  for (ResumedSequence& resumed : spec.resumed) {
+    group.made = resumed.sequence;
+    std::vector<std::int32_t> tokens = group.prompt;
+    tokens.insert(tokens.end(), resumed.tokens.begin(), resumed.tokens.end());
+    make_member(group, std::move(tokens));
+    if (group.is_search()) continue;
+    Sequence& sequence = waiting_.at(group.members.back().rank);
+    sequence.prompt_tokens = sequence.prompt_planned =
+        static_cast<std::int32_t>(group.prompt.size());
+    sequence.admitted_before = true;
+  }
+  group.made = spec.begun;
+  if (group.is_search()) {
+    const auto free = static_cast<std::int32_t>(free_ids_.size());
+    group.admitted = free - reserved_ids_ >= ids_of_search(group);
+    if (group.admitted) searches_.push_back(&group);
+    reserve_ids(group);
+    return;
+  }
+  group.admitted = true;
+  if (spec.begun < spec.choices) {
+    set_unmade(group, spec.choices - spec.begun - 1);
+    make_member(group, {});
+  }
 }
 
 Result<void> Scheduler::advance(std::uint64_t request,

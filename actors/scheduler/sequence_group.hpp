@@ -6,10 +6,17 @@
 
 #include "actors/scheduler/kv_tables.hpp"
 #include "actors/scheduler/scheduling_policy.hpp"
+#include "actors/scheduler/sequence_update.hpp"
 #include "actors/step/step_plan.hpp"
 #include "models/sampler/sampling_params.hpp"
 
 namespace troupe {
+
+/// A sequence of a request that has begun elsewhere and goes on here.
+struct ResumedSequence {
+  std::int32_t sequence = 0;         ///< within the request
+  std::vector<std::int32_t> tokens;  ///< after the prompt; none for the first beam of a search
+};
 
 /// A request as the scheduler takes it: tokenised, with complete sampling parameters. Its sequences
 /// share the prompt and the parameters.
@@ -24,24 +31,10 @@ struct SequenceGroupSpec {
   std::int32_t beam_width = 0;
   std::int32_t priority = 0;                     ///< for SchedulingPolicy::priority
   std::optional<std::int64_t> deadline_us = {};  ///< for SchedulingPolicy::deadline
-};
-
-/// Why a sequence ended.
-enum class SequenceEnd : std::uint8_t {
-  stop,    ///< a stop token came; it is the last token
-  length,  ///< max_tokens are generated (0: the prompt is scored), or max_model_len is reached
-  failed,  ///< a worker found non-finite logits
-};
-
-/// One step's output for one sequence.
-struct SequenceUpdate {
-  std::uint64_t request = 0;
-  std::int32_t sequence = 0;         ///< within the request
-  std::vector<std::int32_t> tokens;  ///< new ones, in order; none after a stop token or the limit
-  std::vector<TokenLogprobs> logprobs;  ///< one per new token if asked for
-  std::int32_t prompt_begin = 0;        ///< position of the first token of `prompt_logprobs`
-  std::vector<TokenLogprobs> prompt_logprobs;
-  std::optional<SequenceEnd> end;  ///< set in the last update of a sequence
+  /// Of a request that goes on: the number of sequences that have begun, and those of them that
+  /// have not ended, ascending. A search has at least one.
+  std::int32_t begun = 0;
+  std::vector<ResumedSequence> resumed = {};
 };
 
 /// A live request in the Scheduler: the state that its sequences share, and its sequences.

@@ -47,6 +47,21 @@ void StepDomain::restart(std::uint32_t epoch) {
   for (Scheduler& replica : replicas_) replica.restart(epoch);
 }
 
+void StepDomain::abort(std::span<const std::uint64_t> requests) {
+  for (const std::uint64_t request : requests) {
+    for (Scheduler& replica : replicas_) replica.abort(request);
+  }
+}
+
+std::vector<std::uint64_t> StepDomain::under_way() const {
+  std::vector<std::uint64_t> all;
+  for (const Scheduler& replica : replicas_) {
+    const std::vector<std::uint64_t> requests = replica.under_way();
+    all.insert(all.end(), requests.begin(), requests.end());
+  }
+  return all;
+}
+
 std::vector<std::uint64_t> StepDomain::abort_waiting() {
   std::vector<std::uint64_t> ended;
   for (Scheduler& replica : replicas_) {

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "actors/scheduler/scheduler.hpp"
@@ -32,6 +33,10 @@ class StepDomain {
   /// See Scheduler::restart; of all replicas.
   void restart(std::uint32_t epoch);
 
+  /// Ends these requests, whatever replica has them, without updates.
+  void abort(std::span<const std::uint64_t> requests);
+  /// The requests that steps in flight compute.
+  std::vector<std::uint64_t> under_way() const;
   /// See Scheduler::abort_waiting; over all replicas.
   std::vector<std::uint64_t> abort_waiting();
   std::size_t live() const;

@@ -25,9 +25,9 @@ constexpr auto no_wait = std::chrono::milliseconds(0);
 /// How long telemetry waits for counts that a step is changing.
 constexpr auto counts_wait = std::chrono::milliseconds(200);
 /// How long a worker whose step failed because another one is gone waits to be asked to leave.
-/// Supervision finds a dead process at once and a silent one in 1.8 s; if it finds none, a link
-/// alone has broken.
-constexpr auto leave_wait = std::chrono::milliseconds(3000);
+/// Supervision finds a dead process at once and a silent one in 1.8 s, and the driver may be busy
+/// for some seconds; if nobody asks, a link alone has broken.
+constexpr auto leave_wait = std::chrono::seconds(12);
 /// Device memory for captured passes of all lengths, and for kernels, which are loaded when first
 /// used.
 constexpr std::uint64_t recordings_bytes = std::uint64_t{128} << 20;
@@ -77,7 +77,8 @@ void Worker::abort_with_devices() {
   abort_group();
 }
 
-Result<WorkerReport> Worker::load() {
+Result<WorkerReport> Worker::load(std::vector<std::string> nodes) {
+  spec_.nodes = std::move(nodes);
   const auto find = [this](std::string_view name) { return collectives(name); };
   if (report_) {
     TROUPE_CHECK(groups_->rejoin(find));

@@ -43,7 +43,8 @@ class Worker final : public GroupMember {
 
   /// Reads its slices of the checkpoint, once the workers have formed their group. A worker that
   /// has them already only takes the group's new communicators; its report is the former one.
-  Result<WorkerReport> load();
+  /// `nodes`: of each rank, as WorkerSpec::nodes; a lost node's ranks may have moved.
+  Result<WorkerReport> load(std::vector<std::string> nodes);
 
   /// Allocates the KV cache, and host memory for `swap_blocks` of its blocks, warms up a GPU and
   /// begins to serve steps of the group's epoch. Returns the addresses for the executor; no other

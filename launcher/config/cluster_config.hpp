@@ -80,6 +80,7 @@ struct Config {
   struct Restart {
     std::int64_t max = 0;
     std::int64_t per_minutes = 0;
+    std::int64_t wait_seconds = 0;
   };
   struct Metrics {
     std::optional<std::int64_t> port;  ///< absent: off; 0: the kernel chooses

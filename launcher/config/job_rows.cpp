@@ -279,10 +279,10 @@ std::vector<KeySpec> job_rows() {
           {.key = "restart.max",
            .type = ValueType::integer,
            .default_value = "5",
-           .doc = "how often the job goes on by itself after it lost a worker; 0: never",
+           .doc = "how often the job goes on by itself after a loss; 0: never",
            .reference =
                "How often, within `restart.per_minutes`, the job goes on by itself after it has "
-               "lost a worker's process ([operations](operations.md#losses)). One more, and the "
+               "lost a process or a node ([operations](operations.md#losses)). One more, and the "
                "job ends with exit code 3; the same command resumes it. `0`: each loss does that. "
                "A job on GPUs is not recovered in this version, whatever is said here.",
            .minimum = 0,
@@ -294,6 +294,19 @@ std::vector<KeySpec> job_rows() {
            .doc = "the minutes within which restart.max counts",
            .reference = "The minutes within which `restart.max` counts.",
            .minimum = 1,
+           .maximum = 1e6}),
+      row<&C::restart, &C::Restart::wait_seconds>(
+          {.key = "restart.wait_seconds",
+           .type = ValueType::integer,
+           .default_value = "300",
+           .doc = "how long a job that lost a node waits for one in its place",
+           .reference =
+               "How long, in seconds, a job that has lost a node and has no room on the others "
+               "waits "
+               "for a node in its place: its agent is started again every 2 s as it was at first "
+               "(`cluster.launch`), or another one joins. Then the job ends with exit code 3; the "
+               "same command resumes it.",
+           .minimum = 0,
            .maximum = 1e6}),
       row<&C::metrics, &C::Metrics::port>(
           {.key = "metrics.port",

@@ -17,6 +17,7 @@
 #include "launcher/job/job_files.hpp"
 #include "launcher/job/job_output.hpp"
 #include "launcher/job/job_reporter.hpp"
+#include "launcher/job/job_teller.hpp"
 #include "launcher/job/mesh_table.hpp"
 #include "launcher/job/node_preflight.hpp"
 #include "launcher/job/node_wait.hpp"
@@ -67,8 +68,7 @@ class BatchJob {
   Result<bool> needs_engine();
   ExitCode write_refusals();
   std::optional<ExitCode> start_engine();
-  void tell_preflight(const PreflightReport& report);
-  void tell_recovery(const EngineRecovery& recovery);
+  void note(const EngineRecovery& recovery);
   ExitCode serve();
   std::optional<ExitCode> handle_signals();
   StopRequest::Wish wish() { return stop_.wish(signals_.count(), Clock::now()); }
@@ -83,7 +83,6 @@ class BatchJob {
   ExitCode failed(const Error& error);
   ExitCode actor_down(std::vector<ActorDown> downs);
   void write_reports(ExitCode code);
-  void tell_errors();
   ExitCode finished();
   JobStanding standing() const;
 
@@ -93,6 +92,7 @@ class BatchJob {
   StopSignals& signals_;
   StopRequest stop_;
   ProgressPrinter progress_;
+  JobTeller teller_{progress_, options_};
   ProgressState state_;
   const Clock::time_point began_ = Clock::now();
 
@@ -158,22 +158,7 @@ Result<void> BatchJob::open_files() {
     reporter_.go_on(files_->folder, journal.identity(), journal.lines_before(),
                     journal.errors_before().count);
   }
-  for (const std::string& warning : journal.warnings()) {
-    log::warning("{}", warning);
-    if (!options_.quiet) progress_.tell("launcher: warning: " + warning);
-  }
-  if (journal.retried() > 0) {
-    const std::string again =
-        fmt::format("error lines that are asked again: {}", journal.retried());
-    log::info("{}", again);
-    progress_.print(again);
-  }
-  if (journal.lines_before() > 0) {
-    const std::string before =
-        fmt::format("{} of {} lines were answered before", state_.done, state_.total);
-    log::info("{}", before);
-    progress_.print(before);
-  }
+  teller_.tell_journal(journal, state_.done, state_.total);
   return {};
 }
 
@@ -191,10 +176,7 @@ ExitCode BatchJob::run_to_its_end() {
     const bool stopped = opened.error().code == ErrorCode::cancelled;
     return stopped ? ExitCode::drained : ExitCode::refused;
   }
-  if (!options_.quiet) {
-    for (const auto& line : plan_.attention) progress_.tell("launcher: attention: " + line);
-    for (const auto& warning : plan_.warnings) progress_.tell("launcher: warning: " + warning);
-  }
+  teller_.tell_plan(plan_);
   ExitCode code = ExitCode::all_answered;
   if (!files_->nothing_left()) {
     code = answer_the_rest();
@@ -207,7 +189,7 @@ ExitCode BatchJob::run_to_its_end() {
   // No report if there was nothing to do.
   if (session_ || output_->written() > 0) write_reports(code);
   if (code == ExitCode::all_answered) return finished();
-  tell_errors();
+  teller_.tell_errors(output_->errors());
   return code;
 }
 
@@ -274,7 +256,11 @@ std::optional<ExitCode> BatchJob::start_engine() {
                                                       format_bytes(copied), format_bytes(total));
              return goes_on();
            },
-       .on_preflight = [this](const PreflightReport& report) { tell_preflight(report); }});
+       .on_preflight =
+           [this](const PreflightReport& report) {
+             reporter_.recorder().set_hosts(job_hosts(plan_, report));
+             teller_.tell_preflight(report);
+           }});
   signals_.on_pause({}, {});
   if (!session.ok()) return failed(session.error());
   session_ = *std::move(session);
@@ -301,23 +287,10 @@ std::optional<ExitCode> BatchJob::start_engine() {
   return std::nullopt;
 }
 
-void BatchJob::tell_preflight(const PreflightReport& report) {
-  reporter_.recorder().set_hosts(job_hosts(plan_, report));
-  log::info("preflight:\n{}", report.table);
-  progress_.print(describe(report));
-  if (!check_preflight(report).ok()) progress_.tell(report.table);
-  for (const Finding& finding : report.findings) {
-    if (finding.is_fatal) continue;  // the error has it
-    log::warning("{}", describe(finding));
-    if (!options_.quiet) progress_.tell("launcher: warning: " + describe(finding));
-  }
-}
-
-void BatchJob::tell_recovery(const EngineRecovery& recovery) {
-  const std::string text = describe(recovery);
-  log::warning("{}", text);
-  progress_.print(text);
+void BatchJob::note(const EngineRecovery& recovery) {
+  teller_.tell_recovery(recovery);
   reporter_.recorder().take(recovery);
+  if (metrics_) metrics_->metrics().count_recovery(recovery);
 }
 
 ExitCode BatchJob::serve() {
@@ -342,7 +315,7 @@ ExitCode BatchJob::serve() {
       const auto taken = take_report(std::move(report));
       if (!taken.ok()) return failed(taken.error());
     }
-    for (const EngineRecovery& recovery : content.recoveries) tell_recovery(recovery);
+    for (const EngineRecovery& recovery : content.recoveries) note(recovery);
     // After the answers that came before the end.
     if (!content.downs.empty()) return actor_down(std::move(content.downs));
     if (const auto synced = files_->journal.sync_if_due(Clock::now()); !synced.ok()) {
@@ -473,31 +446,12 @@ void BatchJob::write_reports(ExitCode code) {
   if (!written.ok()) log::warning("{}", written.error().message);
 }
 
-void BatchJob::tell_errors() {
-  const std::string errors = describe(output_->errors());
-  if (errors.empty()) return;
-  log::info("{}", errors);
-  if (options_.json_progress) {
-    progress_.print(errors);  // as a JSON object, as every line is
-  } else {
-    progress_.tell(errors);
-  }
-}
-
 ExitCode BatchJob::finished() {
   update_progress();
   progress_.finish(state_);
-  const bool stdout_has_answers = config_.output == standard_stream;
-  tell_errors();
-  shown_.print(stdout_has_answers ? stderr : stdout);
-  if (stdout_has_answers) {
-    progress_.print(fmt::format("logs and report: {}/", files_->folder));
-  } else if (!options_.quiet) {
-    const std::string report = files_->folder + "/report.html";
-    std::printf("answers: %s\nlogs:    %s/\n", config_.output.c_str(), files_->folder.c_str());
-    std::error_code ignored;
-    if (std::filesystem::exists(report, ignored)) std::printf("report:  %s\n", report.c_str());
-  }
+  teller_.tell_errors(output_->errors());
+  shown_.print(config_.output == standard_stream ? stderr : stdout);
+  teller_.tell_files(config_.output, files_->folder);
   return state_.errors > 0 ? ExitCode::finished_with_errors : ExitCode::all_answered;
 }
 

@@ -1,8 +1,8 @@
 #include "launcher/job/engine_session.hpp"
 
-#include <algorithm>
 #include <utility>
 
+#include "actors/api/losses.hpp"
 #include "actors/worker/phase_times.hpp"
 #include "launcher/job/cluster_nodes.hpp"
 #include "launcher/job/node_preflight.hpp"
@@ -17,28 +17,6 @@ constexpr auto shutdown_limit = std::chrono::milliseconds(500);
 /// One death causes others (a node takes its workers along); the first cause is among those
 /// reported within this time.
 constexpr auto cause_wait = std::chrono::milliseconds(100);
-
-/// Smaller is nearer to the cause: what was done to a process comes before its reactions to others.
-int distance_from_cause(DownCause cause) {
-  switch (cause) {
-    case DownCause::node_lost:
-      return 0;
-    case DownCause::signal:
-      return 1;
-    case DownCause::exit_code:
-      return 2;
-    case DownCause::unresponsive:
-      return 3;
-    case DownCause::exited:
-      return 4;
-    case DownCause::stopped:
-      return 5;
-    case DownCause::not_restarted:
-    case DownCause::forgotten:
-      break;
-  }
-  return 6;
-}
 
 }  // namespace
 
@@ -123,10 +101,7 @@ Error EngineSession::cause_of(std::vector<ActorDown> downs,
     for (const EngineReport& report : content.reports) on_report(report);
     for (ActorDown& down : content.downs) downs.push_back(std::move(down));
   }
-  const auto cause = std::min_element(downs.begin(), downs.end(), [](const auto& a, const auto& b) {
-    return distance_from_cause(a.cause) < distance_from_cause(b.cause);
-  });
-  return {ErrorCode::peer_died, cause->message};
+  return {ErrorCode::peer_died, troupe::cause_of(downs).message};
 }
 
 std::size_t request_window(const EngineSpec& engine) {

@@ -1,7 +1,10 @@
 #include "launcher/job/exit_messages.hpp"
 
+#include <span>
+
 #include <fmt/format.h>
 
+#include "actors/api/losses.hpp"
 #include "launcher/batch/input/byte_source.hpp"
 
 namespace troupe {
@@ -39,10 +42,39 @@ std::string failed_text(std::string_view why, const JobStanding& standing) {
                      how_to_go_on(standing), standing.folder);
 }
 
+namespace {
+
+/// The causes each in a line, then what follows from the first.
+std::string describe_losses(std::span<const ActorDown> lost) {
+  const ActorDown& cause = cause_of(lost);
+  std::string text = cause.message;
+  std::string others;
+  for (const ActorDown& down : lost) {
+    if (&down == &cause) continue;
+    if (is_consequence(down, cause)) {
+      others +=
+          fmt::format("{}'{}'", others.empty() ? "; with it, as a consequence: " : ", ", down.name);
+    } else {
+      text += "\n" + down.message;
+    }
+  }
+  return text + others;
+}
+
+}  // namespace
+
 std::string describe(const EngineRecovery& recovery) {
-  if (!recovery.seconds) return recovery.lost.front().message;
-  return fmt::format("recovered in {:.2f} s: {} sequence{} computed anew", *recovery.seconds,
-                     recovery.sequences, recovery.sequences == 1 ? " is" : "s are");
+  if (recovery.seconds) {
+    return fmt::format("recovered in {:.2f} s: {} sequence{} computed anew", *recovery.seconds,
+                       recovery.sequences, recovery.sequences == 1 ? " is" : "s are");
+  }
+  const std::size_t given_up = recovery.given_up.size();
+  if (given_up == 0) return describe_losses(recovery.lost);
+  return fmt::format(
+      "{}; {} request{} given up, as processes crashed again and again while they "
+      "computed {}",
+      describe_losses(recovery.lost), given_up, given_up == 1 ? " is" : "s are",
+      given_up == 1 ? "it" : "them");
 }
 
 std::string stopped_text(std::string_view what, const JobStanding& standing) {

@@ -72,6 +72,14 @@ void JobMetrics::count_line_error(std::string_view code) {
   ++errors_[std::string(code)];
 }
 
+void JobMetrics::count_recovery(const EngineRecovery& recovery) {
+  if (!recovery.seconds) return;
+  const std::scoped_lock lock(mutex_);
+  ++recoveries_;
+  recovery_seconds_ += *recovery.seconds;
+  recomputed_sequences_ += recovery.sequences;
+}
+
 void JobMetrics::set_lines(std::uint64_t done, std::uint64_t total) {
   const std::scoped_lock lock(mutex_);
   lines_done_ = done;
@@ -147,6 +155,12 @@ void JobMetrics::write_job(Exposition& out) const {
             static_cast<double>(lines_total_));
   out.counter("troupe:lines_done_total", "Lines of the output: answers and errors.",
               static_cast<double>(lines_done_));
+  out.counter("troupe:recoveries_total", "Losses of processes that the job went on after.",
+              static_cast<double>(recoveries_));
+  out.counter("troupe:recovery_seconds_total", "Time from these losses to the next steps.",
+              recovery_seconds_);
+  out.counter("troupe:recovered_sequences_total", "Sequences computed anew after them.",
+              static_cast<double>(recomputed_sequences_));
   const std::vector<std::pair<std::string, std::uint64_t>> errors(errors_.begin(), errors_.end());
   out.counters("troupe:line_errors_total", "Error lines of this run.", "code", errors);
 }

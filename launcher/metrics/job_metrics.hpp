@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "actors/api/engine_spec.hpp"
 #include "actors/api/report.hpp"
 #include "launcher/metrics/exposition.hpp"
 
@@ -25,6 +26,9 @@ class JobMetrics {
 
   /// Counts an input line that never reached the engine, by the code of its error line.
   void count_line_error(std::string_view code);
+
+  /// Counts a recovery that has ended.
+  void count_recovery(const EngineRecovery& recovery);
 
   /// Sets the lines with an answer or an error in the output, and all lines, 0 if not known.
   void set_lines(std::uint64_t done, std::uint64_t total);
@@ -48,6 +52,9 @@ class JobMetrics {
   std::uint64_t lines_done_ = 0;
   std::uint64_t lines_total_ = 0;
   std::vector<double> rank_busy_;
+  std::uint64_t recoveries_ = 0;
+  double recovery_seconds_ = 0;
+  std::uint64_t recomputed_sequences_ = 0;
   std::map<std::string, std::uint64_t> successes_ = {{"stop", 0}, {"length", 0}};
   std::map<std::string, std::uint64_t, std::less<>> errors_;  // by code
   Histogram first_token_seconds_;

@@ -61,7 +61,7 @@ class JobRecorder {
   /// Sets the error lines of the output, those of earlier runs included.
   void set_errors(ErrorTally errors) { errors_ = std::move(errors); }
   void take(const EngineReport& report);
-  /// Counts a recovery that has ended.
+  /// Counts a recovery that has ended; of others notes the requests that are given up.
   void take(const EngineRecovery& recovery);
   /// Each process's latest telemetry counts; spans and counts are kept from the latest that has
   /// them.
@@ -97,6 +97,8 @@ class JobRecorder {
   /// The recoveries of this run; of the first max_recoveries what was lost.
   std::uint64_t recovery_count() const { return recovery_count_; }
   const std::vector<Recovered>& recoveries() const { return recoveries_; }
+  /// See EngineRecovery::given_up; of this run.
+  const std::vector<std::string>& given_up_prompts() const { return given_up_prompts_; }
   double input_wait_seconds() const;  ///< of this run
   /// The telemetry of every process that has sent some, and of this one's two threads, by name.
   std::vector<ProcessTelemetry> processes() const;
@@ -127,6 +129,7 @@ class JobRecorder {
   std::uint64_t answers_ = 0;  ///< of this run
   ErrorTally errors_;
   std::uint64_t recovery_count_ = 0;
+  std::vector<std::string> given_up_prompts_;
   std::vector<Recovered> recoveries_;
   EngineStats stats_;  ///< of this run
   /// Earlier runs' figures; parts that grow with each answer and step include this run's, too.

@@ -7,6 +7,7 @@
 #include <fmt/chrono.h>
 #include <fmt/format.h>
 
+#include "actors/api/losses.hpp"
 #include "launcher/report/json_numbers.hpp"
 
 namespace troupe {
@@ -56,12 +57,14 @@ ordered_json recoveries_json(const JobRecorder& job) {
   ordered_json all = ordered_json::array();
   for (const auto& [recovery, answers] : job.recoveries()) {
     ordered_json lost = ordered_json::array();
+    const ActorDown& cause = cause_of(recovery.lost);
     for (const ActorDown& down : recovery.lost) {
       lost.push_back({{"process", down.name},
                       {"node", down.node},
                       {"pid", down.pid},
                       {"cause", to_string(down.cause)},
                       {"code", down.code},
+                      {"is_consequence", &down != &cause && is_consequence(down, cause)},
                       {"message", down.message},
                       {"log", down.log_path}});
     }
@@ -70,7 +73,9 @@ ordered_json recoveries_json(const JobRecorder& job) {
                    {"sequences", recovery.sequences},
                    {"answered", answers}});
   }
-  return {{"count", job.recovery_count()}, {"events", std::move(all)}};
+  return {{"count", job.recovery_count()},
+          {"given_up_prompts", job.given_up_prompts()},
+          {"events", std::move(all)}};
 }
 
 ordered_json errors_json(const ErrorTally& errors) {

@@ -93,6 +93,11 @@ Result<ActorRegistry::Restart> ActorRegistry::admit_again(ActorId id) {
   auto admission = place(actor, actor.restarts->options);
   if (!admission.ok()) {
     if (admission.error().code == ErrorCode::resource_exhausted) return admission.error();
+    const auto& bundle = actor.restarts->options.bundle;
+    if (bundle && placement_.moves(*bundle)) {
+      --actor.address.incarnation;
+      return fail(ErrorCode::not_found, "{}; it waits", admission.error().message);
+    }
     // Its node is lost or its placement group is gone, and it may be nowhere else.
     actor.restarts->budget.cancel();
     return Error{ErrorCode::peer_died, admission.error().message};
@@ -203,6 +208,17 @@ Result<PlacementGroup> ActorRegistry::create_placement_group(const PlacementGrou
 std::vector<PlacementGroup> ActorRegistry::placement_groups() const {
   std::lock_guard lock(mutex_);
   return placement_.groups();
+}
+
+Result<PlacementGroup> ActorRegistry::place_again(PlacementGroupId id) {
+  std::lock_guard lock(mutex_);
+  TROUPE_TRY(auto group, placement_.place_again(id));
+  for (const auto& [actor, state] : actors_) {
+    if (!state.restarts || !state.restarts->is_waiting) continue;
+    const auto& bundle = state.restarts->options.bundle;
+    if (bundle && bundle->group == id) restarts_.push_back({actor, RestartBudget::Clock::now()});
+  }
+  return group;
 }
 
 Result<std::vector<ActorRegistry::ProcessPlace>> ActorRegistry::remove_placement_group(

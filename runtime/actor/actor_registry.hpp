@@ -60,8 +60,8 @@ class ActorRegistry {
     Admission admission;
     Bytes arguments;
   };
-  /// Places an actor whose restart is due. not_found if it is not to be restarted any more; others
-  /// are those of admit, for on_failed.
+  /// Places an actor whose restart is due. not_found if it is not to be restarted any more, or
+  /// waits for its bundle to be placed again; others are those of admit, for on_failed.
   Result<Restart> admit_again(ActorId actor);
   /// Admits an actor of the driver process; its on_started or on_failed follows too.
   Result<ActorAddress> admit_local(const SpawnOptions& options, const std::string& type, int pid);
@@ -85,6 +85,8 @@ class ActorRegistry {
   /// See Cluster.
   Result<PlacementGroup> create_placement_group(const PlacementGroupOptions& options);
   std::vector<PlacementGroup> placement_groups() const;
+  /// See Cluster; the restarts of actors that waited for it are due.
+  Result<PlacementGroup> place_again(PlacementGroupId id);
   /// Returns the processes of the group's actors, which are to be killed; no actor is admitted into
   /// them or into the group any more.
   Result<std::vector<ProcessPlace>> remove_placement_group(PlacementGroupId id);

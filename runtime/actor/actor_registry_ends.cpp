@@ -178,9 +178,8 @@ void ActorRegistry::leave_group(ActorId actor, PlacementGroupId group) {
 }
 
 bool ActorRegistry::begin_restart(Actor& actor, ActorDown& down) {
-  if (!actor.restarts || down.cause == DownCause::stopped || down.cause == DownCause::exited) {
-    return false;
-  }
+  if (!actor.restarts || down.cause == DownCause::stopped) return false;
+  if (down.cause == DownCause::exited && !actor.restarts->options.restarts_after_exit) return false;
   const auto now = RestartBudget::Clock::now();
   const auto delay = actor.restarts->budget.take(now);
   if (!delay) return false;

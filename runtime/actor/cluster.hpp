@@ -114,6 +114,8 @@ struct SpawnOptions {
   /// or its node was lost: on `node`, or where placement chooses; -1: always. Calls under way then
   /// fail, later ones wait for the next incarnation. Its watchers are told of each end.
   int max_restarts = 0;
+  /// It is also started again after it has called ActorContext::exit.
+  bool restarts_after_exit = false;
   /// Spawned by an actor, it does not end with that one but with the cluster.
   bool is_detached = false;
   /// All methods run on one thread, which is the actor's alone (and is named after it), as those of
@@ -124,8 +126,8 @@ struct SpawnOptions {
 
   template <class Archive>
   void fields(Archive& archive) {
-    archive(name, resources, node, bundle, process, hides_other_devices, max_restarts, is_detached,
-            dedicated_thread);
+    archive(name, resources, node, bundle, process, hides_other_devices, max_restarts,
+            restarts_after_exit, is_detached, dedicated_thread);
   }
 };
 
@@ -220,10 +222,19 @@ class Cluster {
 
   /// Reserves bundles of resources on the nodes, all or none, for actors that are spawned into them
   /// later (SpawnOptions::bundle). Decides at once and waits for nothing: what is not free now is
-  /// refused. A bundle is lost with its node, and not placed again. Errors: resource_exhausted says
-  /// for each bundle what each node lacks and who holds it; already_exists for a taken name;
-  /// invalid_argument for no bundles, or one that asks for nothing.
+  /// refused. A bundle is lost with its node, and placed again only in a group that moves. Errors:
+  /// resource_exhausted says for each bundle what each node lacks and who holds it; already_exists
+  /// for a taken name; invalid_argument for no bundles, or one that asks for nothing.
   virtual Result<PlacementGroup> create_placement_group(const PlacementGroupOptions& options) = 0;
+  /// Places the lost bundles of a group that moves on nodes with room, all or none, and lets the
+  /// actors in them that wait for it start again. Returns where the bundles are now. Does nothing
+  /// if none is lost. Errors: not_found for a group that is not there or does not move;
+  /// resource_exhausted as create_placement_group; cancelled during shutdown.
+  virtual Result<PlacementGroup> place_again(PlacementGroupId id) = 0;
+  /// Makes the starter start the agents of lost nodes again, and returns at once. A node whose
+  /// agent comes is there again, under its name. Agents that join by themselves may take the places
+  /// of lost ones at any time.
+  virtual void start_lost_nodes() = 0;
   /// Kills the actors in the group, as `kill` does, and returns at once. Each bundle's resources
   /// are free again once its actors have ended: at once if there are none. not_found if it has been
   /// removed already.

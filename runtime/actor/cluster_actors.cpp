@@ -233,6 +233,13 @@ Result<void> ClusterImpl::kill(const ActorAddress& actor) {
   return {};
 }
 
+Result<PlacementGroup> ClusterImpl::place_again(PlacementGroupId id) {
+  if (shutting_down_) return fail(ErrorCode::cancelled, "the cluster is shutting down");
+  auto placed = registry_->place_again(id);
+  publish(std::vector<ActorDown>());  // for the restarts that it allows
+  return placed;
+}
+
 Result<void> ClusterImpl::remove_placement_group(PlacementGroupId id) {
   std::lock_guard lock(spawning_);  // an agent knows each process before it is to kill it
   TROUPE_TRY(const auto doomed, registry_->remove_placement_group(id));

@@ -50,6 +50,8 @@ class ClusterImpl final : public Cluster {
   Result<PlacementGroup> create_placement_group(const PlacementGroupOptions& options) override {
     return registry_->create_placement_group(options);
   }
+  Result<PlacementGroup> place_again(PlacementGroupId id) override;
+  void start_lost_nodes() override { agents_.start_lost(); }
   Result<void> remove_placement_group(PlacementGroupId id) override;
   std::vector<PlacementGroup> placement_groups() const override {
     return registry_->placement_groups();

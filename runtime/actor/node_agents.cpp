@@ -71,21 +71,42 @@ std::string NodeAgents::address() const {
 }
 
 void NodeAgents::start_keepers() {
-  for (std::size_t i = 0; i < nodes_.size(); ++i) {
-    NodeTicket ticket;
-    ticket.node = nodes_[i].name;
-    ticket.host = address();
+  for (std::size_t i = 0; i < nodes_.size(); ++i) start_keeper(i);
+}
+
+void NodeAgents::start_keeper(std::size_t index) {
+  NodeTicket ticket;
+  ticket.node = nodes_[index].name;
+  ticket.host = address();
+  if (auto drawn = random_bytes(ticket.key.bytes); !drawn.ok()) {
+    return on_process_ended(index, not_started + drawn.error().message);
+  }
+  {
+    std::shared_lock lock(lifetime_);
+    if (stopping_ || !control_) return;
     ticket.port = control_->port();
-    if (auto drawn = random_bytes(ticket.key.bytes); !drawn.ok()) {
-      on_process_ended(i, not_started + drawn.error().message);
-      continue;
-    }
     control_->admit(ticket.node, ticket.key.bytes);
-    auto keeper = std::make_unique<NodeKeeper>(
-        options_.starter, std::move(ticket), logs_.of_agent(nodes_[i].name),
-        [this, i](const std::string& how) { on_process_ended(i, how); });
-    std::lock_guard lock(mutex_);
-    nodes_[i].keeper = std::move(keeper);
+  }
+  auto keeper = std::make_unique<NodeKeeper>(
+      options_.starter, std::move(ticket), logs_.of_agent(nodes_[index].name),
+      [this, index](const std::string& how) { on_process_ended(index, how); });
+  std::lock_guard lock(mutex_);
+  nodes_[index].keeper = std::move(keeper);
+}
+
+void NodeAgents::start_lost() {
+  if (options_.join) return;
+  for (std::size_t i = 0; i < nodes_.size(); ++i) {
+    std::unique_ptr<NodeKeeper> ended;
+    {
+      std::lock_guard lock(mutex_);
+      Node& node = nodes_[i];
+      if (!all_came_ || stopping_ || !node.over || !node.keeper) continue;
+      ended = std::move(node.keeper);
+      node.over = node.ready = node.welcome = node.suspended = false;
+    }
+    ended->join();
+    start_keeper(i);
   }
 }
 
@@ -269,10 +290,11 @@ void NodeAgents::on_agent_ready(AgentKey agent, const AgentReady& hello) {
     (void)control_->send(agent, AgentRefused{why});
     return;
   }
-  if (options_.join) {
-    node->name = unused_name(hello.host);
+  if (options_.join) node->name = unused_name(hello.host);
+  if (options_.join || !node->how.empty()) {
     events_.on_named(static_cast<std::size_t>(node - nodes_.data()), node->name);
   }
+  node->how.clear();
   if (!control_->send(agent, events_.bootstrap_of(node->name, hello)).ok()) return;  // it is lost
   node->agent = agent;
   node->agent_pid = hello.pid;
@@ -280,7 +302,7 @@ void NodeAgents::on_agent_ready(AgentKey agent, const AgentReady& hello) {
   node->address = hello.address;
   node->arrival = ++arrivals_;
   node->ready = true;
-  node->welcome = !events_.judge;
+  node->welcome = !events_.judge || all_came_;
   if (is_suspended_) (void)control_->send(agent, Suspend{});
   changed_.notify_all();
   log::debug("the agent of node '{}' has come from {} ({}), pid {}", node->name, hello.host,
@@ -324,6 +346,9 @@ void NodeAgents::on_agent_lost(AgentKey agent, const Error& why) {
     return;
   }
   on_process_ended(index, fmt::format("is gone ({})", why.message));
+  if (stopping_) return;
+  std::lock_guard lock(mutex_);  // another one may take its place
+  nodes_[index].over = nodes_[index].ready = nodes_[index].welcome = false;
 }
 
 void NodeAgents::on_process_ended(std::size_t index, const std::string& how) {

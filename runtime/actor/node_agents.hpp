@@ -28,8 +28,7 @@ class NodeAgents {
   struct Events {
     /// What an agent that has come is to be given.
     std::function<AgentBootstrap(const std::string& node, const AgentReady& hello)> bootstrap_of;
-    /// An agent has joined as this node. Before all have come only, and again if another one takes
-    /// its place.
+    /// An agent has joined as this node, or the agent of a lost node has come again.
     std::function<void(std::size_t node, const std::string& name)> on_named;
     std::function<void(std::size_t node, ControlMessage message)> on_message;
     /// See ClusterOptions::judge; null: all are welcome.
@@ -44,6 +43,8 @@ class NodeAgents {
 
   /// Has the agents started, or lets them come.
   Result<void> start();
+  /// Has the agents of lost nodes started again, once all have come once.
+  void start_lost();
   /// Waits until all have come. Errors: a line for each that has not; cancelled.
   Result<void> wait();
 
@@ -79,12 +80,13 @@ class NodeAgents {
     bool welcome = false;  ///< ready, and nothing speaks against it
     bool over = false;
     bool suspended = false;
-    std::string how;      ///< how it ended
+    std::string how;      ///< how it ended; empty once it is there again
     std::string refused;  ///< why its agent was turned away
   };
 
   Result<void> listen();
   void start_keepers();
+  void start_keeper(std::size_t index);
   /// Returns the place of an agent that introduces itself, or null; mutex_ is held.
   Node* place_of(const AgentReady& hello);
   std::string unused_name(const std::string& host) const;

@@ -29,6 +29,9 @@ struct PlacementGroupOptions {
                        ///< the id
   std::vector<Resources> bundles{};  ///< each on one node; none may be empty
   PlacementStrategy strategy = PlacementStrategy::pack;
+  /// Bundles that are lost with their node may be placed again (Cluster::place_again). Actors in
+  /// them that may be restarted wait for that.
+  bool moves = false;
 };
 
 /// Reservations on nodes, made together, in which actors are placed later. A plain value: it says
@@ -38,7 +41,7 @@ struct PlacementGroup {
     Resources resources;
     std::string node;
     std::vector<int> devices;  ///< ids, ascending
-    bool is_lost = false;      ///< with its node; it takes no actors any more
+    bool is_lost = false;      ///< with its node; it takes no actors, unless it is placed again
 
     template <class Archive>
     void fields(Archive& archive) {

@@ -137,6 +137,30 @@ Result<void> PlacementTable::check(const PlacementGroupOptions& options) const {
 
 Result<PlacementGroup> PlacementTable::create_group(const PlacementGroupOptions& options) {
   TROUPE_CHECK(check(options));
+  const auto placed = find_places(options.bundles, options.strategy);
+  if (!placed) return refusal(options);
+
+  const PlacementGroupId id = next_group_++;
+  Group group{.name = options.name,
+              .strategy = options.strategy,
+              .moves = options.moves,
+              .in_use = placed->size()};
+  if (group.name.empty()) group.name = fmt::format("placement-group-{}", id);
+  for (std::size_t i = 0; i < placed->size(); ++i) {
+    Node& node = nodes_[(*placed)[i]];
+    ResourceRoom whole = node.free.take(options.bundles[i]);
+    ++node.bundles[id];
+    group.bundles.push_back({.node = (*placed)[i],
+                             .node_name = node.spec.name,
+                             .whole = whole,
+                             .free = std::move(whole)});
+  }
+  if (!options.name.empty()) group_names_.emplace(group.name, id);
+  return describe(id, groups_.emplace(id, std::move(group)).first->second);
+}
+
+std::optional<std::vector<std::size_t>> PlacementTable::find_places(
+    const std::vector<Resources>& bundles, PlacementStrategy strategy) const {
   std::vector<std::size_t> living;
   std::vector<Resources> free;
   for (std::size_t i = 0; i < nodes_.size(); ++i) {
@@ -144,23 +168,46 @@ Result<PlacementGroup> PlacementTable::create_group(const PlacementGroupOptions&
     living.push_back(i);
     free.push_back(nodes_[i].free.amounts);
   }
-  const auto placed = place_bundles(options.bundles, free, options.strategy);
-  if (!placed) return refusal(options);
+  const auto placed = place_bundles(bundles, free, strategy);
+  if (!placed) return std::nullopt;
+  std::vector<std::size_t> places;
+  for (const auto place : *placed) places.push_back(living[place]);
+  return places;
+}
 
-  const PlacementGroupId id = next_group_++;
-  Group group{.name = options.name, .strategy = options.strategy, .in_use = placed->size()};
-  if (group.name.empty()) group.name = fmt::format("placement-group-{}", id);
-  for (std::size_t i = 0; i < placed->size(); ++i) {
-    Node& node = nodes_[living[(*placed)[i]]];
-    ResourceRoom whole = node.free.take(options.bundles[i]);
-    ++node.bundles[id];
-    group.bundles.push_back({.node = living[(*placed)[i]],
-                             .node_name = node.spec.name,
-                             .whole = whole,
-                             .free = std::move(whole)});
+Result<PlacementGroup> PlacementTable::place_again(PlacementGroupId id) {
+  if (!moves({id, 0})) {
+    return fail(ErrorCode::not_found, "there is no placement group {} that moves", id);
   }
-  if (!options.name.empty()) group_names_.emplace(group.name, id);
-  return describe(id, groups_.emplace(id, std::move(group)).first->second);
+  Group& group = groups_.at(id);
+  std::vector<Bundle*> lost;
+  PlacementGroupOptions asked{.name = group.name, .strategy = group.strategy};
+  for (Bundle& bundle : group.bundles) {
+    if (bundle.state != BundleState::lost) continue;
+    lost.push_back(&bundle);
+    asked.bundles.push_back(bundle.whole.amounts);
+    if (bundle.actors == 0) continue;
+    return fail(ErrorCode::resource_exhausted, "actors that were on '{}' have not been released",
+                bundle.node_name);
+  }
+  if (lost.empty()) return describe(id, group);
+  const auto placed = find_places(asked.bundles, asked.strategy);
+  if (!placed) return refusal(asked);
+  for (std::size_t i = 0; i < lost.size(); ++i) {
+    Node& node = nodes_[(*placed)[i]];
+    ++node.bundles[id];
+    ResourceRoom whole = node.free.take(asked.bundles[i]);
+    *lost[i] = {.node = (*placed)[i],
+                .node_name = node.spec.name,
+                .whole = whole,
+                .free = std::move(whole)};
+  }
+  return describe(id, group);
+}
+
+bool PlacementTable::moves(const BundleId& bundle) const {
+  const auto found = groups_.find(bundle.group);
+  return found != groups_.end() && found->second.moves && !found->second.is_removed;
 }
 
 Result<void> PlacementTable::remove_group(PlacementGroupId id) {

@@ -40,6 +40,13 @@ class PlacementTable {
   /// asks for nothing or a negative amount; already_exists for a taken name; resource_exhausted
   /// says for each bundle what each node lacks.
   Result<PlacementGroup> create_group(const PlacementGroupOptions& options);
+  /// Places the lost bundles of a group that moves, all or none, by the group's strategy; does
+  /// nothing if none is lost. Errors: not_found for a group that is not there, has been removed or
+  /// does not move; resource_exhausted as in create_group, and while actors that ended with their
+  /// node are not released.
+  Result<PlacementGroup> place_again(PlacementGroupId id);
+  /// True for a bundle of a group that is there and moves.
+  bool moves(const BundleId& bundle) const;
   /// The group takes no more actors, and each of its bundles is free again once the last actor in
   /// it is released. not_found if there is no such group.
   Result<void> remove_group(PlacementGroupId id);
@@ -87,6 +94,7 @@ class PlacementTable {
   struct Group {
     std::string name;
     PlacementStrategy strategy = PlacementStrategy::pack;
+    bool moves = false;
     std::vector<Bundle> bundles{};
     bool is_removed = false;
     std::size_t in_use = 0;  ///< removed, it is forgotten once none of its bundles is
@@ -95,6 +103,9 @@ class PlacementTable {
 
   Result<std::size_t> find_node(const std::string& name) const;
   Result<void> check(const PlacementGroupOptions& options) const;
+  /// Returns the node of each of these bundles, if there is room for all.
+  std::optional<std::vector<std::size_t>> find_places(const std::vector<Resources>& bundles,
+                                                      PlacementStrategy strategy) const;
   static PlacementGroup describe(PlacementGroupId id, const Group& group);
   /// A bundle of a removed group has lost its last actor.
   void retire(PlacementGroupId id, Group& group, Bundle& bundle);

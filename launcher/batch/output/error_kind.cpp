@@ -4,7 +4,7 @@ namespace troupe {
 
 ErrorKind error_kind(std::string_view code) {
   if (code == "model_not_found") return {404, "invalid_request_error"};
-  if (code == "not_finite") return {500, "server_error"};
+  if (code == "not_finite" || code == "process_crashed") return {500, "server_error"};
   return {};
 }
 

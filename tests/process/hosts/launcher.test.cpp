@@ -106,7 +106,8 @@ TEST_F(HostJobs, run_as_the_example_says) {
 TEST_F(HostJobs, end_with_the_host_that_was_cut_off_and_go_on_when_it_is_back) {
   const LauncherJob job;
   job.write_input(golden_input());
-  std::vector<std::string> arguments = as_arguments(a_stage_on_each({"engine.max_num_seqs=2"}));
+  std::vector<std::string> arguments =
+      as_arguments(a_stage_on_each({"engine.max_num_seqs=2", "restart.max=0"}));
   const auto running = job.start(arguments);
   const auto has_answers = [&] {
     std::error_code error;

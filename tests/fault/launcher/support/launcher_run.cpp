@@ -86,19 +86,24 @@ std::vector<std::pair<std::string, std::string>> bound_sockets() {
 }
 
 /// Answers come from the first second on, although most take long.
-void write_requests(const fs::path& path, int count, int longest_answer) {
+void write_requests(const fs::path& path, int count, int longest_answer, std::string_view body) {
   std::ofstream file(path);
+  auto fields = nlohmann::json::parse(body);
+  const nlohmann::json only = fields.value("only", nlohmann::json::object());
+  fields.erase("only");
   for (int i = 0; i < count; ++i) {
-    const nlohmann::json request = {
-        {"custom_id", fmt::format("tale-{}", i)},
-        {"method", "POST"},
-        {"url", "/v1/completions"},
-        {"body",
-         {{"model", "fable-moe"},
-          {"prompt", fmt::format("Fable {}. The crow said to the fox,", i)},
-          {"temperature", 0},
-          {"ignore_eos", true},
-          {"max_tokens", i % 4 == 0 ? 2 + i % 60 : longest_answer}}}};
+    nlohmann::json request = {{"custom_id", fmt::format("tale-{}", i)},
+                              {"method", "POST"},
+                              {"url", "/v1/completions"},
+                              {"body",
+                               {{"model", "fable-moe"},
+                                {"prompt", fmt::format("Fable {}. The crow said to the fox,", i)},
+                                {"temperature", 0},
+                                {"ignore_eos", true},
+                                {"max_tokens", i % 4 == 0 ? 2 + i % 60 : longest_answer}}}};
+    request["body"].update(fields);
+    const std::string name = request["custom_id"];
+    if (only.contains(name)) request["body"].update(only.at(name));
     file << request.dump() << '\n';
   }
 }
@@ -112,9 +117,11 @@ void write_config(const fs::path& path, std::string_view parallel, std::string_v
                          "parallel: {"
                       << parallel
                       << "}\n"
-                         "engine: {threads_per_worker: 1}\n"
                          "job: {input: requests.jsonl, output: out.jsonl}\n"
                       << sections;
+  if (sections.find("engine:") == std::string_view::npos) {
+    std::ofstream(path, std::ios::app) << "engine: {threads_per_worker: 1}\n";
+  }
 }
 
 [[noreturn]] void become_launcher(const fs::path& folder) {
@@ -151,11 +158,11 @@ double ms_since(Clock::time_point start) {
 }  // namespace
 
 Result<LauncherRun> LauncherRun::start(std::string_view parallel, int requests, int longest_answer,
-                                       std::string_view sections) {
+                                       std::string_view sections, std::string_view body) {
   TROUPE_TRY(auto made, TemporaryFolder::create("troupe-fault"));
   const fs::path folder = fs::canonical(made.keep());
   fs::create_directory(folder / "tmp");
-  write_requests(folder / "requests.jsonl", requests, longest_answer);
+  write_requests(folder / "requests.jsonl", requests, longest_answer, body);
   write_config(folder / "cluster.yaml", parallel, sections);
   LauncherRun run(folder, 0);
   TROUPE_CHECK(run.start_again());

@@ -35,10 +35,12 @@ struct Aftermath {
 class LauncherRun {
  public:
   /// `parallel`: the keys of the YAML's section of this name. `sections`: more of the YAML; unless
-  /// it says otherwise, a lost process ends the job.
+  /// it says otherwise, a lost process ends the job. `body`: fields of all requests, as JSON, over
+  /// those that they have anyway; under "only" those of single ones, by custom_id.
   static Result<LauncherRun> start(std::string_view parallel = "tensor_parallel_size: 2",
                                    int requests = lines, int longest_answer = 200,
-                                   std::string_view sections = no_restarts);
+                                   std::string_view sections = no_restarts,
+                                   std::string_view body = "{}");
   static constexpr std::string_view no_restarts = "restart: {max: 0}\n";
   /// Starts the launcher again with the same command, after its end.
   Result<void> start_again();

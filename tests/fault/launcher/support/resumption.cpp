@@ -64,8 +64,9 @@ void kill_and_resume(int kills, int requests, int longest_wait_ms) {
     ASSERT_TRUE(again.ok()) << again.error().message;
   }
   SCOPED_TRACE(fmt::format("seed {}", seed));
-  ASSERT_NO_FATAL_FAILURE(
-      finish_as_undisturbed(*run, arrangement, requests, longest_answer, whole_run));
+  ASSERT_NO_FATAL_FAILURE(finish_as_undisturbed(
+      *run, {.parallel = arrangement, .requests = requests, .longest_answer = longest_answer},
+      whole_run));
 }
 
 }  // namespace troupe::test

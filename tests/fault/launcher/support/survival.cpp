@@ -24,20 +24,19 @@ constexpr milliseconds whole_run{120'000 * time_scale};
 constexpr milliseconds patience{20'000 * time_scale};
 constexpr int longest_answer = 64;
 
-std::vector<JobProcess> workers_of(const LauncherRun& run) {
-  std::vector<JobProcess> workers = run.processes();
-  std::erase_if(workers, [](const JobProcess& p) { return !p.role.starts_with("worker-"); });
-  return workers;
+std::vector<JobProcess> processes_of(const LauncherRun& run, std::string_view role) {
+  std::vector<JobProcess> found = run.processes();
+  std::erase_if(found, [&](const JobProcess& p) { return !p.role.starts_with(role); });
+  return found;
 }
 
-/// Kills some workers, and waits for answers that were made after that.
-void kill_some(const LauncherRun& run, const Kills& kills, std::mt19937& random) {
-  std::vector<JobProcess> workers = workers_of(run);
-  std::shuffle(workers.begin(), workers.end(), random);
-  const auto victims = std::min(workers.size(), static_cast<std::size_t>(kills.at_once));
+/// Kills some victims of these.
+void kill_some(std::vector<JobProcess> processes, int count, std::mt19937& random) {
+  std::shuffle(processes.begin(), processes.end(), random);
+  const auto victims = std::min(processes.size(), static_cast<std::size_t>(count));
   for (std::size_t i = 0; i < victims; ++i) {
-    if (::kill(workers[i].pid, SIGKILL) != 0) continue;  // it was being replaced
-    std::printf("killed %s (%d)\n", workers[i].role.c_str(), workers[i].pid);
+    if (::kill(processes[i].pid, SIGKILL) != 0) continue;  // it was being replaced
+    std::printf("killed %s (%d)\n", processes[i].role.c_str(), processes[i].pid);
   }
 }
 
@@ -62,14 +61,15 @@ void survive_kills(const Kills& kills) {
   std::printf("seed %u\n", seed);
   SCOPED_TRACE(fmt::format("seed {}", seed));
   std::mt19937 random(seed);
-  auto run =
-      LauncherRun::start(kills.parallel, kills.requests, longest_answer, "restart: {max: 100}\n");
+  auto run = LauncherRun::start(kills.parallel, kills.requests, longest_answer,
+                                "restart: {max: 100}\n" + kills.sections, kills.body);
   ASSERT_TRUE(run.ok()) << run.error().message;
   ASSERT_TRUE(run->wait_for_answers(1, patience)) << run->stderr_text();
   const std::size_t share = static_cast<std::size_t>(kills.requests / (kills.kills + 1));
   for (int i = 0; i < kills.kills; ++i) {
     for (int row = 0; row < kills.in_a_row; ++row) {
-      kill_some(*run, kills, random);
+      kill_some(processes_of(*run, kills.victims), kills.at_once, random);
+      if (kills.with_executor) kill_some(processes_of(*run, "executor"), 1, random);
       // The test varies the elapsed time; it waits for nothing.
       std::this_thread::sleep_for(milliseconds(random() % 100));
     }
@@ -77,7 +77,13 @@ void survive_kills(const Kills& kills) {
                                 patience);
   }
   ASSERT_NO_FATAL_FAILURE(
-      finish_as_undisturbed(*run, kills.parallel, kills.requests, longest_answer, whole_run));
+      finish_as_undisturbed(*run,
+                            {.parallel = kills.parallel,
+                             .requests = kills.requests,
+                             .longest_answer = longest_answer,
+                             .sections = std::string(LauncherRun::no_restarts) + kills.sections,
+                             .body = kills.body},
+                            whole_run));
   ASSERT_NO_FATAL_FAILURE(expect_report(*run, kills));
 }
 

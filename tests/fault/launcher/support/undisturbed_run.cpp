@@ -18,12 +18,13 @@ void expect_finished(LauncherRun& run, int requests, std::chrono::milliseconds l
 
 }  // namespace
 
-void finish_as_undisturbed(LauncherRun& run, std::string_view parallel, int requests,
-                           int longest_answer, std::chrono::milliseconds limit) {
-  ASSERT_NO_FATAL_FAILURE(expect_finished(run, requests, limit));
-  auto undisturbed = LauncherRun::start(parallel, requests, longest_answer);
+void finish_as_undisturbed(LauncherRun& run, const Undisturbed& as,
+                           std::chrono::milliseconds limit) {
+  ASSERT_NO_FATAL_FAILURE(expect_finished(run, as.requests, limit));
+  auto undisturbed =
+      LauncherRun::start(as.parallel, as.requests, as.longest_answer, as.sections, as.body);
   ASSERT_TRUE(undisturbed.ok()) << undisturbed.error().message;
-  ASSERT_NO_FATAL_FAILURE(expect_finished(*undisturbed, requests, limit));
+  ASSERT_NO_FATAL_FAILURE(expect_finished(*undisturbed, as.requests, limit));
   const auto expected = sorted_lines(undisturbed->output_text());
   const auto found = sorted_lines(run.output_text());
   ASSERT_EQ(found.size(), expected.size());

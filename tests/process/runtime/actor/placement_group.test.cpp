@@ -132,5 +132,29 @@ TEST(PlacementGroup, loses_the_bundles_of_a_killed_agent_alone) {
   EXPECT_EQ(end_of(*cluster, a).code, SIGKILL);
 }
 
+TEST(PlacementGroup, that_moves_takes_its_restartable_actors_along_to_the_agent_that_comes_again) {
+  const auto cluster = two_nodes();
+  const auto group = must(cluster->create_placement_group(
+      {.name = "x", .bundles = {{.devices = 3}, {.devices = 3}}, .moves = true}));
+  const auto actor =
+      must(cluster->spawn<Insider>({.bundle = group.bundle(1), .max_restarts = -1}).get(limit));
+  Promise<ActorDown> down;
+  const auto token = cluster->watch(actor, [down](const ActorDown& end) { down.complete(end); });
+  ASSERT_EQ(::kill(cluster->nodes()[1].agent_pid, SIGKILL), 0);
+  const ActorDown end = must(down.future().get(limit));
+  EXPECT_EQ(end.cause, DownCause::node_lost);
+  EXPECT_TRUE(end.restarts);
+  EXPECT_EQ(cluster->place_again(group.id).error().code, ErrorCode::resource_exhausted)
+      << "the other node is full";
+  auto waiting = actor.call<&Insider::pid>();
+  cluster->start_lost_nodes();
+  const auto until = std::chrono::steady_clock::now() + limit;
+  while (!cluster->place_again(group.id).ok() && std::chrono::steady_clock::now() < until) {
+    std::this_thread::yield();
+  }
+  EXPECT_TRUE(waiting.get(limit).ok()) << "the call has waited for the next incarnation";
+  EXPECT_TRUE(cluster->nodes()[1].alive);
+}
+
 }  // namespace
 }  // namespace troupe::test

@@ -7,6 +7,7 @@
 
 #include <gtest/gtest.h>
 
+#include "actors/api/request_progress.hpp"
 #include "actors/executor/beam_search.hpp"
 #include "actors/executor/request_tracker.hpp"
 #include "actors/executor/stop_strings.hpp"
@@ -164,11 +165,29 @@ PreparedRequest random_request(std::uint64_t id, std::mt19937& random, const Tok
 class Bench {
  public:
   Bench(Scheduler scheduler, const Tokenizer& tokenizer)
-      : scheduler_(std::move(scheduler)), tracker_(&tokenizer) {}
+      : tokenizer_(tokenizer), scheduler_(std::move(scheduler)), tracker_(&tokenizer, true) {}
 
   void submit(PreparedRequest request) {
-    const auto added = scheduler_.add(tracker_.begin(0, std::move(request), {}));
-    ASSERT_TRUE(added.ok()) << added.error().message;
+    unanswered_[request.id] = {request, {}};
+    begin(std::move(request), {});
+  }
+
+  /// Reports what unfinished requests have generated.
+  void report() {
+    for (SequenceUpdate& update : tracker_.take_progress()) {
+      unanswered_.at(update.request).second.add(std::move(update));
+    }
+  }
+
+  /// Everything is lost but what has been reported; goes on with a new scheduler.
+  void lose_executor(Scheduler scheduler) {
+    scheduler_ = std::move(scheduler);
+    tracker_ = RequestTracker(&tokenizer_, true);
+    worker_ = {};
+    in_flight_.clear();
+    for (auto& [id, unanswered] : unanswered_) begin(unanswered.first, unanswered.second.updates());
+    const auto audit = scheduler_.audit();
+    EXPECT_TRUE(audit.ok()) << audit.error().message;
   }
 
   /// Plans what can be planned and applies the oldest result. False: there is nothing to do.
@@ -188,6 +207,7 @@ class Bench {
   void drain() {
     const auto waiting = scheduler_.abort_waiting();
     tracker_.drop(waiting);
+    for (const std::uint64_t id : waiting) unanswered_.erase(id);
     dropped.insert(waiting.begin(), waiting.end());
   }
 
@@ -195,8 +215,16 @@ class Bench {
 
   std::map<std::uint64_t, Completion> completions;
   std::set<std::uint64_t> dropped;
+  std::size_t kept_tokens = 0;  ///< that lost executors had generated
 
  private:
+  void begin(PreparedRequest request, std::vector<SequenceUpdate> progress) {
+    SequenceGroupSpec spec = tracker_.begin(0, std::move(request), {}, std::move(progress));
+    for (const ResumedSequence& resumed : spec.resumed) kept_tokens += resumed.tokens.size();
+    const auto added = scheduler_.add(std::move(spec));
+    ASSERT_TRUE(added.ok()) << added.error().message;
+  }
+
   void carry_out(RequestTracker::Outcome outcome) {
     if (outcome.aborted) scheduler_.abort(outcome.request, *outcome.aborted);
     if (!outcome.beams.empty()) {
@@ -207,8 +235,11 @@ class Bench {
     scheduler_.abort(outcome.request);
     EXPECT_TRUE(completions.emplace(outcome.request, *std::move(outcome.completion)).second)
         << outcome.request;
+    unanswered_.erase(outcome.request);
   }
 
+  const Tokenizer& tokenizer_;
+  std::map<std::uint64_t, std::pair<PreparedRequest, RequestProgress>> unanswered_;
   Scheduler scheduler_;
   RequestTracker tracker_;
   ToyWorker worker_;
@@ -229,12 +260,40 @@ SchedulerConfig random_config(std::mt19937& random) {
   return config;
 }
 
-TEST(Answers, of_random_requests_are_those_that_each_gets_alone_and_none_is_lost) {
-  auto tokenizer = Tokenizer::load(TROUPE_SOURCE_DIR "/tests/data/text/fable");
-  ASSERT_TRUE(tokenizer.ok()) << tokenizer.error().message;
+/// Counts of answers that were checked.
+struct Checked {
   std::size_t failed = 0;
   std::size_t dropped = 0;
   std::size_t stopped = 0;
+};
+
+void check(const Bench& bench, const std::map<std::uint64_t, PreparedRequest>& requests,
+           const Tokenizer& tokenizer, Checked& all) {
+  EXPECT_TRUE(bench.is_empty()) << "something is left";
+  for (const auto& [id, request] : requests) {
+    SCOPED_TRACE("request " + std::to_string(id));
+    if (bench.dropped.contains(id)) {
+      EXPECT_FALSE(bench.completions.contains(id));
+      ++all.dropped;
+      continue;
+    }
+    ASSERT_TRUE(bench.completions.contains(id)) << "no answer";
+    const Completion& found = bench.completions.at(id);
+    const Expected expected = alone(request, tokenizer);
+    EXPECT_EQ(found.failed(), expected.fails) << found.error;
+    all.failed += expected.fails ? 1 : 0;
+    ASSERT_EQ(found.choices.size(), expected.choices.size());
+    for (std::size_t i = 0; i < expected.choices.size(); ++i) {
+      EXPECT_EQ(found.choices[i].token_ids, expected.choices[i]) << "choice " << i;
+      all.stopped += found.choices[i].stop_string.empty() ? 0 : 1;
+    }
+  }
+}
+
+TEST(Answers, of_random_requests_are_those_that_each_gets_alone_and_none_is_lost) {
+  auto tokenizer = Tokenizer::load(TROUPE_SOURCE_DIR "/tests/data/text/fable");
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.error().message;
+  Checked all;
   for (std::uint32_t seed = 0; seed < 60; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     std::mt19937 random(seed);
@@ -257,29 +316,52 @@ TEST(Answers, of_random_requests_are_those_that_each_gets_alone_and_none_is_lost
       if (drains && ++steps == drain_after) bench.drain();
       ASSERT_LT(steps, 100000U);
     }
-    EXPECT_TRUE(bench.is_empty()) << "something is left";
-    for (const auto& [id, request] : requests) {
-      SCOPED_TRACE("request " + std::to_string(id));
-      if (bench.dropped.contains(id)) {
-        EXPECT_FALSE(bench.completions.contains(id));
-        ++dropped;
-        continue;
+    ASSERT_NO_FATAL_FAILURE(check(bench, requests, *tokenizer, all));
+  }
+  EXPECT_GT(all.failed, 10U) << "too few for the test to say anything";
+  EXPECT_GT(all.dropped, 10U) << "too few for the test to say anything";
+  EXPECT_GT(all.stopped, 100U) << "too few for the test to say anything";
+}
+
+TEST(Answers, of_executors_that_die_at_random_moments_are_those_of_one_that_lives) {
+  auto tokenizer = Tokenizer::load(TROUPE_SOURCE_DIR "/tests/data/text/fable");
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.error().message;
+  Checked all;
+  std::size_t kept = 0;
+  for (std::uint32_t seed = 0; seed < 60; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    std::mt19937 random(seed);
+    const SchedulerConfig config = random_config(random);
+    const auto make_scheduler = [&config] {
+      auto scheduler = Scheduler::make(config);
+      EXPECT_TRUE(scheduler.ok()) << scheduler.error().message;
+      return *std::move(scheduler);
+    };
+    Bench bench(make_scheduler(), *tokenizer);
+    std::map<std::uint64_t, PreparedRequest> requests;
+    const std::uint64_t count = 10 + random() % 20;
+    unsigned deaths = 0;
+    bool busy = true;
+    while (busy) {
+      for (unsigned i = 0, more = random() % 4; i < more && requests.size() < count; ++i) {
+        const std::uint64_t id = requests.size();
+        requests[id] = random_request(id, random, *tokenizer);
+        bench.submit(requests[id]);
       }
-      ASSERT_TRUE(bench.completions.contains(id)) << "no answer";
-      const Completion& found = bench.completions.at(id);
-      const Expected expected = alone(request, *tokenizer);
-      EXPECT_EQ(found.failed(), expected.fails) << found.error;
-      failed += expected.fails ? 1 : 0;
-      ASSERT_EQ(found.choices.size(), expected.choices.size());
-      for (std::size_t i = 0; i < expected.choices.size(); ++i) {
-        EXPECT_EQ(found.choices[i].token_ids, expected.choices[i]) << "choice " << i;
-        stopped += found.choices[i].stop_string.empty() ? 0 : 1;
+      busy = bench.step() || requests.size() < count;
+      if (random() % 4 == 0) bench.report();
+      if (deaths < 20 && random() % 12 == 0) {
+        ++deaths;
+        bench.lose_executor(make_scheduler());
+        busy = true;
       }
     }
+    ASSERT_NO_FATAL_FAILURE(check(bench, requests, *tokenizer, all));
+    kept += bench.kept_tokens;
   }
-  EXPECT_GT(failed, 10U) << "too few for the test to say anything";
-  EXPECT_GT(dropped, 10U) << "too few for the test to say anything";
-  EXPECT_GT(stopped, 100U) << "too few for the test to say anything";
+  EXPECT_GT(all.failed, 10U) << "too few for the test to say anything";
+  EXPECT_GT(all.stopped, 100U) << "too few for the test to say anything";
+  EXPECT_GT(kept, 10000U) << "too few for the test to say anything";
 }
 
 }  // namespace

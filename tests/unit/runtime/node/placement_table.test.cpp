@@ -197,6 +197,51 @@ TEST(PlacementTable, frees_a_removed_group_once_its_last_actor_is_released) {
   EXPECT_TRUE(table.create_group({"x", {{.cpus = 1}}, pack}).ok()) << "the name is free again";
 }
 
+TEST(PlacementTable, places_lost_bundles_of_a_group_that_moves_where_there_is_room) {
+  PlacementTable table({{"a", 4, {0, 1}}, {"b", 4, {2, 3}}, {"c", 4, {4, 5}}});
+  const auto group = table.create_group(
+      {.name = "x", .bundles = {{.devices = 2}, {.devices = 1}}, .strategy = pack, .moves = true});
+  ASSERT_TRUE(group.ok()) << group.error().message;
+  ASSERT_EQ(group->bundles[1].node, "b");
+  const auto actor = table.place_in({.devices = 2}, group->bundle(0));
+  table.remove_node(0);
+  const auto early = table.place_again(group->id);
+  ASSERT_FALSE(early.ok()) << "its actor is not released";
+  EXPECT_EQ(early.error().code, ErrorCode::resource_exhausted);
+  table.release(*actor);
+  const auto moved = table.place_again(group->id);
+  ASSERT_TRUE(moved.ok()) << moved.error().message;
+  EXPECT_EQ(moved->bundles[0].node, "c") << "b has one device left";
+  EXPECT_EQ(moved->bundles[0].devices, (std::vector<int>{4, 5}));
+  EXPECT_FALSE(moved->bundles[0].is_lost);
+  EXPECT_EQ(moved->bundles[1].node, "b");
+  EXPECT_EQ(table.place_in({.devices = 2}, group->bundle(0))->held.devices,
+            (std::vector<int>{4, 5}));
+  EXPECT_EQ(table.place_again(group->id)->bundles[0].node, "c") << "nothing is lost any more";
+}
+
+TEST(PlacementTable, places_lost_bundles_on_their_node_once_it_is_there_again) {
+  auto table = two_nodes();
+  const auto group = table.create_group(
+      {.name = "x", .bundles = {{.devices = 2}, {.devices = 2}}, .strategy = pack, .moves = true});
+  table.remove_node(1);
+  const auto refused = table.place_again(group->id);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_THAT(refused.error().message, HasSubstr("'b' is lost"));
+  table.name_node(1, "b");
+  const auto placed = table.place_again(group->id);
+  ASSERT_TRUE(placed.ok()) << placed.error().message;
+  EXPECT_EQ(placed->bundles[1].node, "b");
+  EXPECT_TRUE(table.remove_group(group->id).ok());
+  EXPECT_EQ(table.free_on(1).devices, 2) << "the moved bundle is given back once";
+}
+
+TEST(PlacementTable, moves_no_bundles_of_a_group_that_stays) {
+  auto table = two_nodes();
+  const auto group = table.create_group({.name = "x", .bundles = {{.devices = 2}}});
+  EXPECT_EQ(table.place_again(group->id).error().code, ErrorCode::not_found);
+}
+
 TEST(PlacementTable, loses_the_bundles_of_a_lost_node_for_good) {
   auto table = two_nodes();
   const auto group = *table.create_group({"x", {{.devices = 2}, {.devices = 1}}, pack});

@@ -1,0 +1,135 @@
+#include "actors/driver/request_ledger.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "runtime/base/hash.hpp"
+
+namespace troupe {
+namespace {
+
+/// The most progress that is kept of a request. Wide and long searches have more: their executor's
+/// death costs all of their steps, which give the same results again.
+constexpr std::size_t max_progress_bytes = std::size_t{32} << 20;
+constexpr std::size_t submission_bytes = std::size_t{8} << 20;
+
+std::size_t bytes_of(const Request& request) {
+  return sizeof(Request) + request.prompt.size() +
+         request.prompt_ids.size() * sizeof(std::int32_t) + request.template_variables.size();
+}
+
+/// Of the prompt as it was given: messages, text or token ids.
+std::string hash_of_prompt(const Request& request) {
+  Hasher128 hasher;
+  hasher.add(request.prompt);
+  for (const std::int32_t id : request.prompt_ids) hasher.add(fmt::format("{} ", id));
+  const auto [high, low] = hasher.hash();
+  return fmt::format("{:016x}{:016x}", high, low);
+}
+
+}  // namespace
+
+void RequestLedger::add(std::int32_t replica, const std::vector<Request>& requests,
+                        Clock::time_point now) {
+  for (const Request& request : requests) {
+    unanswered_.insert_or_assign(
+        request.id,
+        Unanswered{.replica = replica, .request = request, .since = now, .progress = {}});
+  }
+}
+
+void RequestLedger::take(EngineReport& report, bool is_current) {
+  const auto forget = [this](std::uint64_t id) {
+    const auto found = unanswered_.find(id);
+    if (found == unanswered_.end()) return false;
+    if (!found->second.is_given) --held_back_;
+    unanswered_.erase(found);
+    return true;
+  };
+  std::erase_if(report.completions, [&](const Completion& done) { return !forget(done.id); });
+  std::erase_if(report.dropped, [&](std::uint64_t id) { return !forget(id); });
+  for (SequenceUpdate& update : report.progress) {
+    const auto found = unanswered_.find(update.request);
+    if (!is_current || found == unanswered_.end()) continue;
+    Unanswered& request = found->second;
+    if (request.is_long || request.is_frozen) continue;
+    request.progress.add(std::move(update));
+    request.is_long = request.progress.bytes() > max_progress_bytes;
+    if (request.is_long) request.progress = {};
+  }
+  report.progress.clear();
+}
+
+void RequestLedger::take_back_all() {
+  for (auto& [id, request] : unanswered_) request.is_given = request.is_frozen = false;
+  held_back_ = unanswered_.size();
+}
+
+std::vector<std::uint64_t> RequestLedger::given() const {
+  std::vector<std::uint64_t> ids;
+  for (const auto& [id, request] : unanswered_) {
+    if (request.is_given) ids.push_back(id);
+  }
+  return ids;
+}
+
+RequestLedger::CrashVerdict RequestLedger::note_crash(std::span<const std::uint64_t> under_way) {
+  CrashVerdict verdict;
+  for (const std::uint64_t id : under_way) {
+    const auto found = unanswered_.find(id);
+    if (found == unanswered_.end()) continue;
+    Unanswered& request = found->second;
+    ++request.crashes;
+    if (!request.is_suspect()) continue;
+    if (std::exchange(request.is_given, false)) {
+      ++held_back_;
+      request.is_frozen = true;
+      verdict.taken_back.push_back(id);
+    }
+    if (request.crashes < max_crashes) continue;
+    verdict.given_up.push_back(id);
+    verdict.prompt_hashes.push_back(hash_of_prompt(request.request));
+  }
+  if (verdict.given_up.empty()) return verdict;
+  // The others were there by chance.
+  for (auto& [id, request] : unanswered_) {
+    if (request.crashes < max_crashes) request.crashes = 0;
+  }
+  return verdict;
+}
+
+std::vector<RequestLedger::Submission> RequestLedger::take_due(Clock::time_point now) {
+  std::vector<Submission> submissions;
+  if (held_back_ == 0) return submissions;
+  bool has_suspect = std::ranges::any_of(unanswered_, [](const auto& entry) {
+    return entry.second.is_given && entry.second.is_suspect();
+  });
+  std::map<std::int32_t, std::size_t> last;  // the last submission of each replica
+  std::map<std::int32_t, std::size_t> bytes;
+  for (auto& [id, of] : unanswered_) {
+    const bool is_given_up = of.crashes >= max_crashes;
+    if (of.is_given || is_given_up || (of.is_suspect() && has_suspect)) continue;
+    has_suspect |= of.is_suspect();
+    of.is_given = true;
+    --held_back_;
+    const auto [place, is_new] = last.try_emplace(of.replica, submissions.size());
+    if (is_new || bytes[of.replica] > submission_bytes) {
+      place->second = submissions.size();
+      bytes[of.replica] = 0;
+      submissions.push_back({of.replica, {}});
+    }
+    bytes[of.replica] += bytes_of(of.request) + of.progress.bytes();
+    auto& again = submissions[place->second].requests;
+    again.push_back({of.request, of.progress.updates()});
+    std::int32_t& deadline_ms = again.back().request.deadline_ms;
+    if (deadline_ms == 0) continue;  // none
+    const auto waited = std::chrono::duration_cast<std::chrono::milliseconds>(now - of.since);
+    deadline_ms =
+        static_cast<std::int32_t>(std::max<std::int64_t>(1, deadline_ms - waited.count()));
+  }
+  return submissions;
+}
+
+}  // namespace troupe

@@ -1,0 +1,103 @@
+#include "tests/fault/launcher/support/crashes.hpp"
+
+#include <algorithm>
+#include <map>
+#include <sstream>
+#include <string>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+#include <signal.h>
+
+#include "tests/fault/launcher/support/launcher_run.hpp"
+#include "tests/support/time_scale.hpp"
+
+namespace troupe::test {
+namespace {
+
+using namespace std::chrono_literals;
+using ::testing::HasSubstr;
+
+constexpr const char* parallel = "tensor_parallel_size: 2";
+constexpr const char* culprit = "tale-1";
+/// Under way from the beginning and, as a suspect, again once the others are answered.
+constexpr const char* body = R"({"only": {"tale-1": {"max_tokens": 1950}}})";
+constexpr const char* few_at_a_time = "engine: {threads_per_worker: 1, max_num_seqs: 4}\n";
+constexpr int requests = 60;
+constexpr int longest_answer = 24;
+
+std::map<std::string, std::string> lines_by_name(const std::string& output) {
+  std::map<std::string, std::string> lines;
+  std::istringstream all(output);
+  for (std::string line; std::getline(all, line);) {
+    lines[nlohmann::json::parse(line).at("custom_id")] = line;
+  }
+  return lines;
+}
+
+std::string without_time(const std::string& line) {
+  auto answer = nlohmann::json::parse(line);
+  answer["response"]["body"].erase("created");
+  return answer.dump();
+}
+
+std::size_t count_of(const std::string& text, std::string_view part) {
+  std::size_t count = 0;
+  for (auto at = text.find(part); at != text.npos; at = text.find(part, at + 1)) ++count;
+  return count;
+}
+
+/// Kills a process as a crash does, and waits until it is judged.
+void crash(const LauncherRun& run, const char* role, std::size_t crashes_before) {
+  const int pid = run.wait_for_role(role, 10s * time_scale);
+  ASSERT_NE(pid, 0) << run.stderr_text();
+  ASSERT_EQ(::kill(pid, SIGSEGV), 0);
+  const auto limit = Clock::now() + 20s * time_scale;
+  while (count_of(run.log_text("launcher"), "under way in that crash") <= crashes_before) {
+    ASSERT_LT(Clock::now(), limit) << run.stderr_text() << run.log_text("launcher");
+  }
+}
+
+}  // namespace
+
+void expect_one_request_to_be_given_up(const char* role) {
+  auto run = LauncherRun::start(parallel, requests, longest_answer,
+                                std::string("restart: {max: 9}\n") + few_at_a_time, body);
+  ASSERT_TRUE(run.ok()) << run.error().message;
+  std::size_t crashes = 0;
+  // Between the first two crashes more are answered than run at a time: the culprit's neighbours
+  // are others. Before the third all are answered but the culprit.
+  for (const std::size_t answers : {2, 12, requests - 1}) {
+    ASSERT_TRUE(run->wait_for_answers(answers, 30s * time_scale)) << run->stderr_text();
+    ASSERT_NO_FATAL_FAILURE(crash(*run, role, crashes++));
+  }
+  const Aftermath seen = run->watch(Clock::now(), {}, 120s * time_scale);
+  ASSERT_TRUE(seen.gone_ms.has_value()) << run->stderr_text();
+  EXPECT_EQ(seen.exit_code, std::optional<int>(1)) << run->stderr_text();
+
+  auto undisturbed =
+      LauncherRun::start(parallel, requests, longest_answer,
+                         std::string(LauncherRun::no_restarts) + few_at_a_time, body);
+  ASSERT_TRUE(undisturbed.ok()) << undisturbed.error().message;
+  ASSERT_TRUE(undisturbed->watch(Clock::now(), {}, 120s * time_scale).gone_ms.has_value());
+  const auto found = lines_by_name(run->output_text());
+  const auto expected = lines_by_name(undisturbed->output_text());
+  ASSERT_EQ(found.size(), static_cast<std::size_t>(requests));
+  ASSERT_EQ(expected.size(), found.size());
+  for (const auto& [name, line] : found) {
+    if (name == culprit) {
+      const auto error = nlohmann::json::parse(line).at("error");
+      EXPECT_EQ(error.at("code"), "process_crashed");
+      EXPECT_THAT(error.at("message").get<std::string>(), HasSubstr("signal 11 (SIGSEGV)"));
+    } else {
+      EXPECT_EQ(without_time(line), without_time(expected.at(name)));
+    }
+  }
+  const auto recoveries = nlohmann::json::parse(run->report_text()).at("recoveries");
+  EXPECT_GE(recoveries.at("count"), 2) << "with its last request the job ends before the third";
+  ASSERT_EQ(recoveries.at("given_up_prompts").size(), 1U);
+  EXPECT_EQ(recoveries.at("given_up_prompts").at(0).get<std::string>().size(), 32U);
+}
+
+}  // namespace troupe::test

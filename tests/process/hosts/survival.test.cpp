@@ -1,0 +1,131 @@
+#include <charconv>
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <thread>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/process/hosts/support/cluster_settings.hpp"
+#include "tests/process/launcher/support/launcher_job.hpp"
+#include "tests/process/launcher/support/topologies.hpp"
+#include "tests/support/hosts/test_hosts.hpp"
+
+// Hosts of a job fail, and the job goes on by itself on those that are left or come back.
+
+namespace troupe::launcher_test {
+namespace {
+
+using namespace std::chrono_literals;
+using ::testing::HasSubstr;
+
+std::string text_of(const std::filesystem::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::stringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+int parent_of(int pid) {
+  const std::string stat = text_of("/proc/" + std::to_string(pid) + "/stat");
+  std::istringstream fields(stat.substr(stat.rfind(") ") + 4));
+  int parent = 0;
+  fields >> parent;
+  return parent;
+}
+
+/// The agent of the host that `process` runs on; 0 if there is none.
+int agent_with(const std::string& process) {
+  for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
+    const std::string name = entry.path().filename();
+    int pid = 0;
+    if (std::from_chars(name.data(), name.data() + name.size(), pid).ec != std::errc()) continue;
+    if (text_of(entry.path() / "cmdline").starts_with("troupe: " + process)) return parent_of(pid);
+  }
+  return 0;
+}
+
+class HostSurvival : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (const auto missing = test::missing_hosts(); !missing.empty()) GTEST_SKIP() << missing;
+    job_.write_input(golden_input());
+  }
+
+  /// Two tensor ranks on the first two of `hosts` hosts, and `more`; waits for an answer.
+  void start(int hosts, std::vector<std::string> more = {}) {
+    for (const std::string& setting : on_hosts(hosts, 1)) more.push_back(setting);
+    more.emplace_back("parallel.tensor_parallel_size=2");
+    more.emplace_back("engine.max_num_seqs=8");
+    arguments_ = as_arguments(more);
+    running_ = job_.start(arguments_);
+    ASSERT_TRUE(running_->wait_for_lines(job_.output(), 1, run_limit))
+        << running_->wait(run_limit).describe();
+  }
+
+  void expect_all_answers(const Ended& ended) {
+    ASSERT_EQ(ended.code, 0) << ended.describe() << job_.log();
+    expect_same_payloads(answers_to(golden_input()), job_.answers(), "a job that lost a host");
+    EXPECT_THAT(job_.log(), HasSubstr("recovered in"));
+  }
+
+  LauncherJob job_;
+  std::vector<std::string> arguments_;
+  std::unique_ptr<LauncherProcess> running_;
+};
+
+TEST_F(HostSurvival, of_a_killed_agent_starts_it_again_where_it_was) {
+  ASSERT_NO_FATAL_FAILURE(start(2));
+  const int agent = agent_with("worker-1 on h2");
+  ASSERT_NE(agent, 0);
+  ASSERT_EQ(::kill(agent, SIGKILL), 0);
+  const Ended ended = running_->wait(run_limit);
+  expect_all_answers(ended);
+  EXPECT_THAT(ended.err, HasSubstr("the agent of 'h2'"));
+  EXPECT_THAT(ended.err, HasSubstr("worker-1"));
+}
+
+TEST_F(HostSurvival, of_the_host_with_the_executor_starts_all_again) {
+  ASSERT_NO_FATAL_FAILURE(start(2));
+  const int agent = agent_with("executor on h1");
+  ASSERT_NE(agent, 0);
+  ASSERT_EQ(::kill(agent, SIGKILL), 0);
+  expect_all_answers(running_->wait(run_limit));
+}
+
+TEST_F(HostSurvival, of_a_host_that_is_gone_goes_on_on_one_with_room) {
+  ASSERT_NO_FATAL_FAILURE(start(3));
+  test::set_link(2, false);
+  const Ended ended = running_->wait(run_limit);
+  test::set_link(2, true);
+  expect_all_answers(ended);
+  EXPECT_THAT(job_.log("agent-h3"), HasSubstr("worker-1: "));
+}
+
+TEST_F(HostSurvival, of_a_host_that_is_back_later_waits_for_it) {
+  ASSERT_NO_FATAL_FAILURE(start(2));
+  test::set_link(2, false);
+  ASSERT_TRUE(running_->wait_for_text(job_.folder() / "out.jsonl.job" / "launcher.log",
+                                      "waiting for a node", run_limit))
+      << job_.log();
+  test::set_link(2, true);
+  expect_all_answers(running_->wait(run_limit));
+}
+
+TEST_F(HostSurvival, ends_resumable_if_no_host_takes_the_place_of_a_lost_one) {
+  ASSERT_NO_FATAL_FAILURE(start(2, {"restart.wait_seconds=3"}));
+  test::set_link(2, false);
+  const Ended ended = running_->wait(run_limit);
+  test::set_link(2, true);
+  ASSERT_EQ(ended.code, 3) << ended.describe();
+  EXPECT_THAT(ended.err, HasSubstr("the agent of 'h2'"));
+  EXPECT_THAT(ended.err, HasSubstr("no node took its place within restart.wait_seconds (3)"));
+  const Ended again = job_.run(arguments_);
+  ASSERT_EQ(again.code, 0) << again.describe();
+  expect_same_payloads(answers_to(golden_input()), job_.answers(), "a job that was gone on with");
+}
+
+}  // namespace
+}  // namespace troupe::launcher_test

@@ -1,0 +1,189 @@
+#include "actors/driver/request_ledger.hpp"
+
+#include <gtest/gtest.h>
+
+namespace troupe {
+namespace {
+
+using namespace std::chrono_literals;
+using Ids = std::vector<std::int32_t>;
+
+constexpr RequestLedger::Clock::time_point start{};
+
+Request request_of(std::uint64_t id, std::size_t prompt_bytes = 3) {
+  Request request;
+  request.id = id;
+  request.prompt = std::string(prompt_bytes, 'a');
+  return request;
+}
+
+SequenceUpdate update_of(std::uint64_t request, std::int32_t sequence, Ids tokens) {
+  SequenceUpdate update;
+  update.request = request;
+  update.sequence = sequence;
+  update.tokens = std::move(tokens);
+  return update;
+}
+
+EngineReport answers_to(std::vector<std::uint64_t> requests) {
+  EngineReport report;
+  for (const std::uint64_t id : requests) report.completions.emplace_back().id = id;
+  return report;
+}
+
+EngineReport progress_of(std::vector<SequenceUpdate> updates) {
+  EngineReport report;
+  report.progress = std::move(updates);
+  return report;
+}
+
+TEST(RequestLedger, gives_what_is_not_answered_with_its_progress_in_the_order_of_ids) {
+  RequestLedger ledger;
+  ledger.add(0, {request_of(3), request_of(1)}, start);
+  ledger.add(1, {request_of(2)}, start);
+  auto report = progress_of({update_of(1, 0, {7}), update_of(3, 0, {5})});
+  ledger.take(report, true);
+  report = progress_of({update_of(1, 0, {8}), update_of(1, 1, {9})});
+  ledger.take(report, true);
+  report = answers_to({3});
+  ledger.take(report, true);
+  EXPECT_EQ(report.completions.size(), 1U);
+  ledger.take_back_all();
+  const auto left = ledger.take_due(start);
+  ASSERT_EQ(left.size(), 2U);
+  EXPECT_EQ(left[0].replica, 0);
+  ASSERT_EQ(left[0].requests.size(), 1U);
+  EXPECT_EQ(left[0].requests[0].request.id, 1U);
+  ASSERT_EQ(left[0].requests[0].progress.size(), 2U);
+  EXPECT_EQ(left[0].requests[0].progress[0].tokens, (Ids{7, 8}));
+  EXPECT_EQ(left[0].requests[0].progress[1].tokens, Ids{9});
+  EXPECT_EQ(left[1].replica, 1);
+  EXPECT_EQ(left[1].requests.at(0).request.id, 2U);
+}
+
+TEST(RequestLedger, passes_one_answer_to_each_request) {
+  RequestLedger ledger;
+  ledger.add(0, {request_of(1), request_of(2)}, start);
+  auto report = answers_to({1});
+  report.dropped = {2};
+  ledger.take(report, true);
+  EXPECT_EQ(report.completions.size(), 1U);
+  EXPECT_EQ(report.dropped.size(), 1U);
+  report = answers_to({1, 2});
+  report.dropped = {2};
+  ledger.take(report, true);
+  EXPECT_TRUE(report.completions.empty());
+  EXPECT_TRUE(report.dropped.empty());
+  EXPECT_EQ(ledger.size(), 0U);
+}
+
+TEST(RequestLedger, ignores_the_progress_of_an_executor_that_has_been_replaced) {
+  RequestLedger ledger;
+  ledger.add(0, {request_of(1)}, start);
+  auto report = progress_of({update_of(1, 0, {7})});
+  ledger.take(report, false);
+  ledger.take_back_all();
+  EXPECT_TRUE(ledger.take_due(start).at(0).requests.at(0).progress.empty());
+}
+
+TEST(RequestLedger, lets_a_request_begin_anew_whose_progress_is_more_than_is_kept) {
+  RequestLedger ledger;
+  ledger.add(0, {request_of(1), request_of(2)}, start);
+  auto report = progress_of({update_of(1, 0, Ids(std::size_t{9} << 20)), update_of(2, 0, {4})});
+  ledger.take(report, true);
+  report = progress_of({update_of(1, 0, {7})});  // without what came before it says nothing
+  ledger.take(report, true);
+  ledger.take_back_all();
+  const auto left = ledger.take_due(start);
+  EXPECT_TRUE(left.at(0).requests.at(0).progress.empty());
+  EXPECT_FALSE(left.at(0).requests.at(1).progress.empty());
+}
+
+TEST(RequestLedger, cuts_what_it_gives_into_calls_of_a_few_megabytes) {
+  RequestLedger ledger;
+  ledger.add(0, {request_of(1, 9 << 20), request_of(2), request_of(3, 9 << 20)}, start);
+  ledger.take_back_all();
+  const auto left = ledger.take_due(start);
+  ASSERT_EQ(left.size(), 2U);
+  EXPECT_EQ(left[0].requests.size(), 1U);
+  EXPECT_EQ(left[1].requests.size(), 2U);
+}
+
+TEST(RequestLedger, takes_the_time_that_has_passed_from_deadlines) {
+  RequestLedger ledger;
+  Request hurried = request_of(1);
+  hurried.deadline_ms = 1000;
+  ledger.add(0, {hurried, request_of(2)}, start);
+  ledger.take_back_all();
+  const auto soon = ledger.take_due(start + 300ms);
+  EXPECT_EQ(soon[0].requests[0].request.deadline_ms, 700);
+  EXPECT_EQ(soon[0].requests[1].request.deadline_ms, 0) << "it has none";
+  ledger.take_back_all();
+  EXPECT_EQ(ledger.take_due(start + 5s)[0].requests[0].request.deadline_ms, 1);
+}
+
+std::vector<std::uint64_t> ids_of(const std::vector<RequestLedger::Submission>& submissions) {
+  std::vector<std::uint64_t> ids;
+  for (const auto& submission : submissions) {
+    for (const auto& submitted : submission.requests) ids.push_back(submitted.request.id);
+  }
+  return ids;
+}
+
+using RequestIds = std::vector<std::uint64_t>;
+
+TEST(RequestLedger, gives_nothing_twice) {
+  RequestLedger ledger;
+  ledger.add(0, {request_of(1)}, start);
+  EXPECT_TRUE(ledger.take_due(start).empty()) << "the executor has it";
+  ledger.take_back_all();
+  EXPECT_EQ(ids_of(ledger.take_due(start)), RequestIds{1});
+  EXPECT_TRUE(ledger.take_due(start).empty());
+}
+
+TEST(RequestLedger, gives_suspects_one_at_a_time_and_gives_up_the_one_that_is_there_again) {
+  RequestLedger ledger;
+  ledger.add(0, {request_of(1), request_of(2), request_of(3), request_of(4)}, start);
+  EXPECT_TRUE(ledger.note_crash(RequestIds{1, 2, 3}).taken_back.empty());
+  auto verdict = ledger.note_crash(RequestIds{1, 2, 4});
+  EXPECT_EQ(verdict.taken_back, (RequestIds{1, 2}));
+  EXPECT_TRUE(verdict.given_up.empty());
+  EXPECT_EQ(ids_of(ledger.take_due(start)), RequestIds{1});
+  EXPECT_TRUE(ledger.take_due(start).empty()) << "1 is not answered yet";
+  auto report = answers_to({1});
+  ledger.take(report, true);
+  EXPECT_EQ(ids_of(ledger.take_due(start)), RequestIds{2});
+  verdict = ledger.note_crash(RequestIds{2, 3, 4});
+  EXPECT_EQ(verdict.given_up, RequestIds{2});
+  ASSERT_EQ(verdict.prompt_hashes.size(), 1U);
+  EXPECT_EQ(verdict.prompt_hashes[0].size(), 32U);
+}
+
+TEST(RequestLedger, acquits_the_other_suspects_once_one_is_given_up) {
+  RequestLedger ledger;
+  ledger.add(0, {request_of(1), request_of(2), request_of(3)}, start);
+  (void)ledger.note_crash(RequestIds{1, 2, 3});
+  (void)ledger.note_crash(RequestIds{1, 2, 3});
+  EXPECT_EQ(ids_of(ledger.take_due(start)), RequestIds{1});
+  EXPECT_EQ(ledger.note_crash(RequestIds{1}).given_up, RequestIds{1});
+  EXPECT_EQ(ids_of(ledger.take_due(start)), (RequestIds{2, 3})) << "all but the one given up";
+  auto report = answers_to({1});
+  ledger.take(report, true);
+  EXPECT_EQ(report.completions.size(), 1U) << "its error";
+}
+
+TEST(RequestLedger, keeps_what_a_suspect_had_generated) {
+  RequestLedger ledger;
+  ledger.add(0, {request_of(1)}, start);
+  auto report = progress_of({update_of(1, 0, {7, 8})});
+  ledger.take(report, true);
+  (void)ledger.note_crash(RequestIds{1});
+  (void)ledger.note_crash(RequestIds{1});
+  report = progress_of({update_of(1, 0, {9})});  // it was under way
+  ledger.take(report, true);
+  const auto again = ledger.take_due(start);
+  EXPECT_EQ(again.at(0).requests.at(0).progress.at(0).tokens, (Ids{7, 8}));
+}
+
+}  // namespace
+}  // namespace troupe
