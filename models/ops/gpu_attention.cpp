@@ -42,6 +42,10 @@ bool decode_kernel_takes(const AttentionShape& shape) {
          shape.heads <= max_heads && shape.kv_heads <= max_kv_heads;
 }
 
+bool cascade_attention_takes(const AttentionShape& shape) {
+  return decode_kernel_takes(shape) && 2 * shape.heads <= cascade_columns * shape.kv_heads;
+}
+
 bool latent_decode_kernel_takes(const AttentionShape& shape) {
   constexpr std::int64_t max_heads = 16;
   return flashinfer_latent_takes(shape) && shape.heads <= max_heads;

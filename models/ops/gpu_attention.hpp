@@ -24,6 +24,11 @@ enum class GpuAttentionKernel : std::uint8_t {
 std::string_view to_string(GpuAttentionKernel kernel);
 
 bool decode_kernel_takes(const AttentionShape& shape);
+/// Query heads of a KV head, of all rows together, that a block of cascade attention takes.
+constexpr std::int64_t cascade_columns = 64;
+/// True if the decode kernel reads a prefix that sequences share once for several of them: their
+/// query heads that share a KV head fit a block.
+bool cascade_attention_takes(const AttentionShape& shape);
 bool latent_decode_kernel_takes(const AttentionShape& shape);
 bool flashinfer_takes(const AttentionShape& shape);
 bool flashinfer_hopper_takes(const AttentionShape& shape);
