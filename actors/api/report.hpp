@@ -44,8 +44,8 @@ struct EngineStats {
 
   template <class Archive>
   void fields(Archive& archive) {
-    archive(running, waiting, output_tokens, steps, step_us, model_us, active_us,
-            shared_positions, kv_use, scheduler);
+    archive(running, waiting, output_tokens, steps, step_us, model_us, active_us, shared_positions,
+            kv_use, scheduler);
   }
 };
 

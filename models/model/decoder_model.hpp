@@ -93,8 +93,8 @@ class DecoderModel final : public Model {
   std::optional<Head> head_;               // of the last stage
   std::vector<std::pair<DeviceTensor, DeviceTensor>> kv_memory_;  // keys, values of each layer
   std::vector<KvLayer> kv_;                                       // by StageCache::tensor
-  std::vector<int> layouts_;               // of this pass's attention
-  std::int64_t shared_positions_ = 0;      // in this pass, of a layer
+  std::vector<int> layouts_;                                      // of this pass's attention
+  std::int64_t shared_positions_ = 0;                             // in this pass, of a layer
   /// Captured passes; null after the first such pass, which runs uncaptured, so that what a device
   /// tunes or allocates on first use is ready.
   std::map<GraphKey, std::unique_ptr<CapturedGraph>> graphs_;

@@ -130,12 +130,12 @@ Result<void> ModelOps::measure_attention(OpsFigures& figures, const AttentionSha
              ops_.memory().allocate(activation_, {rows, shape.heads * shape.head_dim}));
   const bool capturable = decode && ops_.attention().supports_graph(shape, options_.dtype);
   AttentionBatch batch{.positions = positions,
-                             .kv_slots = slots,
-                             .block_tables = table,
-                             .sequences = sequences.spans,
-                             .block_size = options_.block_size,
-                             .spans = spans,
-                             .graph_captured = capturable};
+                       .kv_slots = slots,
+                       .block_tables = table,
+                       .sequences = sequences.spans,
+                       .block_size = options_.block_size,
+                       .spans = spans,
+                       .graph_captured = capturable};
   ops_.attention().plan(shape, batch);
   const auto layer = [&](std::size_t turn) {
     const auto& [keys, values] = caches[turn % caches.size()];

@@ -118,8 +118,7 @@ class CpuAttentionOps final : public AttentionOps {
   bool supports_graph(const AttentionShape& /*shape*/, DType /*stored*/) const override {
     return false;
   }
-  PlannedAttention plan(const AttentionShape& /*shape*/,
-                        const AttentionBatch& /*batch*/) override {
+  PlannedAttention plan(const AttentionShape& /*shape*/, const AttentionBatch& /*batch*/) override {
     return {};
   }
 

@@ -111,25 +111,25 @@ Result<void> DecodeAttention::Plan::make(const AttentionShape& shape, const Atte
     for (std::int32_t i = 0; i < count; ++i) {
       const std::int32_t first_page = first_of(row) / attention_page + i * pages;
       const std::int32_t left = positions - first_page * attention_page;
-      parts[next++] = {.row = row,
-                       .table = span.block_offset,
-                       .first_page = first_page,
-                       .positions = std::min(left, pages * attention_page),
-                       .index = static_cast<std::int16_t>(i),
-                       .parts = static_cast<std::int16_t>(count),
-                       .hidden =
-                           static_cast<std::int16_t>(i == 0 ? first_of(row) % attention_page : 0),
-                       .prefix_parts = share.parts,
-                       .slot = slot,
-                       .prefix_slot = share.slot};
+      parts[next++] = {
+          .row = row,
+          .table = span.block_offset,
+          .first_page = first_page,
+          .positions = std::min(left, pages * attention_page),
+          .index = static_cast<std::int16_t>(i),
+          .parts = static_cast<std::int16_t>(count),
+          .hidden = static_cast<std::int16_t>(i == 0 ? first_of(row) % attention_page : 0),
+          .prefix_parts = share.parts,
+          .slot = slot,
+          .prefix_slot = share.slot};
     }
     if (count > 1) slot += count;
   }
   return finish(next, stream);
 }
 
-Result<std::unique_ptr<DecodeAttention>> DecodeAttention::create() {
-  std::unique_ptr<DecodeAttention> attention(new DecodeAttention());
+Result<std::unique_ptr<DecodeAttention>> DecodeAttention::create(bool always_cascades) {
+  std::unique_ptr<DecodeAttention> attention(new DecodeAttention(always_cascades));
   // Rows that are cut have at most as many parts as there are blocks at once, and one more each,
   // which is no more than that again.
   const std::int64_t slots = std::int64_t{2} * max_decode_blocks * cuda::multiprocessors();
@@ -139,6 +139,7 @@ Result<std::unique_ptr<DecodeAttention>> DecodeAttention::create() {
   return Result<std::unique_ptr<DecodeAttention>>(std::move(attention));
 }
 
+DecodeAttention::DecodeAttention(bool always_cascades) : always_cascades_(always_cascades) {}
 DecodeAttention::~DecodeAttention() = default;
 
 bool DecodeAttention::supports(const AttentionShape& shape, DType stored, DType activation) {
@@ -157,9 +158,10 @@ Result<PlannedAttention> DecodeAttention::plan(const AttentionShape& shape,
   PrefixPlan* prefixes = nullptr;
   if (!batch.host_block_tables.empty() && cascade_attention_takes(shape)) {
     TROUPE_TRY(prefixes, prefix_plans_.of(batch, stream));
-    const std::int64_t slot_sums =
-        blocks_of_row(shape) * columns_of_block(shape) * shape.head_dim;
-    TROUPE_CHECK(prefixes->make(shape, batch, max_prefix_sums / slot_sums, stream));
+    const std::int64_t slot_sums = blocks_of_row(shape) * columns_of_block(shape) * shape.head_dim;
+    TROUPE_CHECK(prefixes->make(
+        shape, batch, {.max_slots = max_prefix_sums / slot_sums, .always = always_cascades_},
+        stream));
   }
   TROUPE_CHECK(plan->make(shape, batch, prefixes, stream));
   if (!plan->cascades()) return PlannedAttention();

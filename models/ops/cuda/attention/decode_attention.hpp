@@ -21,8 +21,8 @@ namespace troupe {
 /// thread at a time.
 class DecodeAttention {
  public:
-  /// Errors: resource_exhausted, internal.
-  static Result<std::unique_ptr<DecodeAttention>> create();
+  /// `always_cascades`: see CudaOpsOptions. Errors: resource_exhausted, internal.
+  static Result<std::unique_ptr<DecodeAttention>> create(bool always_cascades);
   ~DecodeAttention();
   DecodeAttention(const DecodeAttention&) = delete;
   DecodeAttention& operator=(const DecodeAttention&) = delete;
@@ -43,11 +43,12 @@ class DecodeAttention {
  private:
   class Plan;
 
-  DecodeAttention() = default;
+  explicit DecodeAttention(bool always_cascades);
 
   cudaError_t attend_to_prefixes(DecodePass& pass, const AttentionShape& shape,
                                  const PrefixPlan& plan, cudaStream_t stream);
 
+  bool always_cascades_;
   PartMemory parts_;         ///< of split contexts
   PartMemory prefix_parts_;  ///< of rows in shared prefixes
   PlansByTables<Plan> plans_;

@@ -21,8 +21,6 @@ constexpr std::int64_t part_positions = attention_page * invariant_part_pages;
 constexpr std::int64_t max_sums = std::int64_t{31} << 19, max_scales = std::int64_t{1} << 18;
 constexpr std::int64_t max_counters = std::int64_t{1} << 16;
 constexpr std::int64_t sixteen_columns = static_cast<std::int64_t>(InvariantColumns::sixteen);
-/// Bytes that rows must save reading by reading parts together.
-constexpr std::int64_t min_saved_bytes = std::int64_t{32} << 20;
 /// Heads of 64 elements have the most columns.
 static_assert(max_scales >= max_sums / 64);
 
@@ -53,9 +51,9 @@ struct Sharers {
 
 std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
-/// How the rows of a batch share parts; none where reading them for each row is about as fast.
+/// How the rows of a batch share parts; none where that does not pay, unless `always`.
 std::vector<Sharers> sharers_of(const AttentionShape& shape, const AttentionBatch& batch,
-                                std::int64_t rows_of_block) {
+                                std::int64_t rows_of_block, bool always) {
   if (shape.window > 0) return {};
   std::vector<Sharers> all;
   std::int64_t saved_parts = 0;
@@ -72,9 +70,11 @@ std::vector<Sharers> sharers_of(const AttentionShape& shape, const AttentionBatc
     }
     saved_parts += (std::ssize(rows) - blocks) * parts;
   }
-  const std::int64_t bytes_of_part = part_positions * shape.cached_elements() *
-                                     static_cast<std::int64_t>(size_of(DType::bf16));
-  return saved_parts * bytes_of_part < min_saved_bytes ? std::vector<Sharers>() : all;
+  const std::int64_t bytes_of_part =
+      part_positions * shape.cached_elements() * static_cast<std::int64_t>(size_of(DType::bf16));
+  const bool pays =
+      always || cascade_pays(std::ssize(batch.sequences), saved_parts * bytes_of_part);
+  return pays ? all : std::vector<Sharers>();
 }
 
 /// Slots for all parts of the rows that share some.
@@ -95,7 +95,9 @@ std::int64_t slots_wanted(std::span<const Sharers> sharers, const AttentionBatch
 class InvariantAttention::Plan : public ItemPlan<InvariantItem> {
  public:
   using ItemPlan::ItemPlan;
-  Result<void> make(const AttentionShape& shape, const AttentionBatch& batch, cudaStream_t stream);
+  /// `always`: rows share parts also where that does not pay.
+  Result<void> make(const AttentionShape& shape, const AttentionBatch& batch, bool always,
+                    cudaStream_t stream);
   InvariantColumns columns() const { return columns_; }
   int slot_columns() const { return slot_columns_; }
   std::int64_t shared_positions() const { return shared_positions_; }
@@ -133,7 +135,8 @@ void InvariantAttention::Plan::make_groups(const AttentionBatch& batch, std::int
 }
 
 Result<void> InvariantAttention::Plan::make(const AttentionShape& shape,
-                                            const AttentionBatch& batch, cudaStream_t stream) {
+                                            const AttentionBatch& batch, bool always,
+                                            cudaStream_t stream) {
   const bool single =
       std::ranges::all_of(batch.sequences, [](const SequenceSpan& span) { return span.rows == 1; });
   columns_ = single ? InvariantColumns::eight : InvariantColumns::sixteen;
@@ -148,7 +151,8 @@ Result<void> InvariantAttention::Plan::make(const AttentionShape& shape,
   const std::int64_t at_once = std::max<std::int64_t>(
       std::int64_t{cuda::multiprocessors()} * invariant_blocks / row_blocks, 1);
   if (single) {
-    const std::vector<Sharers> sharers = sharers_of(shape, batch, sixteen_columns / block_heads);
+    const std::vector<Sharers> sharers =
+        sharers_of(shape, batch, sixteen_columns / block_heads, always);
     const std::int64_t smaller = slots_of(row_blocks, block_heads, shape.head_dim);
     if (slots_wanted(sharers, batch) <= smaller && !sharers.empty()) {
       slot_columns_ = static_cast<int>(block_heads);
@@ -254,12 +258,13 @@ Result<void> InvariantAttention::Plan::make_cascade(std::span<const Sharers> sha
   return finish(next, stream);
 }
 
-Result<std::unique_ptr<InvariantAttention>> InvariantAttention::create() {
-  std::unique_ptr<InvariantAttention> attention(new InvariantAttention());
+Result<std::unique_ptr<InvariantAttention>> InvariantAttention::create(bool always_cascades) {
+  std::unique_ptr<InvariantAttention> attention(new InvariantAttention(always_cascades));
   TROUPE_TRY(attention->parts_, PartMemory::create(max_sums, max_scales, max_counters));
   return Result<std::unique_ptr<InvariantAttention>>(std::move(attention));
 }
 
+InvariantAttention::InvariantAttention(bool always_cascades) : always_cascades_(always_cascades) {}
 InvariantAttention::~InvariantAttention() = default;
 
 bool InvariantAttention::supports(const AttentionShape& shape, DType stored, DType activation) {
@@ -275,7 +280,7 @@ Result<PlannedAttention> InvariantAttention::plan(const AttentionShape& shape,
                                                   const AttentionBatch& batch,
                                                   cudaStream_t stream) {
   TROUPE_TRY(Plan* const plan, plans_.of(batch, stream));
-  TROUPE_CHECK(plan->make(shape, batch, stream));
+  TROUPE_CHECK(plan->make(shape, batch, always_cascades_, stream));
   const std::int64_t shared = plan->shared_positions();
   return PlannedAttention{.layout = shared > 0 ? 1 : 0, .shared_positions = shared};
 }

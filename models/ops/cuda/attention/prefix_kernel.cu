@@ -114,37 +114,80 @@ __device__ __forceinline__ std::uint32_t packed(float left, float right) {
   return *reinterpret_cast<const std::uint32_t*>(&pair);
 }
 
+/// 2^x; 0 of -infinity, and of what is below the normal numbers.
+__device__ __forceinline__ float power_of_two(float x) {
+  float value;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(value) : "f"(x));
+  return value;
+}
+
 /// The online softmax of a warp's queries: a lane has queries lane / 4 and lane / 4 + 8, and of
 /// their sums elements 8 j + 2 (lane % 4) and the next.
 template <int dim>
 struct QuerySoftmax {
-  static constexpr int tile = prefix_tile(dim), octets = tile / 8;
+  /// Positions at a time: more leave registers for fewer blocks.
+  static constexpr int step = 32, octets = step / 8;
+  static_assert(prefix_tile(dim) % step == 0);
 
   float maximum[2] = {-INFINITY, -INFINITY};
   float total[2] = {};  ///< this lane's share
   float sums[dim / 8][4] = {};
 
-  /// Adds a tile of which the first `there` positions exist.
+  /// Adds positions [first, first + step) of a tile of which the first `there` exist; one of them
+  /// at least.
   __device__ __forceinline__ void add(const PrefixPass& of, const Memory<dim>& memory, int stage,
-                                      const Queries<dim>& queries, int there) {
+                                      const Queries<dim>& queries, int first, int there) {
     float scores[octets][4] = {};
-    score(memory.keys(stage), queries, scores);
-    const int lane = threadIdx.x % 32;
-    float now[2] = {maximum[0], maximum[1]};
+    score(memory.keys(stage) + first * Memory<dim>::pitch, queries, scores);
+    float scale = of.pass.scale;
+    if (of.pass.soft_cap != 0.0F) {
+#pragma unroll
+      for (auto& octet : scores) {
+#pragma unroll
+        for (float& score : octet) score = capped_score(score * scale, of.pass.soft_cap);
+      }
+      scale = 1.0F;
+    }
+    if (there - first < step) hide_from(there - first, scores);
+    shrink_to(scores, scale);
 #pragma unroll
     for (int o = 0; o < octets; ++o) {
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        const bool exists = 8 * o + 2 * (lane % 4) + i % 2 < there;
-        const float score = capped_score(scores[o][i] * of.pass.scale, of.pass.soft_cap);
-        scores[o][i] = exists ? score : -INFINITY;
-        now[i / 2] = fmaxf(now[i / 2], scores[o][i]);
+        scores[o][i] = power_of_two(__fmaf_rn(scores[o][i], scale, -maximum[i / 2]));
+        total[i / 2] += scores[o][i];
       }
+    }
+    add_values(memory.values(stage) + first * Memory<dim>::pitch, scores);
+  }
+
+ private:
+  static __device__ __forceinline__ void hide_from(int there, float (&scores)[octets][4]) {
+    const int lane = threadIdx.x % 32;
+#pragma unroll
+    for (int o = 0; o < octets; ++o) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        if (8 * o + 2 * (lane % 4) + i % 2 >= there) scores[o][i] = -INFINITY;
+      }
+    }
+  }
+  /// Raises the maximum to that of the scores times `scale`, which is positive.
+  __device__ __forceinline__ void shrink_to(const float (&scores)[octets][4], float scale) {
+    float now[2] = {-INFINITY, -INFINITY};
+#pragma unroll
+    for (int o = 0; o < octets; ++o) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) now[i / 2] = fmaxf(now[i / 2], scores[o][i]);
     }
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      now[half] = max_of_row(now[half]);
-      const float shrink = exp2f(maximum[half] - now[half]);
+      now[half] = fmaxf(maximum[half], max_of_row(now[half]) * scale);
+    }
+    if (!__any_sync(~0U, now[0] > maximum[0] || now[1] > maximum[1])) return;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const float shrink = power_of_two(maximum[half] - now[half]);
       maximum[half] = now[half];
       total[half] *= shrink;
 #pragma unroll
@@ -153,41 +196,45 @@ struct QuerySoftmax {
         octet[2 * half + 1] *= shrink;
       }
     }
-#pragma unroll
-    for (int o = 0; o < octets; ++o) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        scores[o][i] = exp2f(scores[o][i] - maximum[i / 2]);
-        total[i / 2] += scores[o][i];
-      }
-    }
-    add_values(memory.values(stage), scores);
   }
-
- private:
+  /// Several loads go before the products that want them, so that these wait once.
   static __device__ __forceinline__ void score(std::uint32_t keys, const Queries<dim>& queries,
                                                float (&scores)[octets][4]) {
+    constexpr int pitch = Memory<dim>::pitch, at_once = 2, pairs = octets / 2;
     const int lane = threadIdx.x % 32;
-    // Matrices of 8 keys: the first 8 elements of keys 0 to 7, the next 8, and both of keys 8 to 15.
-    const std::uint32_t from =
-        keys + (lane % 8 + 8 * (lane / 16)) * Memory<dim>::pitch + lane / 8 % 2 * 16;
+    // Matrices of 8 keys: the first 8 elements of keys 0 to 7, the next 8, and both of keys 8
+    // to 15.
+    const std::uint32_t from = keys + (lane % 8 + 8 * (lane / 16)) * pitch + lane / 8 % 2 * 16;
 #pragma unroll
-    for (int s = 0; s < Queries<dim>::steps; ++s) {
-      const std::uint32_t(&q)[4] = queries.words[s];
+    for (int first = 0; first < Queries<dim>::steps; first += at_once) {
+      std::uint32_t k[at_once][pairs][4];
 #pragma unroll
-      for (int pair = 0; pair < octets / 2; ++pair) {
-        std::uint32_t k[4];
-        load_matrices<false>(k, from + pair * 16 * Memory<dim>::pitch + s * 32);
-        mma(scores[2 * pair], q[0], q[1], q[2], q[3], k[0], k[1]);
-        mma(scores[2 * pair + 1], q[0], q[1], q[2], q[3], k[2], k[3]);
+      for (int s = 0; s < at_once; ++s) {
+        if (first + s >= Queries<dim>::steps) break;
+#pragma unroll
+        for (int pair = 0; pair < pairs; ++pair) {
+          load_matrices<false>(k[s][pair], from + pair * 16 * pitch + (first + s) * 32);
+        }
+      }
+#pragma unroll
+      for (int s = 0; s < at_once; ++s) {
+        if (first + s >= Queries<dim>::steps) break;
+        const std::uint32_t(&q)[4] = queries.words[first + s];
+#pragma unroll
+        for (int pair = 0; pair < pairs; ++pair) {
+          const std::uint32_t(&of)[4] = k[s][pair];
+          mma(scores[2 * pair], q[0], q[1], q[2], q[3], of[0], of[1]);
+          mma(scores[2 * pair + 1], q[0], q[1], q[2], q[3], of[2], of[3]);
+        }
       }
     }
   }
   __device__ __forceinline__ void add_values(std::uint32_t values,
                                              const float (&terms)[octets][4]) {
+    constexpr int pitch = Memory<dim>::pitch, at_once = 4, steps = dim / 16;
     const int lane = threadIdx.x % 32;
     // Matrices of 8 positions: 8 elements of positions 0 to 7, of 8 to 15, and the next 8 of both.
-    const std::uint32_t from = values + lane % 16 * Memory<dim>::pitch + lane / 16 * 16;
+    const std::uint32_t from = values + lane % 16 * pitch + lane / 16 * 16;
 #pragma unroll
     for (int pair = 0; pair < octets / 2; ++pair) {
       const float(&left)[4] = terms[2 * pair];
@@ -195,11 +242,19 @@ struct QuerySoftmax {
       const std::uint32_t p[4] = {packed(left[0], left[1]), packed(left[2], left[3]),
                                   packed(right[0], right[1]), packed(right[2], right[3])};
 #pragma unroll
-      for (int d = 0; d < dim / 16; ++d) {
-        std::uint32_t v[4];
-        load_matrices<true>(v, from + pair * 16 * Memory<dim>::pitch + d * 32);
-        mma(sums[2 * d], p[0], p[1], p[2], p[3], v[0], v[1]);
-        mma(sums[2 * d + 1], p[0], p[1], p[2], p[3], v[2], v[3]);
+      for (int first = 0; first < steps; first += at_once) {
+        std::uint32_t v[at_once][4];
+#pragma unroll
+        for (int d = 0; d < at_once; ++d) {
+          if (first + d >= steps) break;
+          load_matrices<true>(v[d], from + pair * 16 * pitch + (first + d) * 32);
+        }
+#pragma unroll
+        for (int d = 0; d < at_once; ++d) {
+          if (first + d >= steps) break;
+          mma(sums[2 * (first + d)], p[0], p[1], p[2], p[3], v[d][0], v[d][1]);
+          mma(sums[2 * (first + d) + 1], p[0], p[1], p[2], p[3], v[d][2], v[d][3]);
+        }
       }
     }
   }
@@ -248,15 +303,15 @@ __global__ void __launch_bounds__(threads, prefix_blocks(dim))
     memory.pages[p] =
         (block * of.pass.kv_heads + work.kv_head) * pages_per_block + in_row % pages_per_block;
   }
-  // A row that fills the prefix's last block may do so in this pass.
-  wait_for_kernels_before();
   __syncthreads();
   const int tiles = (work.item.pages * page + M::tile - 1) / M::tile;
-#pragma unroll
-  for (int t = 0; t < stages - 1; ++t) {
-    if (t < tiles) request_tile(of, work, memory, t);
-    close_copies();
-  }
+  static_assert(stages == 2);
+  // A row that fills the prefix's last block may do so in this pass: that one is not read early.
+  const bool early = work.item.pages >= M::tile / page + pages_per_block;
+  if (early) request_tile(of, work, memory, 0);
+  wait_for_kernels_before();
+  if (!early) request_tile(of, work, memory, 0);
+  close_copies();
   const int first = threadIdx.x / 32 * warp_queries;
   Queries<dim> queries;
   queries.read(of, work, first);
@@ -266,8 +321,11 @@ __global__ void __launch_bounds__(threads, prefix_blocks(dim))
     __syncthreads();  // the tile is there for all, and all have read the one before
     if (t + stages - 1 < tiles) request_tile(of, work, memory, t + stages - 1);
     close_copies();
-    if (first < work.queries) {
-      softmax.add(of, memory, t % stages, queries, work.item.pages * page - t * M::tile);
+    if (first >= work.queries) continue;
+    const int there = min(work.item.pages * page - t * M::tile, M::tile);
+#pragma unroll
+    for (int begin = 0; begin < M::tile; begin += QuerySoftmax<dim>::step) {
+      if (begin < there) softmax.add(of, memory, t % stages, queries, begin, there);
     }
   }
   softmax.leave(of, work, first);

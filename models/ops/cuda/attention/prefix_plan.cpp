@@ -9,9 +9,8 @@
 namespace troupe {
 namespace {
 
-/// Bytes that a prefix, and all prefixes together, must save reading.
-constexpr std::int64_t min_saved_bytes_of_prefix = 1;
-constexpr std::int64_t min_saved_bytes = 1;
+/// Bytes that a prefix must save reading: shorter ones cost more than they save beside others.
+constexpr std::int64_t min_saved_bytes = std::int64_t{4} << 20;
 /// Tiles of a part, at least: shorter ones leave more to add than they compute.
 constexpr std::int64_t min_tiles = 4;
 
@@ -24,7 +23,7 @@ std::int64_t rows_of_block(const AttentionShape& shape) {
 }  // namespace
 
 std::vector<PrefixPlan::Prefix> PrefixPlan::prefixes_of(const AttentionShape& shape,
-                                                        const AttentionBatch& batch) {
+                                                        const AttentionBatch& batch, bool always) {
   const std::int64_t bytes_of_position =
       shape.cached_elements() * static_cast<std::int64_t>(size_of(DType::bf16));
   std::vector<Prefix> prefixes;
@@ -34,19 +33,20 @@ std::vector<PrefixPlan::Prefix> PrefixPlan::prefixes_of(const AttentionShape& sh
     prefix.positions = std::int64_t{prefix.shared.blocks} * batch.block_size;
     prefix.tiles = ceil_div(prefix.positions, prefix_tile(static_cast<int>(shape.head_dim)));
     prefix.blocks = ceil_div(std::ssize(prefix.shared.sequences), rows_of_block(shape));
-    if (prefix.saved_positions() * bytes_of_position < min_saved_bytes_of_prefix) continue;
-    saved += prefix.saved_positions();
+    const std::int64_t saved_here = prefix.saved_positions() * bytes_of_position;
+    if (saved_here <= 0 || (saved_here < min_saved_bytes && !always)) continue;
+    saved += saved_here;
     prefixes.push_back(std::move(prefix));
   }
-  if (saved * bytes_of_position < min_saved_bytes) return {};
-  return prefixes;
+  const bool pays = always || cascade_pays(std::ssize(batch.sequences), saved);
+  return pays ? prefixes : std::vector<Prefix>();
 }
 
 Result<void> PrefixPlan::make(const AttentionShape& shape, const AttentionBatch& batch,
-                              std::int64_t max_slots, cudaStream_t stream) {
+                              const Limits& limits, cudaStream_t stream) {
   shares_.clear();
   shared_positions_ = 0;
-  const std::vector<Prefix> prefixes = prefixes_of(shape, batch);
+  const std::vector<Prefix> prefixes = prefixes_of(shape, batch, limits.always);
   if (prefixes.empty()) return {};
   const int head_dim = static_cast<int>(shape.head_dim), tile = prefix_tile(head_dim);
   const auto rows = std::ssize(batch.sequences);
@@ -63,7 +63,7 @@ Result<void> PrefixPlan::make(const AttentionShape& shape, const AttentionBatch&
       items += prefix.blocks * parts;
       slots += std::ssize(prefix.shared.sequences) * parts;
     }
-    return items <= entries && slots <= max_slots;
+    return items <= entries && slots <= limits.max_slots;
   };
   // All blocks run at once, each with an equal share.
   std::int64_t each = std::max(ceil_div(all_tiles, at_once), min_tiles);

@@ -24,13 +24,18 @@ class PrefixPlan : public ItemPlan<PrefixItem> {
     std::int32_t slot = 0;  ///< of the first part
   };
 
+  struct Limits {
+    std::int64_t max_slots = 0;  ///< parts of rows
+    bool always = false;         ///< also where it does not pay
+  };
+
   using ItemPlan::ItemPlan;
 
-  /// Plans a batch and enqueues the upload of the plan, if reading prefixes once is faster than
-  /// reading them for each row; otherwise there is nothing to do, and `cascades` is false. At most
-  /// `max_slots` parts of rows. Errors: internal, resource_exhausted.
-  Result<void> make(const AttentionShape& shape, const AttentionBatch& batch,
-                    std::int64_t max_slots, cudaStream_t stream);
+  /// Plans a batch and enqueues the upload of the plan, if reading prefixes once pays and the parts
+  /// fit; otherwise there is nothing to do, and `cascades` is false. Errors: internal,
+  /// resource_exhausted.
+  Result<void> make(const AttentionShape& shape, const AttentionBatch& batch, const Limits& limits,
+                    cudaStream_t stream);
 
   bool cascades() const { return !shares_.empty(); }
   Share share_of(std::int32_t row) const {
@@ -39,9 +44,7 @@ class PrefixPlan : public ItemPlan<PrefixItem> {
   /// PlannedAttention::shared_positions.
   std::int64_t shared_positions() const { return shared_positions_; }
 
-  const PrefixRow* rows() const {
-    return reinterpret_cast<const PrefixRow*>(items() + entries());
-  }
+  const PrefixRow* rows() const { return reinterpret_cast<const PrefixRow*>(items() + entries()); }
 
  private:
   /// A prefix by tiles of positions.
@@ -55,8 +58,9 @@ class PrefixPlan : public ItemPlan<PrefixItem> {
     }
   };
 
-  /// The prefixes that are worth an item.
-  static std::vector<Prefix> prefixes_of(const AttentionShape& shape, const AttentionBatch& batch);
+  /// The prefixes that are read once; none if that does not pay.
+  static std::vector<Prefix> prefixes_of(const AttentionShape& shape, const AttentionBatch& batch,
+                                         bool always);
   Result<void> fill(std::span<const Prefix> prefixes, std::int64_t entries,
                     std::int64_t tiles_of_part, int tile, const AttentionBatch& batch,
                     cudaStream_t stream);
