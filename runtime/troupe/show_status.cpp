@@ -92,10 +92,9 @@ Result<int> show_status(LinkLoop& loop, const StateCommand& command) {
     rows.push_back({std::move(cluster), goes});
   }
   if (command.json) {
-    Columns<ClusterFile> columns = cluster_columns();
     print(JsonObject()
               .add_json("clusters", json_list(status_columns(), rows))
-              .add_json("ended", json_list(columns, reached.ended))
+              .add_json("ended", json_list(cluster_columns(), reached.ended))
               .text() +
           "\n");
     return 0;

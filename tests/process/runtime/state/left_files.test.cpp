@@ -95,10 +95,11 @@ TEST_F(LeftFiles, clean_removes_those_of_other_machines_whose_drivers_are_gone_a
 
 TEST_F(LeftFiles, what_is_no_cluster_file_is_passed_over_with_the_reason) {
   const auto program = start_program("one");
+  const std::string good = file_of_program().text();
   const auto bad = clusters() / "x-1-2.cluster";
   std::ofstream(bad) << "nonsense";
   std::filesystem::permissions(bad, std::filesystem::perms(0600));
-  std::ofstream(clusters() / "y-1-2.cluster") << file_of_program().text();  // others may read it
+  std::ofstream(clusters() / "y-1-2.cluster") << good;  // others may read it
   std::filesystem::create_symlink(bad, clusters() / "z-1-2.cluster");
   const Said said = troupe({"status"});
   EXPECT_EQ(said.code, 0);
