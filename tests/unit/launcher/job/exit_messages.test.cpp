@@ -50,5 +50,35 @@ TEST(ExitMessages, know_commands_that_would_not_go_on) {
             "This job cannot be gone on with: its input or its output is a pipe");
 }
 
+ActorDown loss(ActorId id, std::string name, DownCause cause, std::string message) {
+  ActorDown down;
+  down.id = id;
+  down.name = std::move(name);
+  down.node = "h2";
+  down.cause = cause;
+  down.message = std::move(message);
+  return down;
+}
+
+TEST(ExitMessages, tell_the_cause_of_a_recovery_and_mark_what_follows_from_it) {
+  EXPECT_EQ(describe(EngineRecovery{
+                .lost = {loss(1, "worker-1", DownCause::exited, "worker-1 ended itself"),
+                         loss(2, "worker-0", DownCause::signal, "worker-0 was killed"),
+                         loss(3, "executor", DownCause::signal, "executor was killed")}}),
+            "worker-0 was killed\nexecutor was killed; with it, as a consequence: 'worker-1'");
+  EXPECT_EQ(describe(EngineRecovery{
+                .lost = {loss(1, "worker-0", DownCause::node_lost, "the agent of 'h2' was killed"),
+                         loss(2, "executor", DownCause::node_lost, "the agent of 'h2' again")}}),
+            "the agent of 'h2' was killed; with it, as a consequence: 'executor'");
+}
+
+TEST(ExitMessages, tell_of_requests_that_a_recovery_gives_up) {
+  EXPECT_EQ(
+      describe(EngineRecovery{.lost = {loss(1, "worker-0", DownCause::signal, "worker-0 crashed")},
+                              .given_up = {"a"}}),
+      "worker-0 crashed; 1 request is given up, as processes crashed again and again while they "
+      "computed it");
+}
+
 }  // namespace
 }  // namespace troupe
