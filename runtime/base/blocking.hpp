@@ -17,9 +17,9 @@ class BlockingObserver {
 void set_blocking_observer(BlockingObserver* observer);
 
 /// While it lives, the calling thread says that it waits. All waits of the runtime with a Deadline
-/// do; a wait of another kind may, in a method of an actor that shares its process's TaskPool.
-/// Of scopes within each other the outermost counts. Costs a look at a thread-local variable where
-/// nobody observes.
+/// for calls, shared memory and channels do; a wait of another kind may, in a method of an actor
+/// that shares its process's TaskPool. Of scopes within each other the outermost counts. Costs a
+/// look at a thread-local variable where nobody observes.
 class BlockingScope {
  public:
   BlockingScope();

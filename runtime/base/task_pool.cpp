@@ -132,7 +132,8 @@ class TaskPool::State : public std::enable_shared_from_this<State> {
   bool monitor_runs_ = false;
   bool monitor_sleeps_ = false;  ///< until it is woken
   bool is_stopping_ = false;
-  bool has_warned_ = false;
+  bool has_told_of_waits_ = false;
+  bool has_told_of_starts_ = false;
 };
 
 Result<void> TaskPool::State::start() {
@@ -183,7 +184,7 @@ bool TaskPool::State::add_running() {
     return true;
   }
   if (threads_ >= options_.max_threads) {
-    if (!std::exchange(has_warned_, true)) {
+    if (!std::exchange(has_told_of_waits_, true)) {
       log::warning("all {} threads of '{}' wait; what is queued waits for them", threads_,
                    options_.name);
     }
@@ -293,7 +294,7 @@ void TaskPool::State::start_wanted(Lock& lock) {
     }
     lock.lock();
     if (problem.empty()) continue;
-    if (!std::exchange(has_warned_, true)) {
+    if (!std::exchange(has_told_of_starts_, true)) {
       log::warning("cannot start another thread of '{}', beside {}: {}", options_.name,
                    threads_ - 1 - to_start_, problem);
     }

@@ -27,7 +27,8 @@ class PoolTask {
 /// run for a while; threads beyond `parallel` end after `idle_limit` without work.
 ///
 /// A monitor thread starts all threads but the first, so these inherit nothing (CPUs, time slice,
-/// name) of whoever submits or waits. Callable from any thread, with any lock held.
+/// name) of whoever submits or waits. Callable from any thread, with any lock held, but
+/// for submit() after stop().
 class TaskPool {
  public:
   struct Options {

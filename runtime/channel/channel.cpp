@@ -10,6 +10,7 @@
 #include <unistd.h>
 #include <zmq.h>
 
+#include "runtime/base/blocking.hpp"
 #include "runtime/channel/curve.hpp"
 #include "runtime/process/unique_fd.hpp"
 
@@ -125,6 +126,7 @@ Result<void> Channel::State::wait(short events, Deadline& deadline, std::string_
                                        {nullptr, interrupted.get(), ZMQ_POLLIN, 0},
                                        {gate ? gate->socket() : nullptr, 0, ZMQ_POLLIN, 0}}};
   const int count = gate ? 3 : 2;
+  const BlockingScope waits;
   while (true) {
     const auto left = deadline.left();
     const auto slice = std::min<Deadline::Clock::duration>(left, Deadline::slice);

@@ -45,12 +45,14 @@ Result<std::string> LogReader::next(std::chrono::milliseconds limit) {
   const bool is_other = inode_ && (piece.inode != *inode_ || piece.path != path_);
   path_ = piece.path;
   shared_with_ = piece.shared_with;
+  size_ = piece.size;
   if (!piece.is_there) return std::string();
   inode_ = piece.inode;
   if (is_other || piece.size < at_) {
     at_ = is_other && !piece.shared_with.empty() ? piece.size : 0;
     if (piece.size == at_) return std::string();
     TROUPE_TRY(piece, piece_at(at_, max_log_piece, limit));
+    size_ = piece.size;
   }
   at_ = piece.offset + piece.bytes.size();
   return text_of(piece);

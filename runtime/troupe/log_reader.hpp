@@ -25,6 +25,8 @@ class LogReader {
   /// place another one has taken, is read from its beginning; another file that many processes
   /// share, from its end. Errors: not_found for an actor that there is not; StateClient::get.
   Result<std::string> next(std::chrono::milliseconds limit);
+  /// True if next() had returned, when it was called last, all that there was then.
+  bool has_all() const { return at_ >= size_; }
   /// True if the last answer was about a file that there is.
   bool is_there() const { return is_there_; }
   /// Returns what has been written since, from the file itself: for this machine, after the driver
@@ -40,6 +42,7 @@ class LogReader {
   std::string path_, shared_with_;
   std::optional<std::uint64_t> inode_;  ///< of the file read last
   std::uint64_t at_ = 0;
+  std::uint64_t size_ = 0;  ///< of the file, as answered last
   bool is_there_ = false;
 };
 

@@ -27,6 +27,7 @@ class LogPrinter {
 
   LogReader& reader() { return reader_; }
   void print(std::string_view text) {
+    if (text.empty()) return;
     if (form_ == Form::bytes) {
       std::fwrite(text.data(), 1, text.size(), stdout);
       return;
@@ -130,7 +131,7 @@ Result<bool> print_new(std::vector<LogPrinter>& printers, std::chrono::milliseco
       const auto text = printer.reader().next(limit);
       if (!text.ok() && text.error().code == ErrorCode::peer_died) return true;
       if (!text.ok()) return text.error();
-      is_more |= !text->empty();
+      is_more |= !printer.reader().has_all();
       printer.print(*text);
     }
     std::fflush(stdout);
