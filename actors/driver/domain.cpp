@@ -157,11 +157,20 @@ void Domain::begin_form() {
 
 Result<void> Domain::begin_load() {
   TROUPE_CHECK(forming_.get());
+  note_places();
   loading_workers_.clear();
   for (const auto& worker : workers_) {
     loading_workers_.push_back(worker.call<&Worker::load>(nodes_));
   }
   return {};
+}
+
+void Domain::note_places() {
+  const auto groups = cluster_.placement_groups();
+  const auto found = std::ranges::find(groups, placed_.id, &PlacementGroup::id);
+  if (found == groups.end()) return;
+  placed_ = *found;
+  nodes_ = nodes_of_ranks(mesh_, placed_);
 }
 
 Result<std::vector<WorkerReport>> Domain::finish_load() {

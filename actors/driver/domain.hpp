@@ -42,7 +42,7 @@ AfterSubmission after_submission(const Result<void>& taken);
 /// A step domain as the driver sees it: the replicas that step together (one, unless experts span
 /// replicas), their workers, and their common executor. Each phase of the start is begun for all
 /// domains before the first is awaited. One thread at a time; but while recover() runs, another one
-/// may submit, drain, and ask for telemetry and figures.
+/// may submit, drain, take what was given up, and note answers and figures.
 class Domain {
  public:
   /// `cluster`, `spec` and `mesh` outlive the object. `index` counts domains from 0. `workers` was
@@ -124,6 +124,8 @@ class Domain {
                                          std::vector<std::uint64_t> under_way);
   /// Waits until the workers' bundles have places.
   Result<void> find_places();
+  /// Takes note of where the workers' bundles are.
+  void note_places();
   /// Gives the executor requests that it does not have and is to have now.
   void give_due();
   /// Submits all unanswered requests to the present incarnation of the executor, if it is a new
@@ -166,9 +168,9 @@ class Domain {
   /// Losses that judge_crash() has seen: actors and their incarnations.
   std::set<std::pair<ActorId, std::uint32_t>> judged_;
   std::vector<std::uint64_t> taken_back_;  ///< for the executor, once it starts
-  std::vector<std::string> given_up_;      ///< see take_given_up()
 
-  std::mutex requests_mutex_;                 ///< of the next three
+  std::mutex requests_mutex_;                 ///< of the next four
+  std::vector<std::string> given_up_;         ///< see take_given_up()
   RequestLedger ledger_;                      ///< used if the executor can be restarted
   std::optional<std::uint32_t> executor_at_;  ///< the incarnation that is given requests
   bool is_draining_ = false;

@@ -1,7 +1,10 @@
 #include <algorithm>
 #include <chrono>
+#include <condition_variable>
 #include <iterator>
+#include <mutex>
 #include <span>
+#include <stop_token>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -10,6 +13,7 @@
 #include "actors/driver/domain.hpp"
 #include "actors/driver/driver.hpp"
 #include "actors/driver/rank_placement.hpp"
+#include "runtime/base/deadline.hpp"
 #include "runtime/base/log.hpp"
 #include "runtime/call/answers.hpp"
 
@@ -19,6 +23,87 @@ namespace {
 /// Limits for the executor, which may be tokenising, and for the step threads of workers.
 constexpr auto pause_timeout = std::chrono::minutes(10);
 constexpr auto leave_timeout = std::chrono::milliseconds(1000);
+
+constexpr std::chrono::milliseconds look_interval{50};
+
+/// Finds places for bundles that were lost with their nodes.
+class PlaceFinder {
+ public:
+  PlaceFinder(Cluster& cluster, PlacementGroupId group, const RestartLimit& limit)
+      : cluster_(cluster),
+        group_(group),
+        wait_seconds_(limit.wait_seconds),
+        deadline_(deadline_in(std::chrono::seconds(limit.wait_seconds))) {}
+
+  /// Looks for places once, and now and then has the agents of lost nodes started. True once there
+  /// are places; resource_exhausted if there have been none for RestartLimit::wait_seconds.
+  Result<bool> look() {
+    const auto placed = cluster_.place_again(group_);
+    if (placed.ok()) return true;
+    if (placed.error().code != ErrorCode::resource_exhausted) return placed.error();
+    if (deadline_.is_over()) {
+      return fail(ErrorCode::resource_exhausted,
+                  "no node took its place within restart.wait_seconds ({}): {}", wait_seconds_,
+                  placed.error().message);
+    }
+    const auto now = std::chrono::steady_clock::now();
+    if (now >= next_start_) {
+      log::info("waiting for a node: {}", placed.error().message);
+      cluster_.start_lost_nodes();
+      next_start_ = now + std::chrono::seconds(2);
+    }
+    return false;
+  }
+
+ private:
+  Cluster& cluster_;
+  const PlacementGroupId group_;
+  const std::int64_t wait_seconds_;
+  Deadline deadline_;
+  std::chrono::steady_clock::time_point next_start_{};
+};
+
+/// While it lives, a thread of it finds places for bundles that are lost: those that wait for the
+/// next incarnation of an actor would wait for ever otherwise. If there are none in time, removes
+/// the group, which ends its actors and so these waits.
+class PlaceKeeper {
+ public:
+  PlaceKeeper(Cluster& cluster, PlacementGroupId group, const RestartLimit& limit)
+      : cluster_(cluster), group_(group), limit_(limit) {}
+
+ private:
+  void run(const std::stop_token& stop) const {
+    std::optional<PlaceFinder> finder;
+    std::mutex mutex;
+    std::condition_variable_any stopped;
+    std::unique_lock lock(mutex);
+    const auto has_stopped = [&] { return stop.stop_requested(); };
+    while (!stopped.wait_for(lock, stop, look_interval, has_stopped)) {
+      if (!has_lost_bundles()) {
+        finder.reset();
+        continue;
+      }
+      if (!finder) finder.emplace(cluster_, group_, limit_);
+      const Result<bool> looked = finder->look();
+      if (looked.ok()) continue;
+      log::warning("{}", looked.error().message);
+      const Result<void> removed = cluster_.remove_placement_group(group_);
+      if (!removed.ok()) log::debug("{}", removed.error().message);
+      return;
+    }
+  }
+  bool has_lost_bundles() const {
+    const auto groups = cluster_.placement_groups();
+    const auto found = std::ranges::find(groups, group_, &PlacementGroup::id);
+    return found != groups.end() &&
+           std::ranges::any_of(found->bundles, &PlacementGroup::Bundle::is_lost);
+  }
+
+  Cluster& cluster_;
+  const PlacementGroupId group_;
+  const RestartLimit limit_;
+  std::jthread thread_{[this](const std::stop_token& stop) { run(stop); }};
+};
 
 }  // namespace
 
@@ -31,7 +116,11 @@ bool Domain::is_lost(ActorId actor, const std::vector<ActorDown>& losses) const 
 
 Result<void> Domain::recover(const std::vector<ActorDown>& losses,
                              const std::function<void()>& on_paused) {
-  TROUPE_TRY(auto under_way, pause(losses));
+  std::vector<std::uint64_t> under_way;
+  {
+    const PlaceKeeper keeper(cluster_, placed_.id, spec_.restart);
+    TROUPE_TRY(under_way, pause(losses));
+  }
   std::vector<std::uint64_t> given_up = judge_crash(losses, std::move(under_way));
   on_paused();
   if (!given_up.empty()) {
@@ -41,6 +130,7 @@ Result<void> Domain::recover(const std::vector<ActorDown>& losses,
                     RequestLedger::max_crashes, cause_of(losses).message));
   }
   TROUPE_CHECK(find_places());
+  const PlaceKeeper keeper(cluster_, placed_.id, spec_.restart);
   begin_form();
   TROUPE_CHECK(begin_load());
   const auto loaded = finish_load();
@@ -104,7 +194,7 @@ std::vector<std::uint64_t> Domain::judge_crash(const std::vector<ActorDown>& los
   {
     const std::lock_guard lock(requests_mutex_);
     // A dead executor does not say which.
-    if (is_lost(executor_.id(), losses)) under_way = ledger_.given();
+    if (is_lost(executor_.id(), latest)) under_way = ledger_.given();
     verdict = ledger_.note_crash(under_way);
   }
   log::info("{} requests were under way in that crash; {} are suspects, {} are given up",
@@ -121,30 +211,11 @@ std::vector<std::string> Domain::take_given_up() {
 }
 
 Result<void> Domain::find_places() {
-  using Clock = std::chrono::steady_clock;
-  constexpr std::chrono::milliseconds turn{50};
-  constexpr std::chrono::seconds between_starts{2};
-  const auto until = Clock::now() + std::chrono::seconds(spec_.restart.wait_seconds);
-  for (auto next_start = Clock::now();;) {
-    auto placed = cluster_.place_again(placed_.id);
-    if (placed.ok()) {
-      placed_ = *std::move(placed);
-      nodes_ = nodes_of_ranks(mesh_, placed_);
-      return {};
-    }
-    const auto now = Clock::now();
-    if (placed.error().code != ErrorCode::resource_exhausted) return std::move(placed).error();
-    if (now >= until) {
-      return fail(ErrorCode::resource_exhausted,
-                  "no node took its place within restart.wait_seconds ({}): {}",
-                  spec_.restart.wait_seconds, placed.error().message);
-    }
-    if (now >= next_start) {
-      log::info("waiting for a node: {}", placed.error().message);
-      cluster_.start_lost_nodes();
-      next_start = now + between_starts;
-    }
-    std::this_thread::sleep_for(turn);
+  PlaceFinder finder(cluster_, placed_.id, spec_.restart);
+  while (true) {
+    TROUPE_TRY(const bool is_placed, finder.look());
+    if (is_placed) return {};
+    std::this_thread::sleep_for(look_interval);
   }
 }
 

@@ -48,9 +48,10 @@ Recovery::Next Recovery::ended() {
 }
 
 std::optional<EngineRecovery> Recovery::take_untold() {
-  if (told_ >= losses_.size()) return std::nullopt;
+  std::vector<std::string> given_up = domain_.take_given_up();
+  if (told_ >= losses_.size() && given_up.empty()) return std::nullopt;
   told_ = losses_.size();
-  return EngineRecovery{.lost = losses_, .given_up = domain_.take_given_up()};
+  return EngineRecovery{.lost = losses_, .given_up = std::move(given_up)};
 }
 
 std::optional<EngineRecovery> Recovery::take_complete() {

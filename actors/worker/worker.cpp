@@ -13,6 +13,7 @@
 #include "models/model/footprint.hpp"
 #include "parallel/sharding/sharding.hpp"
 #include "runtime/base/available_memory.hpp"
+#include "runtime/base/deadline.hpp"
 #include "runtime/base/log.hpp"
 #include "runtime/process/cpu_affinity.hpp"
 
@@ -282,7 +283,8 @@ void Worker::serve() {
 
 bool Worker::wait_for_leave() {
   std::unique_lock lock(stop_mutex_);
-  return stopped_.wait_for(lock, leave_wait, [this] { return stopping_.load(); });
+  Deadline deadline(leave_wait);
+  return wait_until(stopped_, lock, deadline, [this] { return stopping_.load(); });
 }
 
 ProcessTelemetry Worker::telemetry(bool all) {

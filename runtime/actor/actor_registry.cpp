@@ -1,6 +1,7 @@
 #include "runtime/actor/actor_registry.hpp"
 
 #include <algorithm>
+#include <set>
 
 #include <unistd.h>
 
@@ -212,19 +213,28 @@ std::vector<PlacementGroup> ActorRegistry::placement_groups() const {
 
 Result<PlacementGroup> ActorRegistry::place_again(PlacementGroupId id) {
   std::lock_guard lock(mutex_);
+  const std::set<std::uint32_t> lost = placement_.lost_bundles(id);
   TROUPE_TRY(auto group, placement_.place_again(id));
+  try_waiting_in(id, [&](std::uint32_t bundle) { return lost.contains(bundle); });
+  return group;
+}
+
+void ActorRegistry::try_waiting_in(PlacementGroupId id,
+                                   const std::function<bool(std::uint32_t)>& of_bundle) {
   for (const auto& [actor, state] : actors_) {
     if (!state.restarts || !state.restarts->is_waiting) continue;
     const auto& bundle = state.restarts->options.bundle;
-    if (bundle && bundle->group == id) restarts_.push_back({actor, RestartBudget::Clock::now()});
+    if (bundle && bundle->group == id && of_bundle(bundle->index)) {
+      restarts_.push_back({actor, RestartBudget::Clock::now()});
+    }
   }
-  return group;
 }
 
 Result<std::vector<ActorRegistry::ProcessPlace>> ActorRegistry::remove_placement_group(
     PlacementGroupId id) {
   std::lock_guard lock(mutex_);
   TROUPE_CHECK(placement_.remove_group(id));
+  try_waiting_in(id, [](std::uint32_t) { return true; });  // and so ends them
   std::vector<ProcessPlace> doomed;
   const auto actors = actors_of_group_.find(id);
   if (actors == actors_of_group_.end()) return doomed;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -139,6 +140,8 @@ class ActorRegistry {
   std::optional<ActorLog> log_of(std::string_view actor) const;
 
  private:
+  /// Makes the restarts due of actors that wait in such bundles of the group.
+  void try_waiting_in(PlacementGroupId id, const std::function<bool(std::uint32_t)>& of_bundle);
   /// What it takes to start an actor again.
   struct Restartable {
     SpawnOptions options;

@@ -241,11 +241,14 @@ Result<PlacementGroup> ClusterImpl::place_again(PlacementGroupId id) {
 }
 
 Result<void> ClusterImpl::remove_placement_group(PlacementGroupId id) {
-  std::lock_guard lock(spawning_);  // an agent knows each process before it is to kill it
-  TROUPE_TRY(const auto doomed, registry_->remove_placement_group(id));
-  for (const auto& place : doomed) {
-    (void)agents_.send(place.node, StopProcess{place.process, true});
+  {
+    std::lock_guard lock(spawning_);  // an agent knows each process before it is to kill it
+    TROUPE_TRY(const auto doomed, registry_->remove_placement_group(id));
+    for (const auto& place : doomed) {
+      (void)agents_.send(place.node, StopProcess{place.process, true});
+    }
   }
+  publish(std::vector<ActorDown>());  // ends those that wait for a place
   return {};
 }
 

@@ -30,7 +30,8 @@ struct PlacementGroupOptions {
   std::vector<Resources> bundles{};  ///< each on one node; none may be empty
   PlacementStrategy strategy = PlacementStrategy::pack;
   /// Bundles that are lost with their node may be placed again (Cluster::place_again). Actors in
-  /// them that may be restarted wait for that.
+  /// them that may be restarted wait for that. Not for the strict strategies, as the lost
+  /// bundles are placed without a look at the others.
   bool moves = false;
 };
 

@@ -120,6 +120,13 @@ Result<void> PlacementTable::check(const PlacementGroupOptions& options) const {
   if (options.bundles.empty()) {
     return fail(ErrorCode::invalid_argument, "a placement group needs bundles");
   }
+  const bool is_strict = options.strategy == PlacementStrategy::strict_pack ||
+                         options.strategy == PlacementStrategy::strict_spread;
+  if (options.moves && is_strict) {
+    return fail(ErrorCode::invalid_argument,
+                "a placement group that moves is placed by pack or spread, not by {}",
+                name_of(options.strategy));
+  }
   for (std::size_t i = 0; i < options.bundles.size(); ++i) {
     if (auto checked = options.bundles[i].check(); !checked.ok()) {
       return fail(ErrorCode::invalid_argument, "bundle {}: {}", i, checked.error().message);
@@ -203,6 +210,16 @@ Result<PlacementGroup> PlacementTable::place_again(PlacementGroupId id) {
                 .free = std::move(whole)};
   }
   return describe(id, group);
+}
+
+std::set<std::uint32_t> PlacementTable::lost_bundles(PlacementGroupId id) const {
+  std::set<std::uint32_t> lost;
+  const auto found = groups_.find(id);
+  if (found == groups_.end()) return lost;
+  for (std::uint32_t i = 0; i < found->second.bundles.size(); ++i) {
+    if (found->second.bundles[i].state == BundleState::lost) lost.insert(i);
+  }
+  return lost;
 }
 
 bool PlacementTable::moves(const BundleId& bundle) const {

@@ -3,6 +3,7 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -47,6 +48,8 @@ class PlacementTable {
   Result<PlacementGroup> place_again(PlacementGroupId id);
   /// True for a bundle of a group that is there and moves.
   bool moves(const BundleId& bundle) const;
+  /// Indices of the bundles that are lost with their nodes; none for a group that is not there.
+  std::set<std::uint32_t> lost_bundles(PlacementGroupId id) const;
   /// The group takes no more actors, and each of its bundles is free again once the last actor in
   /// it is released. not_found if there is no such group.
   Result<void> remove_group(PlacementGroupId id);

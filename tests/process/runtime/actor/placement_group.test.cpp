@@ -156,5 +156,23 @@ TEST(PlacementGroup, that_moves_takes_its_restartable_actors_along_to_the_agent_
   EXPECT_TRUE(cluster->nodes()[1].alive);
 }
 
+TEST(PlacementGroup, that_is_removed_ends_the_actors_that_wait_for_a_place) {
+  const auto cluster = two_nodes();
+  const auto group = must(cluster->create_placement_group(
+      {.name = "x", .bundles = {{.devices = 3}, {.devices = 3}}, .moves = true}));
+  const auto actor =
+      must(cluster->spawn<Insider>({.bundle = group.bundle(1), .max_restarts = -1}).get(limit));
+  Promise<ActorDown> lost;
+  const auto token = cluster->watch(actor, [lost](const ActorDown& end) { lost.complete(end); });
+  ASSERT_EQ(::kill(cluster->nodes()[1].agent_pid, SIGKILL), 0);
+  must(lost.future().get(limit));
+  auto waiting = actor.call<&Insider::pid>();
+  EXPECT_FALSE(waiting.wait(100ms));
+  must(cluster->remove_placement_group(group.id));
+  const auto ended = waiting.get(limit);
+  ASSERT_FALSE(ended.ok());
+  EXPECT_EQ(ended.error().code, ErrorCode::peer_died) << ended.error().message;
+}
+
 }  // namespace
 }  // namespace troupe::test

@@ -197,6 +197,17 @@ TEST(PlacementTable, frees_a_removed_group_once_its_last_actor_is_released) {
   EXPECT_TRUE(table.create_group({"x", {{.cpus = 1}}, pack}).ok()) << "the name is free again";
 }
 
+TEST(PlacementTable, refuses_groups_that_move_by_strict_strategies) {
+  PlacementTable table({{"a", 4, {}}, {"b", 4, {}}});
+  const auto refused = table.create_group({.name = "x",
+                                           .bundles = {{.cpus = 1}, {.cpus = 1}},
+                                           .strategy = PlacementStrategy::strict_spread,
+                                           .moves = true});
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().code, ErrorCode::invalid_argument);
+  EXPECT_NE(refused.error().message.find("strict_spread"), std::string::npos);
+}
+
 TEST(PlacementTable, places_lost_bundles_of_a_group_that_moves_where_there_is_room) {
   PlacementTable table({{"a", 4, {0, 1}}, {"b", 4, {2, 3}}, {"c", 4, {4, 5}}});
   const auto group = table.create_group(
