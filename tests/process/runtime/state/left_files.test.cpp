@@ -17,7 +17,7 @@ class LeftFiles : public State {
     return *std::move(file);
   }
   /// Writes a file, as a driver does.
-  void leave(ClusterFile file) const {
+  void leave(const ClusterFile& file) const {
     const auto path = clusters() / file.file_name();
     std::ofstream(path) << file.text();
     std::filesystem::permissions(path, std::filesystem::perms(0600));

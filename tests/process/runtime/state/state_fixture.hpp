@@ -66,7 +66,7 @@ class State : public testing::Test {
     const auto until = std::chrono::steady_clock::now() + limit;
     while (text_of(file).find(text) == std::string::npos) {
       if (std::chrono::steady_clock::now() > until) {
-        throw std::runtime_error(file + " has no '" + text + "': " + text_of(file));
+        throw std::runtime_error(fmt::format("{} has no '{}': {}", file, text, text_of(file)));
       }
       std::this_thread::sleep_for(10ms);
     }
