@@ -28,9 +28,12 @@ Result<Pass> Pass::create(Ops& ops, const ModelLimits& limits, std::int64_t kv_b
                           std::size_t groups, int context_ranks) {
   Pass pass(ops, limits, groups);
   // If sequences share no blocks, all tables fit; where a window has left blocks behind, a table
-  // may be longer than there are blocks.
+  // may be longer than there are blocks. Sequences that share prefixes have more entries than
+  // there are blocks.
+  constexpr std::int64_t shared_entries = std::int64_t{1} << 20;
   const std::int64_t longest = (limits.max_positions + limits.block_size - 1) / limits.block_size;
-  pass.table_room_ = kv_blocks + longest;
+  pass.table_room_ =
+      std::max(kv_blocks + longest, std::min(limits.max_head_rows * longest, shared_entries));
   const std::int64_t rows = limits.max_batch_tokens;
   const std::int64_t numbers_of_row = static_cast<std::int64_t>(groups) * (1 + numbers_of_span);
   const Shape inputs{(2 + numbers_of_row) * (rows + limits.max_head_rows)};
@@ -164,13 +167,16 @@ Result<ForwardBatch> Pass::upload() {
     const Tensor slots = stage(group.slots);
     const Tensor spans = stage(numbers(group.spans));
     const auto sequences = static_cast<std::int64_t>(group.spans.size());
+    std::span<const std::int32_t> tables;
+    if (limits_.cascade_attention) tables = group.tables;
     attention_.push_back({.positions = positions,
                           .kv_slots = slots,
                           .block_tables = group.device_tables->rows(0, entries),
                           .sequences = group.spans,
                           .block_size = limits_.block_size,
                           .spans = spans.reshaped({sequences, numbers_of_span}),
-                          .graph_captured = graph_captured_});
+                          .graph_captured = graph_captured_,
+                          .host_block_tables = tables});
     if (head_positions_.empty()) continue;
     const Tensor head_slots = stage(group.head_slots);
     const Tensor head_spans = stage(numbers(group.head_spans));

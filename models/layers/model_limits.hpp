@@ -19,6 +19,8 @@ struct ModelLimits {
   int threads = 1;                       ///< that compute tables while the model is loaded
   DType compute = DType::f32;            ///< f32, or bf16 (then weights are rounded to bf16)
   DType kv_dtype = DType::f32;           ///< of the KV cache: f32 or bf16
+  /// Attention may look for prefixes that sequences of a pass share, to read them once.
+  bool cascade_attention = true;
   /// With deterministic Ops, gives a sum the same bits at every tensor size even for bf16
   /// activations: partial sums are f32, of max_exact_segments at most, and so are the expert
   /// outputs of a token, which one rank adds up.

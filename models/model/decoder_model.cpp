@@ -129,10 +129,14 @@ void DecoderModel::plan_attention(const ForwardBatch& batch) {
     passes_.emplace_back(AttentionBatch(), own, parts);  // no tokens
   }
   AttentionShape shape = attention_;
+  layouts_.clear();
+  shared_positions_ = 0;
   for (std::size_t group = 0; group < groups_.size(); ++group) {
     shape.window = groups_[group].window;
-    for (const AttentionBatch& planned : passes_[group].batches()) {
-      ops_.attention().plan(shape, planned);
+    for (const AttentionBatch& batch_of_group : passes_[group].batches()) {
+      const PlannedAttention planned = ops_.attention().plan(shape, batch_of_group);
+      layouts_.push_back(planned.layout);
+      shared_positions_ = std::max(shared_positions_, planned.shared_positions);
     }
   }
   head_rows_.reset();
@@ -167,13 +171,13 @@ bool DecoderModel::supports_graph() const {
 
 Result<void> DecoderModel::replay(const ForwardBatch& batch, const Tensor& logits) {
   const auto [found, is_first] =
-      graphs_.try_emplace({batch.token_ids.elements(), expected_rows(batch)});
+      graphs_.try_emplace({batch.token_ids.elements(), expected_rows(batch), layouts_});
   if (is_first) return run(batch, logits);
   if (found->second == nullptr) {
     const auto began = std::chrono::steady_clock::now();
     TROUPE_TRY(found->second, ops_.stream().capture([&] { return run(batch, logits); }));
     const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - began;
-    log::debug("graph_captured a pass of {} rows in {:.1f} ms", found->first.first, took.count());
+    log::debug("graph_captured a pass of {} rows in {:.1f} ms", found->first.tokens, took.count());
   }
   ops_.stream().replay(*found->second);
   return {};

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <compare>
 #include <map>
 #include <utility>
 #include <vector>
@@ -29,6 +30,7 @@ class DecoderModel final : public Model {
   std::size_t kv_bytes_per_block() const override;
   Result<void> allocate_kv_cache(std::int64_t blocks) override;
   Result<std::unique_ptr<KvSwap>> make_swap(std::int64_t host_blocks) override;
+  std::int64_t shared_positions() const override { return shared_positions_; }
   ExpertLoad expert_load() const override;
   std::size_t weight_bytes() const override;
   const LoadedWeights& loaded() const override { return loaded_; }
@@ -36,6 +38,14 @@ class DecoderModel final : public Model {
   const ModelLimits& limits() const override { return limits_; }
 
  private:
+  /// What passes that replay one graph have in common.
+  struct GraphKey {
+    std::int64_t tokens = 0;
+    std::int64_t expected_rows = 0;
+    std::vector<int> layouts;  ///< PlannedAttention::layout of each batch
+    auto operator<=>(const GraphKey&) const = default;
+  };
+
   DecoderModel(const ModelConfig& config, const ModelLimits& limits, Ops& ops)
       : config_(config), limits_(limits), ops_(ops) {}
 
@@ -83,9 +93,11 @@ class DecoderModel final : public Model {
   std::optional<Head> head_;               // of the last stage
   std::vector<std::pair<DeviceTensor, DeviceTensor>> kv_memory_;  // keys, values of each layer
   std::vector<KvLayer> kv_;                                       // by StageCache::tensor
-  /// Captured passes by their tokens and expected_rows; null after the first such pass, which runs
-  /// uncaptured, so that what a device tunes or allocates on first use is ready.
-  std::map<std::pair<std::int64_t, std::int64_t>, std::unique_ptr<CapturedGraph>> graphs_;
+  std::vector<int> layouts_;                                      // of this pass's attention
+  std::int64_t shared_positions_ = 0;                             // in this pass, of a layer
+  /// Captured passes; null after the first such pass, which runs uncaptured, so that what a device
+  /// tunes or allocates on first use is ready.
+  std::map<GraphKey, std::unique_ptr<CapturedGraph>> graphs_;
 };
 
 }  // namespace troupe

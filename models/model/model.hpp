@@ -86,6 +86,9 @@ class Model {
   /// AttentionOps::make_swap.
   virtual Result<std::unique_ptr<KvSwap>> make_swap(std::int64_t host_blocks) = 0;
 
+  /// PlannedAttention::shared_positions of the last pass, in the cache group that has the most.
+  virtual std::int64_t shared_positions() const = 0;
+
   /// The rows that experts have computed so far. `rows` is empty in a dense model, and on all but
   /// one of the ranks that compute parts of the same rows. Waits for the device.
   virtual ExpertLoad expert_load() const = 0;

@@ -36,11 +36,24 @@ struct AttentionBatch {
   /// [sequences, 4] i32: the whole pass's spans on the device; the CPU needs none.
   Tensor spans;
   /// The enqueued operations are captured (StreamOps::capture) and replayed for other batches:
-  /// tensors at the same addresses, as many sequences, each of one row.
+  /// tensors at the same addresses, as many sequences, each of one row, planned with the same
+  /// layout.
   bool graph_captured = false;
   std::int64_t first_row = 0;  ///< of the batch in the pass
   int part = 0;                ///< of the pass: distinguishes batches that are planned at the same
                                ///< time
+  /// block_tables on the host, by which attention finds prefixes that sequences share; empty: it
+  /// does not look for them.
+  std::span<const std::int32_t> host_block_tables = {};
+};
+
+/// What AttentionOps::plan chose for a batch.
+struct PlannedAttention {
+  /// Captured attention may be replayed for batches with as many sequences and the same layout.
+  int layout = 0;
+  /// Positions whose keys and values rows do not read because they are in a prefix that is read
+  /// once for several rows (cascade attention).
+  std::int64_t shared_positions = 0;
 };
 
 /// One layer's KV pages on one rank: `blocks` pages of `block_size` tokens for its local KV heads,
@@ -163,7 +176,7 @@ class AttentionOps {
   /// Prepares attention of `shape` over `batch` on the host: call before the first layer of a pass,
   /// for each of its batches, outside of capture(). It serves all layers of this shape, which are
   /// those of one cache group.
-  virtual void plan(const AttentionShape& shape, const AttentionBatch& batch) = 0;
+  virtual PlannedAttention plan(const AttentionShape& shape, const AttentionBatch& batch) = 0;
 
   /// Causal attention of q [tokens, heads * head_dim] over the paged cache, including this pass's
   /// own tokens, which are read back at stored precision; online softmax over chunks of absolute

@@ -42,6 +42,24 @@ bool decode_kernel_takes(const AttentionShape& shape) {
          shape.heads <= max_heads && shape.kv_heads <= max_kv_heads;
 }
 
+bool cascade_attention_takes(const AttentionShape& shape) {
+  return decode_kernel_takes(shape) && 2 * shape.heads <= cascade_columns * shape.kv_heads;
+}
+
+bool cascade_pays(std::int64_t rows, std::int64_t saved_bytes) {
+  struct Break {
+    std::int64_t rows, megabytes;
+  };
+  // Where both took the same time, and a little more. The second kernel costs a few microseconds,
+  // and what it leaves for each row costs more the more rows there are.
+  constexpr std::array<Break, 4> breaks{{{8, 100}, {32, 140}, {128, 210}, {256, 280}}};
+  constexpr std::int64_t megabyte = 1'000'000;
+  for (const Break& known : breaks) {
+    if (rows <= known.rows) return saved_bytes >= known.megabytes * megabyte;
+  }
+  return saved_bytes >= breaks.back().megabytes * megabyte * rows / breaks.back().rows;
+}
+
 bool latent_decode_kernel_takes(const AttentionShape& shape) {
   constexpr std::int64_t max_heads = 16;
   return flashinfer_latent_takes(shape) && shape.heads <= max_heads;

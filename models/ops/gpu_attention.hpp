@@ -24,6 +24,15 @@ enum class GpuAttentionKernel : std::uint8_t {
 std::string_view to_string(GpuAttentionKernel kernel);
 
 bool decode_kernel_takes(const AttentionShape& shape);
+/// Query heads of a KV head, of all rows together, that a block of cascade attention takes.
+constexpr std::int64_t cascade_columns = 64;
+/// True if the decode kernel reads a prefix that sequences share once for several of them: their
+/// query heads that share a KV head fit a block.
+bool cascade_attention_takes(const AttentionShape& shape);
+/// True if `rows` of a decode step take less time with prefixes that are read together, which saves
+/// them reading `saved_bytes` of keys and values on a GPU: measured on an H100
+/// (docs/benchmarks.md).
+bool cascade_pays(std::int64_t rows, std::int64_t saved_bytes);
 bool latent_decode_kernel_takes(const AttentionShape& shape);
 bool flashinfer_takes(const AttentionShape& shape);
 bool flashinfer_hopper_takes(const AttentionShape& shape);

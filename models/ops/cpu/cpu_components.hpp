@@ -118,7 +118,9 @@ class CpuAttentionOps final : public AttentionOps {
   bool supports_graph(const AttentionShape& /*shape*/, DType /*stored*/) const override {
     return false;
   }
-  void plan(const AttentionShape& /*shape*/, const AttentionBatch& /*batch*/) override {}
+  PlannedAttention plan(const AttentionShape& /*shape*/, const AttentionBatch& /*batch*/) override {
+    return {};
+  }
 
  private:
   void do_norm_rope_store(const Tensor& qkv, const Tensor& q_norm, const Tensor& k_norm, float eps,

@@ -25,6 +25,7 @@ class CudaContext {
   int device() const { return options_.device; }
   DType dtype() const { return options_.dtype; }
   bool deterministic() const { return options_.deterministic; }
+  bool always_cascades() const { return options_.always_cascades; }
   const CudaOpsOptions& options() const { return options_; }
 
   /// Returns the stream and makes its device this thread's.

@@ -16,6 +16,8 @@ struct CudaOpsOptions {
   /// row-parallel GEMM is the tree sum of its segments, at most max_invariant_segments over all
   /// ranks. bf16 only.
   bool deterministic = false;
+  /// Prefixes that sequences share are read together also where this does not pay (cascade_pays).
+  bool always_cascades = false;
 };
 
 /// Ops on an NVIDIA GPU. Operations are enqueued on one stream; an Ops is used by one thread at a

@@ -37,26 +37,31 @@ class ItemPlan : public BatchPlan {
   const Item* items() const { return reinterpret_cast<const Item*>(memory_->device()); }
 
  protected:
-  /// Returns room for `entries` items of `rows` rows. Errors: resource_exhausted, internal.
-  Result<std::span<Item>> begin(std::int64_t entries, std::int64_t rows) {
-    const std::size_t wanted = static_cast<std::size_t>(entries) * sizeof(Item);
+  /// Returns room for `entries` items of `rows` rows; `behind` bytes follow them. Errors:
+  /// resource_exhausted, internal.
+  Result<std::span<Item>> begin(std::int64_t entries, std::int64_t rows, std::size_t behind = 0) {
+    const std::size_t wanted = static_cast<std::size_t>(entries) * sizeof(Item) + behind;
     if (wanted > memory_->bytes()) {
       return fail(ErrorCode::resource_exhausted, "attention of {} rows wants a plan of {} bytes",
                   rows, wanted);
     }
     TROUPE_TRY(std::byte* const host, memory_->next());
     entries_ = {reinterpret_cast<Item*>(host), static_cast<std::size_t>(entries)};
+    behind_ = {host + entries_.size_bytes(), behind};
     return entries_;
   }
-  /// Enqueues the upload of the first `filled` items, and of empty ones behind them. Errors:
-  /// internal.
+  /// What follows the items, on the host; on the device it is at items() + entries().
+  std::span<std::byte> behind() const { return behind_; }
+  /// Enqueues the upload of the first `filled` items, of empty ones for the others, and of what
+  /// follows them. Errors: internal.
   Result<void> finish(std::size_t filled, cudaStream_t stream) {
     std::ranges::fill(entries_.subspan(filled), Item{});
-    return memory_->upload(entries_.size_bytes(), stream);
+    return memory_->upload(entries_.size_bytes() + behind_.size(), stream);
   }
 
  private:
   std::span<Item> entries_;
+  std::span<std::byte> behind_;
 };
 
 /// Plans keyed by their block tables, of which a pass has one or two, and by part of the pass. A

@@ -135,20 +135,28 @@ CudaAttentionOps::AttentionKernel CudaAttentionOps::attention_kernel(
   return FlashAttention::supports(shape, stored, activation) ? flashinfer : any_shape;
 }
 
-void CudaAttentionOps::plan(const AttentionShape& shape, const AttentionBatch& batch) {
-  if (batch.sequences.empty()) return;
+PlannedAttention CudaAttentionOps::plan(const AttentionShape& shape, const AttentionBatch& batch) {
+  if (batch.sequences.empty()) return {};
+  const auto checked = [&](const Result<PlannedAttention>& planned) {
+    if (planned.ok()) return *planned;
+    check(Result<void>(planned.error()));
+    return PlannedAttention();
+  };
   switch (attention_kernel(shape, dtype_, dtype_, batch)) {
     case AttentionKernel::invariant:
-      return check(invariant_attention_->plan(shape, batch, stream()));
+      return checked(invariant_attention_->plan(shape, batch, stream()));
     case AttentionKernel::decode:
-      return check(decode_attention_->plan(shape, batch, stream()));
+      return checked(decode_attention_->plan(shape, batch, stream()));
     case AttentionKernel::flashinfer_mla:
-      return check(latent_attention_->plan(shape, batch, stream()));
+      check(latent_attention_->plan(shape, batch, stream()));
+      break;
     case AttentionKernel::flashinfer:
-      return check(flash_attention_->plan(shape, batch, stream()));
+      check(flash_attention_->plan(shape, batch, stream()));
+      break;
     case AttentionKernel::any_shape:
-      return;
+      break;
   }
+  return {};
 }
 
 void CudaAttentionOps::do_attend(const Tensor& q, const AttentionShape& shape,

@@ -9,11 +9,12 @@ namespace troupe {
 Result<std::unique_ptr<CudaAttentionOps>> CudaAttentionOps::create(CudaContext& context) {
   std::unique_ptr<CudaAttentionOps> attention(new CudaAttentionOps(context));
   if (context.deterministic()) {
-    TROUPE_TRY(attention->invariant_attention_, InvariantAttention::create());
+    TROUPE_TRY(attention->invariant_attention_,
+               InvariantAttention::create(context.always_cascades()));
   } else if (context.dtype() == DType::bf16) {
     TROUPE_TRY(attention->flash_attention_, FlashAttention::create());
     TROUPE_TRY(attention->latent_attention_, FlashInferMla::create());
-    TROUPE_TRY(attention->decode_attention_, DecodeAttention::create());
+    TROUPE_TRY(attention->decode_attention_, DecodeAttention::create(context.always_cascades()));
   }
   return attention;
 }

@@ -23,7 +23,7 @@ class CudaAttentionOps final : public AttentionOps, private CudaComponent {
   Result<std::unique_ptr<KvSwap>> make_swap(std::span<const KvLayer> caches,
                                             std::int64_t host_blocks) override;
   bool supports_graph(const AttentionShape& shape, DType stored) const override;
-  void plan(const AttentionShape& shape, const AttentionBatch& batch) override;
+  PlannedAttention plan(const AttentionShape& shape, const AttentionBatch& batch) override;
 
  private:
   /// The attention kernels to try, fastest for the shape first.

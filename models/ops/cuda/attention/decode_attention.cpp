@@ -23,11 +23,17 @@ static_assert(decode_columns(128, max_decode_columns) * 128 <= max_part_sums &&
 /// A context of up to `whole_pages` is not cut, a longer one not finer than `min_pages`: putting
 /// parts together would cost more.
 constexpr std::int64_t whole_pages = 16, min_pages = 8;
+/// Of the sums of parts in shared prefixes.
+constexpr std::int64_t max_prefix_sums = std::int64_t{8} << 20;
+constexpr std::int64_t max_prefix_scales = max_prefix_sums / 64;  // heads of 64 have the most
+
+/// Query heads of a block.
+std::int64_t columns_of_block(const AttentionShape& shape) {
+  return decode_columns(static_cast<int>(shape.head_dim), shape.heads / shape.kv_heads);
+}
 
 std::int64_t blocks_of_row(const AttentionShape& shape) {
-  if (shape.latent > 0) return 1;
-  const std::int64_t group = shape.heads / shape.kv_heads;
-  return row_blocks_of(shape, decode_columns(static_cast<int>(shape.head_dim), group));
+  return shape.latent > 0 ? 1 : row_blocks_of(shape, columns_of_block(shape));
 }
 
 }  // namespace
@@ -36,15 +42,23 @@ std::int64_t blocks_of_row(const AttentionShape& shape) {
 class DecodeAttention::Plan : public ItemPlan<DecodePart> {
  public:
   using ItemPlan::ItemPlan;
-  Result<void> make(const AttentionShape& shape, const AttentionBatch& batch, cudaStream_t stream);
+  /// `prefixes`: of this batch, or null.
+  Result<void> make(const AttentionShape& shape, const AttentionBatch& batch,
+                    const PrefixPlan* prefixes, cudaStream_t stream);
   int blocks() const { return blocks_; }  ///< on a multiprocessor
+  bool cascades() const { return cascades_; }
 
  private:
   int blocks_ = 1;
+  bool cascades_ = false;
 };
 
 Result<void> DecodeAttention::Plan::make(const AttentionShape& shape, const AttentionBatch& batch,
-                                         cudaStream_t stream) {
+                                         const PrefixPlan* prefixes, cudaStream_t stream) {
+  cascades_ = prefixes != nullptr && prefixes->cascades();
+  const auto share_of = [&](std::int32_t row) {
+    return cascades_ ? prefixes->share_of(row) : PrefixPlan::Share();
+  };
   const auto rows = static_cast<std::int64_t>(batch.sequences.size());
   const std::int64_t row_blocks = blocks_of_row(shape);
   blocks_ = decode_blocks(rows * row_blocks);
@@ -53,12 +67,12 @@ Result<void> DecodeAttention::Plan::make(const AttentionShape& shape, const Atte
   const bool whole_rows = shape.latent > 0;  // its kernel shares them out itself
   TROUPE_TRY(const std::span<DecodePart> parts,
              begin(whole_rows ? rows : rows + rows_at_once, rows));
-  // The first position that a row sees.
+  // The first position that a row sees and that is in no shared prefix.
   const auto first_of = [&](std::int32_t row) -> std::int32_t {
     const std::int32_t own = batch.sequences[static_cast<std::size_t>(row)].first_position;
     const std::int64_t before =
         shape.window == 0 ? own : std::min<std::int64_t>(own, shape.window - 1);
-    return own - static_cast<std::int32_t>(before);
+    return std::max(own - static_cast<std::int32_t>(before), share_of(row).positions);
   };
   const auto pages_of = [&](std::int32_t row) -> std::int64_t {
     return batch.sequences[static_cast<std::size_t>(row)].first_position / attention_page -
@@ -90,36 +104,42 @@ Result<void> DecodeAttention::Plan::make(const AttentionShape& shape, const Atte
   for (const std::int32_t row : order) {
     const SequenceSpan& span = batch.sequences[static_cast<std::size_t>(row)];
     const std::int32_t positions = span.first_position + 1;
+    const PrefixPlan::Share share = share_of(row);
     const std::int64_t about = parts_of(row);
     const auto pages = static_cast<std::int32_t>((pages_of(row) + about - 1) / about);
     const auto count = static_cast<std::int32_t>((pages_of(row) + pages - 1) / pages);
     for (std::int32_t i = 0; i < count; ++i) {
       const std::int32_t first_page = first_of(row) / attention_page + i * pages;
       const std::int32_t left = positions - first_page * attention_page;
-      parts[next++] = {.row = row,
-                       .table = span.block_offset,
-                       .first_page = first_page,
-                       .positions = std::min(left, pages * attention_page),
-                       .index = i,
-                       .parts = count,
-                       .slot = slot,
-                       .hidden = i == 0 ? first_of(row) % attention_page : 0};
+      parts[next++] = {
+          .row = row,
+          .table = span.block_offset,
+          .first_page = first_page,
+          .positions = std::min(left, pages * attention_page),
+          .index = static_cast<std::int16_t>(i),
+          .parts = static_cast<std::int16_t>(count),
+          .hidden = static_cast<std::int16_t>(i == 0 ? first_of(row) % attention_page : 0),
+          .prefix_parts = share.parts,
+          .slot = slot,
+          .prefix_slot = share.slot};
     }
     if (count > 1) slot += count;
   }
   return finish(next, stream);
 }
 
-Result<std::unique_ptr<DecodeAttention>> DecodeAttention::create() {
-  std::unique_ptr<DecodeAttention> attention(new DecodeAttention());
+Result<std::unique_ptr<DecodeAttention>> DecodeAttention::create(bool always_cascades) {
+  std::unique_ptr<DecodeAttention> attention(new DecodeAttention(always_cascades));
   // Rows that are cut have at most as many parts as there are blocks at once, and one more each,
   // which is no more than that again.
   const std::int64_t slots = std::int64_t{2} * max_decode_blocks * cuda::multiprocessors();
   TROUPE_TRY(attention->parts_,
              PartMemory::create(slots * max_part_sums, slots * max_decode_columns, slots));
+  TROUPE_TRY(attention->prefix_parts_, PartMemory::create(max_prefix_sums, max_prefix_scales, 1));
   return Result<std::unique_ptr<DecodeAttention>>(std::move(attention));
 }
 
+DecodeAttention::DecodeAttention(bool always_cascades) : always_cascades_(always_cascades) {}
 DecodeAttention::~DecodeAttention() = default;
 
 bool DecodeAttention::supports(const AttentionShape& shape, DType stored, DType activation) {
@@ -132,18 +152,43 @@ bool DecodeAttention::suits(const AttentionBatch& batch) {
          std::ranges::all_of(batch.sequences, [](const SequenceSpan& s) { return s.rows == 1; });
 }
 
-Result<void> DecodeAttention::plan(const AttentionShape& shape, const AttentionBatch& batch,
-                                   cudaStream_t stream) {
+Result<PlannedAttention> DecodeAttention::plan(const AttentionShape& shape,
+                                               const AttentionBatch& batch, cudaStream_t stream) {
   TROUPE_TRY(Plan* const plan, plans_.of(batch, stream));
-  return plan->make(shape, batch, stream);
+  PrefixPlan* prefixes = nullptr;
+  if (!batch.host_block_tables.empty() && cascade_attention_takes(shape)) {
+    TROUPE_TRY(prefixes, prefix_plans_.of(batch, stream));
+    const std::int64_t slot_sums = blocks_of_row(shape) * columns_of_block(shape) * shape.head_dim;
+    TROUPE_CHECK(prefixes->make(
+        shape, batch, {.max_slots = max_prefix_sums / slot_sums, .always = always_cascades_},
+        stream));
+  }
+  TROUPE_CHECK(plan->make(shape, batch, prefixes, stream));
+  if (!plan->cascades()) return PlannedAttention();
+  return PlannedAttention{.layout = 1, .shared_positions = prefixes->shared_positions()};
+}
+
+cudaError_t DecodeAttention::attend_to_prefixes(DecodePass& pass, const AttentionShape& shape,
+                                                const PrefixPlan& plan, cudaStream_t stream) {
+  pass.prefix_sums = prefix_parts_.sums.as<float>();
+  pass.prefix_scales = prefix_parts_.scales.as<float2>();
+  const PrefixPass prefixes{.pass = with_items(pass, plan.items(), plan.entries()),
+                            .rows = plan.rows(),
+                            .slot_blocks = pass.row_blocks,
+                            .slot_columns = static_cast<int>(columns_of_block(shape))};
+  return launch_prefix_attention(prefixes, static_cast<int>(shape.head_dim), stream);
 }
 
 Result<void> DecodeAttention::attend(const Tensor& q, const AttentionShape& shape,
                                      const AttentionBatch& batch, const KvLayer& cache,
                                      const Tensor& out, cudaStream_t stream) {
   TROUPE_TRY(const Plan* const plan, plans_.made_for(batch));
-  const DecodePass pass =
-      paged_pass(q, shape, batch, cache, out, *plan, parts_, blocks_of_row(shape));
+  DecodePass pass = paged_pass(q, shape, batch, cache, out, *plan, parts_, blocks_of_row(shape));
+  if (plan->cascades()) {
+    TROUPE_TRY(const PrefixPlan* const prefixes, prefix_plans_.made_for(batch));
+    TROUPE_CHECK(cuda_done(attend_to_prefixes(pass, shape, *prefixes, stream),
+                           "the launch of attention to prefixes"));
+  }
   const cudaError_t launched =
       shape.latent > 0
           ? attend_latent_rows(pass, cache.keys.elements() / latent_key_dim / attention_page,

@@ -62,6 +62,20 @@ struct Work {
   }
 };
 
+/// Adds the parts of the prefix that the row shares with others.
+template <int dim, int columns>
+__device__ __forceinline__ void add_prefix(const DecodePass& pass, const Work<columns>& work,
+                                           int head, int element, PartSum& sum) {
+#pragma unroll 4
+  for (int p = 0; p < work.part.prefix_parts; ++p) {
+    const std::int64_t slot = std::int64_t{work.part.prefix_slot + p} * pass.row_blocks;
+    const std::int64_t column = (slot + work.index) * columns + head;
+    const float2 scale = __ldcg(pass.prefix_scales + column);
+    const auto* const from = pass.prefix_sums + column * dim + element;
+    sum.add_part({__ldcg(reinterpret_cast<const float4*>(from)), scale.y, scale.x});
+  }
+}
+
 /// Called by the whole block that ended last: puts the parts of its row together. `scales` is
 /// shared memory for one of each part and head.
 template <int dim, int columns>
@@ -82,6 +96,7 @@ __device__ void join_parts(const DecodePass& pass, const Work<columns>& work, fl
       all.add_below(maximum, scales[p * heads + head],
                     __ldcg(reinterpret_cast<const float4*>(pass.sums + from)));
     }
+    add_prefix<dim>(pass, work, head, element, all);
     all.add_sink(work.sink(pass, head));
     all.write(pass.out + (work.first_head + head) * dim + element);
   }
@@ -98,6 +113,7 @@ __device__ __forceinline__ void join_warps(const DecodePass& pass, const Work<co
     const int head = i / (dim / 4), element = i % (dim / 4) * 4;
     PartSum sum = sum_of_warps(warp_scales, warp_sums, head, element);
     if (work.part.parts == 1) {
+      add_prefix<dim>(pass, work, head, element, sum);
       sum.add_sink(work.sink(pass, head));
       sum.write(pass.out + (work.first_head + head) * dim + element);
     } else {

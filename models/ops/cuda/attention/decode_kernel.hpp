@@ -25,15 +25,18 @@ constexpr int latent_key_dim = 576, latent_value_dim = 512;
 
 /// What the blocks of all KV heads do for one row: positions [16 * first_page, + positions) of its
 /// context, without the first `hidden` ones, which lie before the row's window. The block that ends
-/// last puts the parts of a row together.
+/// last puts the parts of a row together, and adds those of a prefix that it shares with others,
+/// which an earlier kernel has left (prefix_kernel.hpp).
 struct DecodePart {
   std::int32_t row;
   std::int32_t table;  ///< where the row's block table begins
   std::int32_t first_page;
   std::int32_t positions;  ///< 0: nothing to do
-  std::int32_t index, parts;
-  std::int32_t slot;    ///< of the row's first part in the memory of parts; the others follow
-  std::int32_t hidden;  ///< below 16
+  std::int16_t index, parts;
+  std::int16_t hidden;        ///< below 16
+  std::int16_t prefix_parts;  ///< 0: no shared prefix
+  std::int32_t slot;          ///< of the row's first part in the memory of parts; the others follow
+  std::int32_t prefix_slot;   ///< the same of the prefix's, in theirs
 };
 static_assert(sizeof(DecodePart) == 32);
 

@@ -55,15 +55,28 @@ struct Work {
   __device__ int positions_of(int in_item) const {
     return min(last + 1 - (first_page() + in_item) * page, page);
   }
-  __device__ std::int64_t slot(const InvariantPass& pass, int part) const {
-    return std::int64_t{item.slot + part} * pass.row_blocks + index;
+  /// True if the item's rows are of several sequences, each with a slot of its own.
+  __device__ bool is_shared() const { return item.items == 0; }
+  /// The row of the item's column c.
+  __device__ InvariantRow row(const InvariantPass& pass, int column) const {
+    const int in_item = column / group;
+    if (is_shared()) return pass.rows[item.row + in_item];
+    return {item.row + in_item, item.position + in_item, item.slot, item.items};
+  }
+  __device__ std::int64_t slot(const InvariantPass& pass, const InvariantRow& of, int part) const {
+    return std::int64_t{of.slot + part} * pass.row_blocks + index;
+  }
+  /// Where the sums of a part of column c of a row are left.
+  __device__ std::int64_t place(const InvariantPass& pass, const InvariantRow& of, int part,
+                                int column) const {
+    return slot(pass, of, part) * pass.slot_columns + (is_shared() ? column % group : column);
   }
   /// Number of columns that are queries of the item's rows.
   __device__ int used() const { return item.rows * group; }
-  /// The offset of column c's head, in heads of q and of the output.
-  __device__ std::int64_t head(const InvariantPass& pass, int column) const {
-    const std::int64_t row = item.row + column / group;
-    return row * pass.kv_heads * pass.group + first_in_layer + column % group;
+  /// The offset of the head of column c of a row, in heads of q and of the output.
+  __device__ std::int64_t head(const InvariantPass& pass, const InvariantRow& of,
+                               int column) const {
+    return std::int64_t{of.row} * pass.kv_heads * pass.group + first_in_layer + column % group;
   }
   /// The sink of column c's head, times log2(e); -infinity: none.
   __device__ float sink(const InvariantPass& pass, int column) const {
@@ -76,24 +89,38 @@ struct Work {
 template <int dim>
 using StrandSoftmax = OnlineSoftmax<dim, RoundedArithmetic>;
 
-/// Called by the whole block that ended last: combines the parts of its rows.
-template <int dim, int columns>
-__device__ void join_parts(const InvariantPass& pass, const Work& work) {
+/// Called by the whole block that ended last: combines the parts of columns [first, end).
+template <int dim>
+__device__ void join_parts(const InvariantPass& pass, const Work& work, int first, int end) {
   constexpr int quads = dim / 4;
-  for (int i = threadIdx.x; i < work.used() * quads; i += threads) {
-    const int column = i / quads, element = i % quads * 4;
-    const int position = work.item.position + column / work.group;
-    const int parts = position / (invariant_part_pages * page) + 1;
+  for (int i = threadIdx.x; i < (end - first) * quads; i += threads) {
+    const int column = first + i / quads, element = i % quads * 4;
+    const InvariantRow row = work.row(pass, column);
+    const int parts = row.position / (invariant_part_pages * page) + 1;
     PartSum all;
-    for (int p = Work::first_part(pass, position); p < parts; ++p) {
-      const std::int64_t from = work.slot(pass, p) * columns + column;
+    for (int p = Work::first_part(pass, row.position); p < parts; ++p) {
+      const std::int64_t from = work.place(pass, row, p, column);
       const float2 scale = __ldcg(pass.scales + from);
       const PartSum part{__ldcg(reinterpret_cast<const float4*>(pass.sums + from * dim + element)),
                          scale.y, scale.x};
       all.add_part(part);
     }
     all.add_sink(work.sink(pass, column));
-    all.write(pass.out + work.head(pass, column) * dim + element);
+    all.write(pass.out + work.head(pass, row, column) * dim + element);
+  }
+}
+
+/// Called by the whole block, which has left its parts: combines those of the rows of which all
+/// parts are there. `is_last` is shared memory.
+template <int dim>
+__device__ void join_complete_rows(const InvariantPass& pass, const Work& work, bool& is_last) {
+  const int columns = work.is_shared() ? work.group : work.used();  // with one counter
+  for (int first = 0; first < work.used(); first += columns) {
+    const InvariantRow row = work.row(pass, first);
+    const std::int64_t slot = work.slot(pass, row, Work::first_part(pass, row.position));
+    if (is_last_item(pass.finished + slot, row.items, is_last)) {
+      join_parts<dim>(pass, work, first, first + columns);
+    }
   }
 }
 
@@ -111,7 +138,9 @@ struct Columns {
     for (int t = 0; t < tiles; ++t) {
       const int column = t * tile_columns + eighth;
       query[t] = {};
-      if (column < work.used()) query[t].read(pass.q + work.head(pass, column) * dim, fourth);
+      if (column < work.used()) {
+        query[t].read(pass.q + work.head(pass, work.row(pass, column), column) * dim, fourth);
+      }
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
         limit[t][i] =
@@ -228,9 +257,10 @@ __global__ void __launch_bounds__(threads, dim <= 128 ? invariant_blocks : 1)
     for (int e = 0; e < each; ++e) {
       const int i = threadIdx.x + e * threads, column = i / quads, element = i % quads * 4;
       // A row does not see the parts after it, nor those before its window.
-      const int position = work.item.position + column / work.group;
-      if (column >= used || first_position > position ||
-          first_position + invariant_part_pages * page <= Work::first_seen(pass, position)) {
+      if (column >= used) continue;
+      const InvariantRow row = work.row(pass, column);
+      if (first_position > row.position ||
+          first_position + invariant_part_pages * page <= Work::first_seen(pass, row.position)) {
         continue;
       }
       const PartSum sum = sum_of_warps(scales, strand_sums, column, element);
@@ -238,22 +268,17 @@ __global__ void __launch_bounds__(threads, dim <= 128 ? invariant_blocks : 1)
         joined[e].add_part(sum);
       } else {
         const int in_row = work.item.first_part + part;
-        sum.leave<dim>(pass.sums, pass.scales, work.slot(pass, in_row) * columns + column, element);
+        sum.leave<dim>(pass.sums, pass.scales, work.place(pass, row, in_row, column), element);
       }
     }
   }
-  if (work.item.items > 1) {
-    const int first = Work::first_part(pass, work.item.position);
-    if (!is_last_item(pass.finished + work.slot(pass, first), work.item.items, is_last)) return;
-    join_parts<dim, columns>(pass, work);
-    return;
-  }
+  if (work.item.items != 1) return join_complete_rows<dim>(pass, work, is_last);
 #pragma unroll
   for (int e = 0; e < each; ++e) {
     const int i = threadIdx.x + e * threads, column = i / quads, element = i % quads * 4;
     if (column >= used) continue;
     joined[e].add_sink(work.sink(pass, column));
-    joined[e].write(pass.out + work.head(pass, column) * dim + element);
+    joined[e].write(pass.out + work.head(pass, work.row(pass, column), column) * dim + element);
   }
 #endif
 }

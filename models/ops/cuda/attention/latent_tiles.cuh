@@ -3,6 +3,7 @@
 #pragma once
 
 #include "models/ops/cuda/attention/decode_kernel.hpp"
+#include "models/ops/cuda/attention/matrix_loads.cuh"
 #include "models/ops/cuda/common/mma_m16n8k16.cuh"
 #include "models/ops/cuda/common/ptx_sm90.cuh"
 #include "parallel/device/cuda/device_math.cuh"
@@ -38,24 +39,6 @@ struct Memory {
   __device__ float* sums() { return reinterpret_cast<float*>(tiles); }
 };
 static_assert(max_heads * value_dim * sizeof(float) <= sizeof(Memory::tiles));
-
-/// Loads four matrices of 8 x 8 elements of 16 bits: lane 8 m + r passes the address of row r of
-/// matrix m, and gets two adjacent elements in row lane / 4 of each, or, if `transposed`, in column
-/// lane / 4.
-template <bool transposed>
-__device__ __forceinline__ void load_matrices(std::uint32_t (&to)[4], std::uint32_t from) {
-  if constexpr (transposed) {
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
-                 : "r"(from)
-                 : "memory");
-  } else {
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
-                 : "r"(from)
-                 : "memory");
-  }
-}
 
 /// The address of a 16-byte unit of key `position` of a tile.
 __device__ __forceinline__ std::uint32_t unit_address(std::uint32_t tile_at, int position, int line,

@@ -47,6 +47,8 @@ PagedPass<Item> paged_pass(const Tensor& q, const AttentionShape& shape,
           .sums = parts.sums.as<float>(),
           .scales = parts.scales.as<float2>(),
           .finished = parts.finished.as<unsigned>(),
+          .prefix_sums = nullptr,
+          .prefix_scales = nullptr,
           .entries = static_cast<int>(plan.entries()),
           .kv_heads = static_cast<int>(shape.kv_heads),
           .row_blocks = static_cast<int>(row_blocks),
@@ -55,6 +57,31 @@ PagedPass<Item> paged_pass(const Tensor& q, const AttentionShape& shape,
           .window = static_cast<int>(shape.window),
           .scale = shape.scale * log2_e * (is_capped ? 2.0F / shape.soft_cap : 1.0F),
           .soft_cap = shape.soft_cap * log2_e};
+}
+
+/// The same attention with other items.
+template <class Item, class Other>
+PagedPass<Item> with_items(const PagedPass<Other>& pass, const Item* items, std::int64_t entries) {
+  return {.q = pass.q,
+          .keys = pass.keys,
+          .values = pass.values,
+          .out = pass.out,
+          .items = items,
+          .tables = pass.tables,
+          .sinks = pass.sinks,
+          .sums = pass.sums,
+          .scales = pass.scales,
+          .finished = pass.finished,
+          .prefix_sums = pass.prefix_sums,
+          .prefix_scales = pass.prefix_scales,
+          .entries = static_cast<int>(entries),
+          .kv_heads = pass.kv_heads,
+          .row_blocks = pass.row_blocks,
+          .group = pass.group,
+          .pages_per_block = pass.pages_per_block,
+          .window = pass.window,
+          .scale = pass.scale,
+          .soft_cap = pass.soft_cap};
 }
 
 }  // namespace troupe

@@ -27,6 +27,9 @@ struct PagedPass {
   float* sums;                 ///< [slots, row_blocks, columns, head_dim]
   float2* scales;              ///< [slots, row_blocks, columns]: maximum, total
   unsigned* finished;          ///< [slots, row_blocks]: items that are done; 0 between passes
+  /// As sums and scales: parts of rows in prefixes that they share with others.
+  float* prefix_sums;
+  float2* prefix_scales;
   int entries;
   int kv_heads;
   int row_blocks;       ///< blocks of an entry: kv_heads times the blocks of a KV head

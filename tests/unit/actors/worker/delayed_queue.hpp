@@ -171,8 +171,8 @@ class DelayedAttentionOps final : public AttentionOps {
   bool supports_graph(const AttentionShape& /*shape*/, DType /*stored*/) const override {
     return supports_graph_;
   }
-  void plan(const AttentionShape& shape, const AttentionBatch& batch) override {
-    inner_.plan(shape, batch);
+  PlannedAttention plan(const AttentionShape& shape, const AttentionBatch& batch) override {
+    return inner_.plan(shape, batch);
   }
 
  private:

@@ -66,6 +66,26 @@ TEST(GpuAttention, takes_the_kernel_for_hopper_for_long_prompts_of_heads_of_128)
             (GpuAttentionKernels{decode, flashinfer, flashinfer}));
 }
 
+TEST(GpuAttention, cascades_where_a_block_holds_the_heads_of_two_rows) {
+  EXPECT_TRUE(cascade_attention_takes(shape_of(32, 8, 128)));
+  EXPECT_TRUE(cascade_attention_takes(shape_of(32, 1, 64)));
+  EXPECT_FALSE(cascade_attention_takes(shape_of(71, 1, 64)));
+  EXPECT_FALSE(cascade_attention_takes(shape_of(32, 8, 120)));
+  EXPECT_FALSE(
+      cascade_attention_takes({.heads = 16, .kv_heads = 1, .head_dim = 576, .latent = 512}));
+}
+
+TEST(GpuAttention, cascades_where_it_saves_much) {
+  constexpr std::int64_t bytes = 4096;  // of a position of Qwen3-8B
+  EXPECT_FALSE(cascade_pays(2, bytes * 8000));
+  EXPECT_FALSE(cascade_pays(16, bytes * 15 * 1024));
+  EXPECT_TRUE(cascade_pays(16, bytes * 15 * 4000));
+  EXPECT_FALSE(cascade_pays(128, bytes * 120 * 256));
+  EXPECT_TRUE(cascade_pays(128, bytes * 120 * 512));
+  EXPECT_FALSE(cascade_pays(1024, bytes * 1000 * 256));
+  EXPECT_TRUE(cascade_pays(1024, bytes * 1000 * 512));
+}
+
 TEST(GpuAttention, describes_a_shape) {
   AttentionShape shape = shape_of(32, 8, 128);
   shape.window = 4096;
