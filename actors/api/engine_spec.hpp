@@ -48,8 +48,9 @@ struct EngineSpec {
   std::optional<std::uint64_t> swap_bytes = {};
   std::int32_t cache_groups = 1;  ///< of the model; each has its own block tables
   bool chunked_prefill = true;
-  bool prefix_caching = true;    ///< prompts with a common prefix share its blocks
-  bool async_scheduling = true;  ///< a step is planned while the one before it runs
+  bool prefix_caching = true;     ///< prompts with a common prefix share its blocks
+  bool cascade_attention = true;  ///< see WorkerSpec
+  bool async_scheduling = true;   ///< a step is planned while the one before it runs
   SchedulingPolicy scheduling_policy = SchedulingPolicy::fcfs;
   SpeculationConfig speculation = {};
   RestartLimit restart = {};          ///< max must be 0 on GPUs

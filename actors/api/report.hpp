@@ -22,6 +22,9 @@ struct EngineStats {
   /// count twice: the rest of active_us is time outside the model.
   std::uint64_t model_us = 0;
   std::uint64_t active_us = 0;  ///< time with any live request
+  /// Positions whose keys and values decode steps did not read again, summed over rows: a prefix
+  /// that sequences share was read once for several (cascade attention).
+  std::uint64_t shared_positions = 0;
   double kv_use = 0.0;          ///< share of the KV blocks in use, 0..1
   SchedulerCounters scheduler;  ///< sums over all replicas
 
@@ -34,14 +37,15 @@ struct EngineStats {
     step_us += other.step_us;
     model_us += other.model_us;
     active_us += other.active_us;
+    shared_positions += other.shared_positions;
     kv_use += other.kv_use;
     scheduler.add(other.scheduler);
   }
 
   template <class Archive>
   void fields(Archive& archive) {
-    archive(running, waiting, output_tokens, steps, step_us, model_us, active_us, kv_use,
-            scheduler);
+    archive(running, waiting, output_tokens, steps, step_us, model_us, active_us, shared_positions,
+            kv_use, scheduler);
   }
 };
 

@@ -77,6 +77,7 @@ WorkerSpec Domain::worker_spec(int rank, const ActorHandle<LoadProgress>& load_p
           .threads = spec_.threads_per_worker,
           .dtype = spec_.dtype,
           .deterministic = spec_.deterministic,
+          .cascade_attention = spec_.cascade_attention,
           .max_batch_tokens = spec_.max_num_batched_tokens,
           .max_head_rows = max_head_rows(spec_),
           .max_model_len = spec_.max_model_len,

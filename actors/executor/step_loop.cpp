@@ -171,6 +171,7 @@ Result<void> StepLoop::take_results() {
     TROUPE_TRY(const Message message, replica.answering().receive(deadline_in(step_timeout)));
     TROUPE_TRY(StepResult result, decode_result(message.bytes()));
     model_us = std::max(model_us, result.model_us);
+    stats_.shared_positions += result.shared_positions;
     results.push_back(std::move(result));
   }
   const std::int64_t answered_us = now_us();

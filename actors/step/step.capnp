@@ -89,6 +89,8 @@ struct Result {
 
   draftCounts @13 :List(UInt32);
   drafts @14 :List(Int32);
+
+  sharedPositions @15 :UInt64;
 }
 
 struct Logprobs {

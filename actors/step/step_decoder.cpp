@@ -192,6 +192,7 @@ StepResult read_result(wire::Result::Reader in) {
   result.epoch = in.getEpoch();
   result.step = in.getStep();
   result.model_us = in.getModelUs();
+  result.shared_positions = in.getSharedPositions();
   const auto ids = in.getIds();
   const auto failed = in.getFailed();
   const auto begins = in.getPromptBegins();

@@ -181,6 +181,7 @@ void write_result(wire::Result::Builder out, const StepResult& result) {
   out.setEpoch(result.epoch);
   out.setStep(result.step);
   out.setModelUs(result.model_us);
+  out.setSharedPositions(result.shared_positions);
   const auto& results = result.results;
   const unsigned count = length(results.size());
   const auto logprobs_of = [](const SequenceResult& r) -> auto& { return r.logprobs; };

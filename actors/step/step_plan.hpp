@@ -83,6 +83,8 @@ struct StepResult {
   std::uint32_t epoch = 0;
   std::vector<SequenceResult> results;
   std::uint32_t model_us = 0;  ///< in the step on the answering rank, waits for others included
+  /// PlannedAttention::shared_positions of its passes, on the answering rank.
+  std::uint64_t shared_positions = 0;
 };
 
 }  // namespace troupe

@@ -347,6 +347,7 @@ Result<void> ModelRunner::run_pass(Step& step) {
     const SpanScope scope(recorder_, SpanKind::forward);
     TROUPE_CHECK(model_->forward(batch, logits));
   }
+  step.result.shared_positions += static_cast<std::uint64_t>(model_->shared_positions());
   if (is_last_stage() && !step.heads.empty()) TROUPE_CHECK(begin_choices(logits, step));
   if (!is_last_stage()) step.heads.clear();
   if (drafter_ != nullptr) {

@@ -116,6 +116,7 @@ Result<WorkerReport> Worker::load() {
                            .threads = spec_.threads,
                            .compute = dtype,
                            .kv_dtype = dtype,
+                           .cascade_attention = spec_.cascade_attention,
                            .exact_sums = spec_.deterministic};
   auto model = load_model(config_, checkpoint, *ops_, groups_->context(), limits,
                           [this](const LoadedWeights& loaded) { tell(loaded); });

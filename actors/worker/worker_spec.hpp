@@ -32,6 +32,7 @@ struct WorkerSpec {
   std::int32_t threads = 1;    ///< of its model's operations
   DType dtype = DType::f32;    ///< of weights and KV cache: f32 or bf16
   bool deterministic = false;  ///< GPUs give the same bits whatever the batch and the tensor size
+  bool cascade_attention = true;  ///< on GPUs: a prefix that sequences share is read once a step
   std::int64_t max_batch_tokens = 2048;
   std::int64_t max_head_rows = 256;
   std::int64_t max_model_len = 0;
@@ -44,9 +45,9 @@ struct WorkerSpec {
   void fields(Archive& archive) {
     archive(model_path, load_format, rank, data_parallel_size, pipeline_parallel_size,
             context_parallel_size, tensor_parallel_size, expert_parallel_size, sequence_parallel,
-            collectives, nodes, device, threads, dtype, deterministic, max_batch_tokens,
-            max_head_rows, max_model_len, block_size, draft_model_path, draft_tokens,
-            load_progress);
+            collectives, nodes, device, threads, dtype, deterministic, cascade_attention,
+            max_batch_tokens, max_head_rows, max_model_len, block_size, draft_model_path,
+            draft_tokens, load_progress);
   }
 };
 

@@ -56,6 +56,7 @@ struct Config {
     double gpu_memory_utilization = 0;
     std::optional<double> swap_space;  ///< GiB
     bool enable_prefix_caching = false;
+    bool cascade_attention = false;
     bool enable_chunked_prefill = false;
     bool async_scheduling = false;
     std::string scheduling_policy;

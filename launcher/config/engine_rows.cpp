@@ -101,6 +101,14 @@ std::vector<KeySpec> engine_rows() {
            .reference = "Prompts that begin alike share the KV blocks of their common beginning: "
                         "each full block is computed once and stays findable until its memory is "
                         "needed. Answers are the same with and without."}),
+      row<&C::engine, &E::cascade_attention>(
+          {.key = "engine.cascade_attention",
+           .type = boolean,
+           .default_value = "true",
+           .doc = "on GPUs, a prefix that requests share is read once a step",
+           .reference = "On GPUs a decode step reads the keys and values of a prefix that requests "
+                        "share (`engine.enable_prefix_caching`) once for many of them, where that "
+                        "is faster. No effect on CPUs and on latent attention."}),
       row<&C::engine, &E::enable_chunked_prefill>(
           {.key = "engine.enable_chunked_prefill",
            .type = boolean,

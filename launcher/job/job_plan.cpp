@@ -147,8 +147,15 @@ Result<void> tell_of_attention(JobPlan& plan) {
                attention_shape(plan.model, layer, head_shard(plan.model, plan.mesh, 0)));
     const GpuAttentionKernels kernels =
         gpu_attention_kernels(shape, engine.dtype, engine.deterministic);
-    std::string by = fmt::format("{}: decode steps by {}, prompts by {}", describe(shape),
-                                 to_string(kernels.decode), to_string(kernels.prompts));
+    const bool has_cascade =
+        kernels.decode == GpuAttentionKernel::decode
+            ? cascade_attention_takes(shape)
+            : kernels.decode == GpuAttentionKernel::invariant && shape.window == 0;
+    const bool cascades = has_cascade && engine.cascade_attention && engine.prefix_caching;
+    std::string by = fmt::format(
+        "{}: decode steps by {}{}, prompts by {}", describe(shape), to_string(kernels.decode),
+        cascades ? " (cascade attention where requests share a prefix)" : "",
+        to_string(kernels.prompts));
     if (kernels.long_prompts != kernels.prompts) {
       by += fmt::format(", long ones by {}", to_string(kernels.long_prompts));
     }

@@ -170,6 +170,7 @@ Result<EngineSpec> plan_engine(const Config& config, const ModelConfig& model, c
   engine.cache_groups = static_cast<std::int32_t>(cache_groups(model).size());
   engine.chunked_prefill = config.engine.enable_chunked_prefill;
   engine.prefix_caching = config.engine.enable_prefix_caching;
+  engine.cascade_attention = config.engine.cascade_attention;
   engine.async_scheduling = config.engine.async_scheduling;
   engine.scheduling_policy =
       scheduling_policy(config.engine.scheduling_policy).value_or(SchedulingPolicy::fcfs);

@@ -102,6 +102,7 @@ ordered_json tokens_json(const JobFigures& figures) {
           {"computed_prompt", stats.scheduler.prompt_tokens},
           {"recomputed_prompt", stats.scheduler.recomputed_tokens},
           {"prefix_hits", stats.scheduler.prefix_tokens},
+          {"shared_reads", stats.shared_positions},
           {"generated", stats.output_tokens},
           {"generated_per_second", ratio(static_cast<double>(stats.output_tokens), seconds)},
           {"computed_prompt_per_second",

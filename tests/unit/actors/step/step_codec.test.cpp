@@ -43,8 +43,8 @@ bool operator==(const SequenceResult& a, const SequenceResult& b) {
 }
 
 bool operator==(const StepResult& a, const StepResult& b) {
-  return std::tie(a.step, a.epoch, a.results, a.model_us) ==
-         std::tie(b.step, b.epoch, b.results, b.model_us);
+  return std::tie(a.step, a.epoch, a.results, a.model_us, a.shared_positions) ==
+         std::tie(b.step, b.epoch, b.results, b.model_us, b.shared_positions);
 }
 
 namespace {
@@ -89,6 +89,7 @@ StepResult full_result() {
   result.step = 12345678901234;
   result.epoch = 9;
   result.model_us = 777;
+  result.shared_positions = 5'000'000'000;
   const TokenLogprobs two{-0.5F, {10, 11}, {-0.5F, -1.25F}, 1};
   const TokenLogprobs none{-3.0F, {}, {}, 4096};
   result.results = {{7, {10}, {two}, 0, {}, false},

@@ -29,6 +29,7 @@ TEST(ReportJson, has_the_numbers_of_the_job) {
   EXPECT_EQ(report.at("errors").at("first").at("line"), 2);
   EXPECT_EQ(report.at("runs").size(), 1U);
   EXPECT_EQ(report.at("tokens").at("output"), 24);
+  EXPECT_EQ(report.at("tokens").at("shared_reads"), 640);
   EXPECT_DOUBLE_EQ(report.at("tokens").at("generated_per_second"), 12);
   EXPECT_DOUBLE_EQ(report.at("steps").at("share_outside_model"), 0.2);
   EXPECT_DOUBLE_EQ(report.at("steps").at("peak_kv_use"), 0.25);

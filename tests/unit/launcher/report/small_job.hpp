@@ -90,6 +90,7 @@ inline std::unique_ptr<JobRecorder> small_job(JobFacts of = facts()) {
   report.stats.output_tokens = 24;
   report.stats.step_us = 500'000;
   report.stats.model_us = 400'000;
+  report.stats.shared_positions = 640;
   report.stats.active_us = 500'000;
   report.stats.scheduler.prompt_tokens = 9;
   job.take(report);
