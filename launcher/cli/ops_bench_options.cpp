@@ -76,6 +76,11 @@ void OpsBenchArguments::declare(CLI::App& app) {
       ->type_name("N")
       ->check(integer_between(1, 1 << 24))
       ->capture_default_str();
+  app.add_option("--prefix", options_.prefix,
+                 "tokens of --context with which all sequences begin; attention of decode steps "
+                 "is timed with and without reading them once for all")
+      ->type_name("N")
+      ->check(integer_between(1, 1 << 24));
   app.add_option("--attention", attention_,
                  "times attention of these shapes alone, as 64/8x64:window=128:sinks")
       ->type_name("LIST")
@@ -93,6 +98,11 @@ Result<OpsBenchOptions> OpsBenchArguments::judge() const {
   for (const std::string& text : attention_) {
     TROUPE_TRY(const BenchedAttention attention, parse_benched_attention(text));
     options.attention.push_back(attention);
+  }
+  if (options.prefix >= options.context) {
+    return fail(ErrorCode::invalid_argument,
+                "--prefix: {} tokens of a context of {}; the last token is each sequence's own",
+                options.prefix, options.context);
   }
   std::ranges::sort(options.rows);
   const auto same = std::ranges::unique(options.rows);

@@ -30,6 +30,7 @@ Result<BenchedAttention> parse_benched_attention(const std::string& text);
 struct OpsBenchOptions : PartBenchOptions {
   std::vector<std::int64_t> rows = {1, 8, 64, 256, 4096};  ///< tokens of a pass, ascending
   std::int64_t context = 512;               ///< tokens of each sequence, the newest included
+  std::int64_t prefix = 0;                  ///< of these, tokens that all sequences share
   double seconds = 0.05;                    ///< approximate time for each operation
   std::vector<BenchedAttention> attention;  ///< if there is any: this, and nothing of the model
 };

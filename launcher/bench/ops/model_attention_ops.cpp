@@ -22,10 +22,10 @@ struct Sequences {
   std::vector<std::int32_t> table, positions, slots;
 };
 
-/// `rows` sequences of `context` tokens with one new token each; or prompts of up to `context`
-/// tokens.
-Sequences make_sequences(std::int64_t rows, std::int64_t context, std::int32_t block_size,
-                         bool decode) {
+/// `rows` sequences of `context` tokens with one new token each, all with the same blocks before
+/// `prefix`; or prompts of up to `context` tokens.
+Sequences make_sequences(std::int64_t rows, std::int64_t context, std::int64_t prefix,
+                         std::int32_t block_size, bool decode) {
   Sequences all;
   const std::int64_t longest = decode ? context : std::min(rows, context);
   const std::int64_t count = decode ? rows : (rows + longest - 1) / longest;
@@ -33,6 +33,9 @@ Sequences make_sequences(std::int64_t rows, std::int64_t context, std::int32_t b
   all.table.resize(static_cast<std::size_t>(count * pages));
   std::iota(all.table.begin(), all.table.end(), 0);
   std::ranges::shuffle(all.table, std::minstd_rand(1));
+  for (std::int64_t s = 1; decode && s < count; ++s) {
+    std::copy_n(all.table.begin(), prefix / block_size, all.table.begin() + s * pages);
+  }
   for (std::int64_t s = 0, row = 0; s < count; ++s) {
     const std::int64_t length = decode ? 1 : std::min(longest, rows - row);
     const std::int64_t first = decode ? context - 1 : 0;
@@ -106,10 +109,13 @@ Result<void> ModelOps::measure(OpsFigures& figures, std::span<const BenchedAtten
 Result<void> ModelOps::measure_attention(OpsFigures& figures, const AttentionShape& shape,
                                          std::int64_t layers, std::int64_t rows, bool is_own) {
   const bool decode = rows <= figures.max_decode_rows;
-  const Sequences sequences = make_sequences(rows, figures.context, options_.block_size, decode);
+  const Sequences sequences =
+      make_sequences(rows, figures.context, figures.prefix, options_.block_size, decode);
   const auto count = std::ssize(sequences.spans), pages = std::ssize(sequences.table);
+  const std::int64_t again =
+      decode ? (rows - 1) * (figures.prefix / options_.block_size) : 0;  // pages met before
   const double kv_bytes =
-      bytes_of({pages * options_.block_size, shape.cached_elements()}, options_.dtype);
+      bytes_of({(pages - again) * options_.block_size, shape.cached_elements()}, options_.dtype);
   std::vector<std::pair<DeviceTensor, DeviceTensor>> caches(turns(kv_bytes));
   for (auto& cache : caches) {
     TROUPE_TRY(cache,
@@ -123,13 +129,13 @@ Result<void> ModelOps::measure_attention(OpsFigures& figures, const AttentionSha
   TROUPE_TRY(const DeviceTensor out,
              ops_.memory().allocate(activation_, {rows, shape.heads * shape.head_dim}));
   const bool capturable = decode && ops_.attention().supports_graph(shape, options_.dtype);
-  const AttentionBatch batch{.positions = positions,
-                             .kv_slots = slots,
-                             .block_tables = table,
-                             .sequences = sequences.spans,
-                             .block_size = options_.block_size,
-                             .spans = spans,
-                             .graph_captured = capturable};
+  AttentionBatch batch{.positions = positions,
+                       .kv_slots = slots,
+                       .block_tables = table,
+                       .sequences = sequences.spans,
+                       .block_size = options_.block_size,
+                       .spans = spans,
+                       .graph_captured = capturable};
   ops_.attention().plan(shape, batch);
   const auto layer = [&](std::size_t turn) {
     const auto& [keys, values] = caches[turn % caches.size()];
@@ -183,12 +189,15 @@ Result<void> ModelOps::measure_attention(OpsFigures& figures, const AttentionSha
                                    .reshaped({rows * shape.heads * shape.head_dim})
                                    .rows(0, rows * shape.heads * shape.value_dim())
                                    .reshaped({rows, shape.heads * shape.value_dim()});
-  return add(
-      figures, std::move(attended),
-      [&](std::size_t turn) {
-        ops_.attention().attend(q, shape, batch, layer(turn), attended_rows);
-      },
-      capturable);
+  const auto attend = [&](std::size_t turn) {
+    ops_.attention().attend(q, shape, batch, layer(turn), attended_rows);
+  };
+  TROUPE_CHECK(add(figures, std::move(attended), attend, capturable));
+  if (figures.prefix == 0) return {};
+  batch.host_block_tables = sequences.table;
+  if (ops_.attention().plan(shape, batch).shared_positions == 0) return {};
+  TROUPE_TRY(figures.ops.back().cascade_seconds, timer_.time(attend, capturable));
+  return {};
 }
 
 Result<void> ModelOps::measure_latent_heads(OpsFigures& figures) {

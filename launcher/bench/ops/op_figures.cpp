@@ -18,6 +18,20 @@ std::string pass_line(const OpsFigures& figures, const PassFigures& pass) {
                      100 * pass.roofline_seconds / pass.seconds);
 }
 
+/// What cascade attention saves a decode step; empty if nothing.
+std::string cascade_line(const OpsFigures& figures, const PassFigures& pass) {
+  std::string text;
+  for (const OpFigure& op : figures.ops) {
+    if (op.rows != pass.rows || op.cascade_seconds == 0) continue;
+    text += fmt::format(
+        "  a shared prefix of {}: attention {:.1f} us, {:.2f} x as fast;\n"
+        "  the step's ops {:.3f} ms, {:.2f} x as fast\n",
+        figures.prefix, 1e6 * op.cascade_seconds, op.seconds / op.cascade_seconds,
+        1e3 * pass.cascade_seconds, pass.seconds / pass.cascade_seconds);
+  }
+  return text;
+}
+
 }  // namespace
 
 double OpFigure::min_seconds(const Ceilings& ceilings) const {
@@ -31,6 +45,7 @@ PassFigures pass_of(const OpsFigures& figures, std::int64_t rows) {
     const auto count = static_cast<double>(op.count);
     pass.roofline_seconds += count * op.min_seconds(figures.ceilings);
     pass.seconds += count * op.seconds;
+    pass.cascade_seconds += count * (op.cascade_seconds > 0 ? op.cascade_seconds : op.seconds);
     pass.bytes += count * op.bytes;
     pass.operations += count * op.operations;
   }
@@ -54,7 +69,10 @@ std::string to_table(const OpsFigures& figures) {
                         100 * op.min_seconds(figures.ceilings) / op.seconds);
   }
   text += "\n";
-  for (const std::int64_t rows : figures.rows) text += pass_line(figures, pass_of(figures, rows));
+  for (const std::int64_t rows : figures.rows) {
+    const PassFigures pass = pass_of(figures, rows);
+    text += pass_line(figures, pass) + cascade_line(figures, pass);
+  }
   return text;
 }
 
@@ -65,6 +83,7 @@ nlohmann::ordered_json to_json(const OpsFigures& figures) {
                               {"device", figures.device},
                               {"tensor_parallel_size", figures.tensor_parallel_size},
                               {"context", figures.context},
+                              {"prefix", figures.prefix},
                               {"ceilings",
                                {{"bytes_per_second", figures.ceilings.bytes_per_second},
                                 {"operations_per_second", figures.ceilings.operations_per_second}}},
@@ -76,6 +95,7 @@ nlohmann::ordered_json to_json(const OpsFigures& figures) {
                            {"count", op.count},
                            {"rows", op.rows},
                            {"seconds", op.seconds},
+                           {"cascade_seconds", op.cascade_seconds},
                            {"bytes", op.bytes},
                            {"operations", op.operations},
                            {"of_ceiling", op.min_seconds(figures.ceilings) / op.seconds}});
@@ -86,6 +106,7 @@ nlohmann::ordered_json to_json(const OpsFigures& figures) {
                               {"kind", rows <= figures.max_decode_rows ? "decode" : "prefill"},
                               {"roofline_seconds", pass.roofline_seconds},
                               {"ops_seconds", pass.seconds},
+                              {"cascade_seconds", pass.cascade_seconds},
                               {"bytes", pass.bytes},
                               {"operations", pass.operations}});
   }

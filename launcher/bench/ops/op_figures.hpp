@@ -19,6 +19,9 @@ struct OpFigure {
   double seconds = 0;      ///< for one run
   double bytes = 0;        ///< minimum traffic from and to memory
   double operations = 0;   ///< of matrix multiply-adds, two each
+  /// Attention of a decode step: the same where a prefix that all sequences share is read once
+  /// (cascade attention); 0: there is none, or none that pays.
+  double cascade_seconds = 0;
 
   /// The shortest possible time at these ceilings.
   double min_seconds(const Ceilings& ceilings) const;
@@ -28,6 +31,7 @@ struct OpsFigures {
   std::string model = {}, device = {}, dtype = {};
   int tensor_parallel_size = 1;
   std::int64_t context = 0;
+  std::int64_t prefix = 0;           ///< tokens that all sequences of decode steps share
   std::int64_t max_decode_rows = 0;  ///< passes of more rows are prefill
   Ceilings ceilings = {};
   std::vector<std::int64_t> rows = {};
@@ -39,6 +43,7 @@ struct PassFigures {
   std::int64_t rows = 0;
   double roofline_seconds = 0;  ///< the sum of the shortest possible times
   double seconds = 0;           ///< the sum of measured times
+  double cascade_seconds = 0;   ///< the same with cascade attention where there is any
   double bytes = 0, operations = 0;
 };
 PassFigures pass_of(const OpsFigures& figures, std::int64_t rows);

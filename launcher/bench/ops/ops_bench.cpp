@@ -24,6 +24,7 @@ Result<OpsFigures> measure(const OpsBenchOptions& options, const JobPlan& plan) 
                      .dtype = std::string(to_string(dtype)),
                      .tensor_parallel_size = engine.tensor_parallel_size,
                      .context = options.context,
+                     .prefix = options.prefix,
                      .max_decode_rows = engine.max_num_seqs,
                      .rows = options.rows};
   ModelOps bench(*ops, plan.model,

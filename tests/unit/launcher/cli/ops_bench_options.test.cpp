@@ -32,10 +32,17 @@ TEST(OpsBenchOptions, take_shapes_of_attention) {
       ElementsAre(BenchedAttention{71, 1, 64}, BenchedAttention{64, 8, 64, 128, 2.5F, true}));
 }
 
+TEST(OpsBenchOptions, take_a_prefix_shorter_than_the_context) {
+  const auto parsed = parse({"--config", "c.yaml", "--context", "4256", "--prefix", "4000"});
+  ASSERT_TRUE(std::holds_alternative<OpsBenchOptions>(parsed));
+  EXPECT_EQ(std::get<OpsBenchOptions>(parsed).prefix, 4000);
+}
+
 TEST(OpsBenchOptions, refuse_mistakes_with_the_way_out) {
   expect_refused(parse, {{{}, "Give --config FILE"},
                          {{"--config", "c.yaml", "--row", "1"}, "--rows"},
                          {{"--config", "c.yaml", "--rows", "0"}, "--rows"},
+                         {{"--config", "c.yaml", "--prefix", "512"}, "--prefix"},
                          {{"--config", "c.yaml", "--attention", "32x64"}, "--attention"},
                          {{"--config", "c.yaml", "--attention", "8/2x64:sink"}, "8/2x64:sink"},
                          {{"--config", "c.yaml", "fast"}, "unexpected argument fast"}});

@@ -69,6 +69,18 @@ TEST(OpFigures, are_a_table_that_fits_a_terminal) {
   for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 79U) << line;
 }
 
+TEST(OpFigures, tell_what_a_shared_prefix_saves) {
+  OpsFigures figures = two_ops();
+  figures.prefix = 400;
+  EXPECT_THAT(to_table(figures), Not(HasSubstr("shared prefix"))) << "nothing shares it";
+  figures.ops[0].cascade_seconds = 0.5;
+  EXPECT_DOUBLE_EQ(pass_of(figures, 256).cascade_seconds, 3 * 0.5 + 8.0);
+  EXPECT_DOUBLE_EQ(pass_of(figures, 4096).cascade_seconds, pass_of(figures, 4096).seconds);
+  const std::string table = to_table(figures);
+  EXPECT_THAT(table, HasSubstr("a shared prefix of 400: attention 500000.0 us, 4.00 x as fast"));
+  EXPECT_THAT(table, HasSubstr("the step's ops 9500.000 ms, 1.47 x as fast"));
+}
+
 TEST(OpFigures, name_each_pass_in_json) {
   const auto json = to_json(two_ops());
   EXPECT_EQ(json["ops"].size(), 3U);
