@@ -107,7 +107,7 @@ class InvariantAttention::Plan : public ItemPlan<InvariantItem> {
 
  private:
   void make_groups(const AttentionBatch& batch, std::int64_t max_rows, std::int64_t window);
-  /// make() of single rows of which some share parts.
+  /// make() of single rows of which some share parts, for all of which there are slots.
   Result<void> make_cascade(std::span<const Sharers> sharers, std::int64_t at_once,
                             std::int64_t slots, cudaStream_t stream);
 
@@ -192,7 +192,7 @@ Result<void> InvariantAttention::Plan::make_cascade(std::span<const Sharers> sha
                                                     cudaStream_t stream) {
   columns_ = InvariantColumns::sixteen;
   const auto groups = std::ssize(groups_);
-  // Of two rows or three one is a first one.
+  // Items of shared parts have two rows or more each, but the last ones of a prefix may have one.
   const std::int64_t most_sharers = groups * 2 / 3 + 1;
   const std::size_t room = groups_.size();
   TROUPE_TRY(const std::span<InvariantItem> items,

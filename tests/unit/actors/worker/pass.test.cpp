@@ -20,11 +20,12 @@ class Passes : public testing::Test {
  protected:
   Passes() : ops_(*make_cpu_ops({.threads = 1, .dtype = DType::f32})) {}
 
-  Pass make_pass(std::int64_t max_rows = 64, int context_ranks = 1) {
+  Pass make_pass(std::int64_t max_rows = 64, int context_ranks = 1, bool cascades = true) {
     const ModelLimits limits{.max_batch_tokens = max_rows,
                              .max_head_rows = max_rows,
                              .max_positions = 64,
-                             .block_size = 16};
+                             .block_size = 16,
+                             .cascade_attention = cascades};
     return *Pass::create(*ops_, limits, trash + 1, 1, context_ranks);
   }
   /// A sequence of one row at `position`, whose blocks are block, block + 1, ...
@@ -60,6 +61,32 @@ TEST_F(Passes, upload_rows_slots_tables_and_spans) {
   EXPECT_THAT(values(attention.block_tables), ElementsAre(7, 3, 5));
   EXPECT_THAT(values(attention.spans), ElementsAre(0, 2, 15, 0, 2, 1, 0, 2));
   EXPECT_FALSE(batch.graph_captured);
+}
+
+TEST_F(Passes, show_attention_the_tables_by_which_it_finds_shared_prefixes) {
+  for (const bool cascades : {true, false}) {
+    Pass pass = make_pass(64, 1, cascades);
+    add(pass, 7, 20, 40);
+    add(pass, 7, 30, 41);
+    const ForwardBatch batch = *pass.upload();
+    const std::span<const std::int32_t> shown = batch.attention[0].host_block_tables;
+    const std::vector<std::int32_t> found(shown.begin(), shown.end());
+    if (cascades) {
+      EXPECT_THAT(found, ElementsAre(7, 8, 7, 8));
+    } else {
+      EXPECT_TRUE(found.empty());
+    }
+  }
+}
+
+TEST_F(Passes, have_room_for_sequences_that_share_blocks) {
+  Pass pass = make_pass();
+  // 256 entries, of a cache of 101 blocks.
+  for (int sequence = 0; sequence < 64; ++sequence) {
+    ASSERT_TRUE(pass.has_room_for_tables(4)) << sequence;
+    add(pass, 7, 63, 40);
+  }
+  EXPECT_EQ(pass.upload()->attention[0].block_tables.elements(), 256);
 }
 
 TEST_F(Passes, describe_the_rows_that_need_logits_as_sequences_of_one_row) {

@@ -92,9 +92,14 @@ TEST(JobPlan, tells_the_kernels_of_attention_on_gpus) {
                                 "c.yaml", {}, Purpose::check);
   const auto fast = plan_job(config, {.assumed_gpus = one});
   ASSERT_TRUE(fast.ok()) << fast.error().message;
-  EXPECT_THAT(describe(*fast), HasSubstr("attention: 4 / 2 heads of 64: decode steps by the decode "
-                                         "kernel, prompts by FlashInfer\n"));
+  EXPECT_THAT(describe(*fast),
+              HasSubstr("attention: 4 / 2 heads of 64: decode steps by the decode kernel (cascade "
+                        "attention where requests share a prefix), prompts by FlashInfer\n"));
   EXPECT_TRUE(fast->warnings.empty()) << fast->warnings.front();
+  config.engine.cascade_attention = false;
+  const auto plain = plan_job(config, {.assumed_gpus = one});
+  ASSERT_TRUE(plain.ok()) << plain.error().message;
+  EXPECT_THAT(describe(*plain), HasSubstr("by the decode kernel, prompts by FlashInfer\n"));
   config.model.dtype = "float32";
   const auto slow = plan_job(config, {.assumed_gpus = one});
   ASSERT_TRUE(slow.ok()) << slow.error().message;
