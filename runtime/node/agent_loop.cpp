@@ -219,8 +219,13 @@ void AgentLoop::on_driver_message(ControlMessage message) {
 
 void AgentLoop::kill_all() {
   starts_.clear();
-  starter_.stop();
+  kill_children();
+  starter_.stop();  // waits for a start, which may hang with the program's file system
   for (auto& started : starter_.take()) on_process_started(std::move(started));
+  kill_children();
+}
+
+void AgentLoop::kill_children() {
   std::vector<ChildProcess*> processes;
   for (auto& [id, child] : children_) {
     if (child.process() != nullptr) processes.push_back(child.process());

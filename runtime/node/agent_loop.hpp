@@ -62,6 +62,7 @@ class AgentLoop {
   void suspend();
   void resume();
   void kill_all();
+  void kill_children();
   void answer_region(AgentChild& child, const RegionRequest& request);
   void answer_key(AgentChild& child, std::uint64_t request, Result<Key> key);
   void tick();
