@@ -110,12 +110,9 @@ Result<void> Scheduler::advance(std::uint64_t request,
     return {};
   }
   group.parent_blocks = std::exchange(group.ended_blocks, {});
-  for (const std::vector<std::int32_t>& beam : beams) {
-    std::vector<std::int32_t> tokens;
-    tokens.reserve(group.prompt.size() + beam.size());
-    tokens.insert(tokens.end(), group.prompt.begin(), group.prompt.end());
-    tokens.insert(tokens.end(), beam.begin(), beam.end());
-    make_member(group, std::move(tokens));
+  for (std::vector<std::int32_t>& beam : beams) {
+    beam.insert(beam.begin(), group.prompt.begin(), group.prompt.end());
+    make_member(group, std::move(beam));
   }
   return {};
 }

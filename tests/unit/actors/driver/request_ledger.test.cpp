@@ -25,7 +25,7 @@ SequenceUpdate update_of(std::uint64_t request, std::int32_t sequence, Ids token
   return update;
 }
 
-EngineReport answers_to(std::vector<std::uint64_t> requests) {
+EngineReport answers_to(const std::vector<std::uint64_t>& requests) {
   EngineReport report;
   for (const std::uint64_t id : requests) report.completions.emplace_back().id = id;
   return report;
