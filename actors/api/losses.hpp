@@ -6,8 +6,8 @@
 
 namespace troupe {
 
-/// Of the ends of actors that were reported together, the one that is nearest to the cause: one
-/// death causes others. At least one.
+/// Returns the end that is nearest to the cause, among those that were reported together: one death
+/// causes others. At least one.
 const ActorDown& cause_of(std::span<const ActorDown> downs);
 
 /// True if `down` follows from `cause`, which was reported with it: it ended with the same node, or

@@ -73,8 +73,8 @@ struct EngineReport {
   bool first_token = false;       ///< the engine has generated its first token
   /// After a recovery, once: its first step is done, or none is needed.
   std::optional<FirstStep> resumed = {};
-  /// What unfinished requests have generated since the last such report (RequestProgress), if the
-  /// executor is to keep others able to go on with them.
+  /// Tokens that unfinished requests have generated since the last such report (RequestProgress),
+  /// so that another executor can go on with them (ExecutorSpec::keeps_progress).
   std::vector<SequenceUpdate> progress = {};
 
   template <class Archive>

@@ -10,9 +10,10 @@
 
 namespace troupe {
 
-/// What the sequences of an unfinished request have generated: updates that, taken in this order by
-/// a new answer to the same request, bring it to where it was. The updates of a sequence are merged
-/// as far as they are of generated tokens. A plain class; one thread at a time.
+/// Updates of the sequences of an unfinished request, as far as they have generated tokens. A new
+/// answer to the same request that takes them in this order is where the old one was. The updates
+/// of a sequence are merged as far as they are of generated tokens. A plain class; one thread at a
+/// time.
 class RequestProgress {
  public:
   /// Updates come in the order in which the answer takes them.

@@ -101,7 +101,7 @@ class Domain {
   /// report has had.
   void note_answers(EngineReport& report);
   void note_stats(const EngineReport& report);
-  /// Of all incarnations of the executor.
+  /// Sums over all incarnations of the executor.
   EngineStats stats() const;
 
  private:

@@ -36,8 +36,8 @@ namespace troupe {
 ///             unanswered requests and their progress (RequestLedger). Then the executor connects
 ///             and goes on. Its first plans start every sequence anew with the tokens it has.
 ///
-/// What may cross: plans and results of an older epoch cannot arrive, as each epoch has its own
-/// keys and addresses. Requests that are submitted meanwhile wait in the executor's inbox, as does
+/// Plans and results of an older epoch cannot arrive, as each epoch has its own keys and addresses.
+/// Requests that are submitted meanwhile wait in the executor's inbox, as does
 /// drain(), or in the ledger. The report of a loss may come late, after the attempt that replaced
 /// it: it tells which incarnation has ended, and only one that serves, or a later one, calls for an
 /// attempt (Domain::needs). Telemetry is asked of domains that serve. Other domains do not notice.

@@ -20,7 +20,7 @@ std::size_t bytes_of(const Request& request) {
          request.prompt_ids.size() * sizeof(std::int32_t) + request.template_variables.size();
 }
 
-/// Of the prompt as it was given: messages, text or token ids.
+/// Hashes the prompt as it was given: messages, text or token ids.
 std::string hash_of_prompt(const Request& request) {
   Hasher128 hasher;
   hasher.add(request.prompt);

@@ -290,6 +290,16 @@ void check(const Bench& bench, const std::map<std::uint64_t, PreparedRequest>& r
   }
 }
 
+/// Submits up to three random requests more, while there are fewer than `count`.
+void submit_some(Bench& bench, std::map<std::uint64_t, PreparedRequest>& requests,
+                 std::uint64_t count, std::mt19937& random, const Tokenizer& tokenizer) {
+  for (unsigned i = 0, more = random() % 4; i < more && requests.size() < count; ++i) {
+    const std::uint64_t id = requests.size();
+    requests[id] = random_request(id, random, tokenizer);
+    bench.submit(requests[id]);
+  }
+}
+
 TEST(Answers, of_random_requests_are_those_that_each_gets_alone_and_none_is_lost) {
   auto tokenizer = Tokenizer::load(TROUPE_SOURCE_DIR "/tests/data/text/fable");
   ASSERT_TRUE(tokenizer.ok()) << tokenizer.error().message;
@@ -307,11 +317,7 @@ TEST(Answers, of_random_requests_are_those_that_each_gets_alone_and_none_is_lost
     unsigned steps = 0;
     bool busy = true;
     while (busy) {
-      for (unsigned i = 0, more = random() % 4; i < more && requests.size() < count; ++i) {
-        const std::uint64_t id = requests.size();
-        requests[id] = random_request(id, random, *tokenizer);
-        bench.submit(requests[id]);
-      }
+      submit_some(bench, requests, count, random, *tokenizer);
       busy = bench.step() || requests.size() < count;
       if (drains && ++steps == drain_after) bench.drain();
       ASSERT_LT(steps, 100000U);
@@ -343,11 +349,7 @@ TEST(Answers, of_executors_that_die_at_random_moments_are_those_of_one_that_live
     unsigned deaths = 0;
     bool busy = true;
     while (busy) {
-      for (unsigned i = 0, more = random() % 4; i < more && requests.size() < count; ++i) {
-        const std::uint64_t id = requests.size();
-        requests[id] = random_request(id, random, *tokenizer);
-        bench.submit(requests[id]);
-      }
+      submit_some(bench, requests, count, random, *tokenizer);
       busy = bench.step() || requests.size() < count;
       if (random() % 4 == 0) bench.report();
       if (deaths < 20 && random() % 12 == 0) {

@@ -36,6 +36,14 @@ class Passes : public testing::Test {
     pass.begin_sequence(tables, blocks.size(), position);
     pass.add_row(tables, token, position, true);
   }
+  /// A sequence of two rows, the second with logits, and one of a single row.
+  static void add_two_sequences(Pass& pass) {
+    const Pass::Tables tables{{7, 3}};
+    pass.begin_sequence(tables, 2, 15);
+    pass.add_row(tables, 40, 15, false);
+    pass.add_row(tables, 41, 16, true);
+    add(pass, 5, 0, 42);
+  }
   static std::vector<std::int32_t> values(const Tensor& tensor) {
     const auto span = tensor.span<std::int32_t>();
     return {span.begin(), span.end()};
@@ -46,11 +54,7 @@ class Passes : public testing::Test {
 
 TEST_F(Passes, upload_rows_slots_tables_and_spans) {
   Pass pass = make_pass();
-  const Pass::Tables tables{{7, 3}};
-  pass.begin_sequence(tables, 2, 15);
-  pass.add_row(tables, 40, 15, false);
-  pass.add_row(tables, 41, 16, true);
-  add(pass, 5, 0, 42);
+  add_two_sequences(pass);
   const ForwardBatch batch = *pass.upload();
   EXPECT_THAT(values(batch.token_ids), ElementsAre(40, 41, 42));
   EXPECT_THAT(values(batch.head_rows), ElementsAre(1, 2));
@@ -91,11 +95,7 @@ TEST_F(Passes, have_room_for_sequences_that_share_blocks) {
 
 TEST_F(Passes, describe_the_rows_that_need_logits_as_sequences_of_one_row) {
   Pass pass = make_pass();
-  const Pass::Tables tables{{7, 3}};
-  pass.begin_sequence(tables, 2, 15);
-  pass.add_row(tables, 40, 15, false);
-  pass.add_row(tables, 41, 16, true);
-  add(pass, 5, 0, 42);
+  add_two_sequences(pass);
   const ForwardBatch batch = *pass.upload();
   ASSERT_EQ(batch.head_attention.size(), 1U);
   const AttentionBatch& heads = batch.head_attention[0];
