@@ -1,40 +1,27 @@
 #include "actors/worker/timed_collectives.hpp"
 
-#include <utility>
-
 namespace troupe {
-
-TimedCollectives::TimedCollectives(std::shared_ptr<Collectives> inner, SpanRecorder& recorder,
-                                   SpanKind kind)
-    : inner_(std::move(inner)), recorder_(recorder), kind_(kind) {
-  Collectives::set_timeout(inner_->timeout());
-}
-
-void TimedCollectives::replace(std::shared_ptr<Collectives> inner) {
-  inner_ = std::move(inner);
-  inner_->set_timeout(timeout());
-}
 
 Result<void> TimedCollectives::all_reduce_tree(const Tensor& partial, const Tensor& sum) {
   const SpanScope scope(&recorder_, kind_);
-  return inner_->all_reduce_tree(partial, sum);
+  return ReplaceableCollectives::all_reduce_tree(partial, sum);
 }
 
 Result<void> TimedCollectives::reduce_scatter_tree(const Tensor& partial, const Tensor& sum,
                                                    std::span<const std::int64_t> rows_per_rank) {
   const SpanScope scope(&recorder_, kind_);
-  return inner_->reduce_scatter_tree(partial, sum, rows_per_rank);
+  return ReplaceableCollectives::reduce_scatter_tree(partial, sum, rows_per_rank);
 }
 
 Result<void> TimedCollectives::all_gather(const Tensor& part, const Tensor& all,
                                           std::span<const std::int64_t> rows_per_rank) {
   const SpanScope scope(&recorder_, kind_);
-  return inner_->all_gather(part, all, rows_per_rank);
+  return ReplaceableCollectives::all_gather(part, all, rows_per_rank);
 }
 
 Result<void> TimedCollectives::broadcast(const Tensor& tensor, int root) {
   const SpanScope scope(&recorder_, kind_);
-  return inner_->broadcast(tensor, root);
+  return ReplaceableCollectives::broadcast(tensor, root);
 }
 
 Result<void> TimedCollectives::all_to_all(const Tensor& send,
@@ -42,43 +29,38 @@ Result<void> TimedCollectives::all_to_all(const Tensor& send,
                                           const Tensor& receive,
                                           std::span<const std::int64_t> receive_rows) {
   const SpanScope scope(&recorder_, kind_);
-  return inner_->all_to_all(send, send_rows, receive, receive_rows);
+  return ReplaceableCollectives::all_to_all(send, send_rows, receive, receive_rows);
 }
 
 Result<void> TimedCollectives::send(const Tensor& tensor, int to) {
   const SpanScope scope(&recorder_, kind_);
-  return inner_->send(tensor, to);
+  return ReplaceableCollectives::send(tensor, to);
 }
 
 Result<void> TimedCollectives::receive(const Tensor& tensor, int from) {
   const SpanScope scope(&recorder_, kind_);
-  return inner_->receive(tensor, from);
+  return ReplaceableCollectives::receive(tensor, from);
 }
 
 Result<void> TimedCollectives::barrier() {
   const SpanScope scope(&recorder_, kind_);
-  return inner_->barrier();
+  return ReplaceableCollectives::barrier();
 }
 
 Result<void> TimedCollectives::all_reduce_rms_norm(const AllReduceRmsNorm& sum) {
   const SpanScope scope(&recorder_, kind_);
-  return inner_->all_reduce_rms_norm(sum);
+  return ReplaceableCollectives::all_reduce_rms_norm(sum);
 }
 
 Result<void> TimedCollectives::columns_to_rows(const Tensor& part, const Tensor& whole,
                                                const Tensor& scratch) {
   const SpanScope scope(&recorder_, kind_);
-  return inner_->columns_to_rows(part, whole, scratch);
+  return ReplaceableCollectives::columns_to_rows(part, whole, scratch);
 }
 
 Result<void> TimedCollectives::library_all_reduce(const Tensor& partial, const Tensor& sum) {
   const SpanScope scope(&recorder_, kind_);
-  return inner_->library_all_reduce(partial, sum);
-}
-
-void TimedCollectives::set_timeout(std::chrono::milliseconds timeout) {
-  Collectives::set_timeout(timeout);
-  inner_->set_timeout(timeout);
+  return ReplaceableCollectives::library_all_reduce(partial, sum);
 }
 
 }  // namespace troupe

@@ -1,27 +1,22 @@
 #pragma once
 
 #include <memory>
+#include <utility>
 
 #include "actors/telemetry/span_recorder.hpp"
-#include "parallel/collectives/collectives.hpp"
+#include "parallel/collectives/replaceable_collectives.hpp"
 
 namespace troupe {
 
 /// Collectives that record each call that waits for other ranks as a span of one kind, and pass all
-/// calls on to `inner`. Calls on the objects that open_overlapped_all_reduce and
+/// calls on to the inner ones. Calls on the objects that open_overlapped_all_reduce and
 /// open_expert_exchange return are not recorded: they only enqueue.
-class TimedCollectives final : public Collectives {
+class TimedCollectives final : public ReplaceableCollectives {
  public:
   /// `recorder` outlives the object; it is used on the calling thread.
-  TimedCollectives(std::shared_ptr<Collectives> inner, SpanRecorder& recorder, SpanKind kind);
+  TimedCollectives(std::shared_ptr<Collectives> inner, SpanRecorder& recorder, SpanKind kind)
+      : ReplaceableCollectives(std::move(inner)), recorder_(recorder), kind_(kind) {}
 
-  /// Passes calls on to `inner` from now on, with the timeout as it is: whoever refers to this
-  /// object keeps doing so when its group has formed anew. Tensors from staging() before are void.
-  /// Not while another call runs.
-  void replace(std::shared_ptr<Collectives> inner);
-
-  int rank() const override { return inner_->rank(); }
-  int size() const override { return inner_->size(); }
   using Collectives::all_reduce_tree;
   Result<void> all_reduce_tree(const Tensor& partial, const Tensor& sum) override;
   Result<void> reduce_scatter_tree(const Tensor& partial, const Tensor& sum,
@@ -35,31 +30,12 @@ class TimedCollectives final : public Collectives {
   Result<void> send(const Tensor& tensor, int to) override;
   Result<void> receive(const Tensor& tensor, int from) override;
   Result<void> barrier() override;
-  void abort() override { inner_->abort(); }
-  bool aborted() const override { return inner_->aborted(); }
-  Tensor staging(DType dtype, const Shape& shape) override { return inner_->staging(dtype, shape); }
-  bool can_all_reduce_rms_norm(DType dtype, std::int64_t width) const override {
-    return inner_->can_all_reduce_rms_norm(dtype, width);
-  }
-  bool prefers_sharded_residual(std::size_t bytes) const override {
-    return inner_->prefers_sharded_residual(bytes);
-  }
   Result<void> all_reduce_rms_norm(const AllReduceRmsNorm& sum) override;
-  Result<std::unique_ptr<OverlappedAllReduce>> open_overlapped_all_reduce(
-      DType dtype, std::int64_t max_rows, std::int64_t width) override {
-    return inner_->open_overlapped_all_reduce(dtype, max_rows, width);
-  }
   Result<void> columns_to_rows(const Tensor& part, const Tensor& whole,
                                const Tensor& scratch) override;
-  Result<std::unique_ptr<DeviceExpertExchange>> open_expert_exchange(
-      const DeviceExpertExchangeLayout& layout) override {
-    return inner_->open_expert_exchange(layout);
-  }
   Result<void> library_all_reduce(const Tensor& partial, const Tensor& sum) override;
-  void set_timeout(std::chrono::milliseconds timeout) override;
 
  private:
-  std::shared_ptr<Collectives> inner_;
   SpanRecorder& recorder_;
   SpanKind kind_;
 };

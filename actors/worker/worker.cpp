@@ -60,10 +60,32 @@ void Worker::leave() {
   stopping_ = false;
   step_plane_->release(context_);
   step_plane_.reset();
-  earlier_rows_ += runner_->rows() - uncounted_rows_;
+  // Until all have left, others may still write to memory that this device shares: it stays.
+  if (groups_->on_devices()) end_device_work();
+  drop_runner();
+  log::info("{}: left epoch {} after step {}", place(), seat().epoch, step_);
+}
+
+void Worker::end_device_work() {
+  const Result<void> ended = ops_->stream().synchronize();
+  if (ended.ok() || ended.error().code == ErrorCode::cancelled) return;
+  context_.exit(fmt::format("{}, after step {}: {}", place(), step_, ended.error().message));
+}
+
+void Worker::drop_runner() {
+  if (runner_) earlier_rows_ += runner_->rows() - uncounted_rows_;
   uncounted_rows_ = 0;
   runner_.reset();
-  log::info("{}: left epoch {} after step {}", place(), seat().epoch, step_);
+}
+
+Result<void> Worker::rejoin(const WorkerGroups::Find& find) {
+  drop_runner();  // of a start() that failed
+  if (!groups_->on_devices()) return groups_->rejoin(find);
+  model_->discard_passes();
+  groups_->leave_devices();
+  end_device_work();
+  TROUPE_CHECK(groups_->rejoin(find));
+  return groups_->join_devices(*ops_);
 }
 
 Result<std::vector<CommunicatorSpec>> Worker::communicators() {
@@ -82,7 +104,7 @@ Result<WorkerReport> Worker::load(std::vector<std::string> nodes) {
   spec_.nodes = std::move(nodes);
   const auto find = [this](std::string_view name) { return collectives(name); };
   if (report_) {
-    TROUPE_CHECK(groups_->rejoin(find));
+    TROUPE_CHECK(rejoin(find));
     return *report_;
   }
   PhaseTimes times;
@@ -248,9 +270,13 @@ Result<void> Worker::allocate_steps(std::int64_t kv_blocks, PhaseTimes& times) {
   if (!spec_.draft_model_path.empty()) {
     runner_->enable_drafting();
   } else if (model_->supports_graph()) {
+    const std::vector<std::int64_t> before = model_->expert_load().rows;
     TROUPE_CHECK(warm_up(*runner_, *model_, kv_blocks));
     uncounted_rows_ = runner_->rows();
-    uncounted_expert_rows_ = model_->expert_load().rows;
+    const std::vector<std::int64_t> after = model_->expert_load().rows;
+    uncounted_expert_rows_.resize(after.size());
+    for (std::size_t i = 0; i < after.size(); ++i)
+      uncounted_expert_rows_[i] += after[i] - before[i];
     times.note("warm-up");
   }
   runner_->record_spans(recorder_);

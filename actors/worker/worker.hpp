@@ -54,7 +54,8 @@ class Worker final : public GroupMember {
 
   /// Ends the group's epoch here, the step that runs and the step plane. Keeps the weights and the
   /// memory of the KV cache, whose contents are void. Does nothing on a worker that does not serve.
-  /// It waits for what the step computes until its next collective. Not for workers on GPUs.
+  /// It waits for what the step computes until its next collective. A worker whose GPU has failed
+  /// ends.
   void leave();
 
   /// How it has spent its time. With `all` also spans and counts, taken when the running step ends,
@@ -72,6 +73,14 @@ class Worker final : public GroupMember {
   void before_leaving() override { leave(); }
   /// abort_group(), and the groups of GPUs.
   void abort_with_devices();
+  /// After abort_with_devices(): waits for the end of what has been enqueued, whose results are
+  /// void. If the device has failed, this worker ends.
+  void end_device_work();
+  /// Drops what runs steps.
+  void drop_runner();
+  /// Takes the communicators of the group that has formed anew, on devices too. Errors: those of
+  /// WorkerGroups.
+  Result<void> rejoin(const WorkerGroups::Find& find);
   std::string place() const;
   /// Reports the loading of weights to `load_progress`.
   void tell(const LoadedWeights& loaded) const;
@@ -111,7 +120,7 @@ class Worker final : public GroupMember {
   std::unique_ptr<Model> model_;
   std::unique_ptr<Drafter> drafter_;  ///< on the rank that answers, if there is a draft model
   std::unique_ptr<ModelRunner> runner_;
-  /// Counts of warm_up, which do not belong to the job.
+  /// Counts of all calls of warm_up, which do not belong to the job.
   std::uint64_t uncounted_rows_ = 0;
   std::vector<std::int64_t> uncounted_expert_rows_;
   std::unique_ptr<StepPlane> step_plane_;

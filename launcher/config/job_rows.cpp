@@ -283,8 +283,7 @@ std::vector<KeySpec> job_rows() {
            .reference =
                "How often, within `restart.per_minutes`, the job goes on by itself after it has "
                "lost a process or a node ([operations](operations.md#losses)). One more, and the "
-               "job ends with exit code 3; the same command resumes it. `0`: each loss does that. "
-               "A job on GPUs is not recovered in this version, whatever is said here.",
+               "job ends with exit code 3; the same command resumes it. `0`: each loss does that.",
            .minimum = 0,
            .maximum = 1e6}),
       row<&C::restart, &C::Restart::per_minutes>(

@@ -185,7 +185,7 @@ Result<EngineSpec> plan_engine(const Config& config, const ModelConfig& model, c
   }
   engine.speculation.tokens = static_cast<std::int32_t>(config.engine.num_speculative_tokens);
   engine.speculation.longest_match = static_cast<std::int32_t>(config.engine.prompt_lookup_max);
-  engine.restart = {.max = on_gpu ? 0 : static_cast<std::int32_t>(config.restart.max),
+  engine.restart = {.max = static_cast<std::int32_t>(config.restart.max),
                     .per_minutes = static_cast<std::int32_t>(config.restart.per_minutes),
                     .wait_seconds = static_cast<std::int32_t>(config.restart.wait_seconds)};
   if (!engine.chunked_prefill && engine.max_num_batched_tokens < engine.max_model_len) {

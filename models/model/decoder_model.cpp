@@ -163,6 +163,11 @@ bool DecoderModel::leaves_out_rows(const ForwardBatch& batch) const {
   return rows == 0 || (context_->size() == 1 && !tensor_->divides(tokens));
 }
 
+void DecoderModel::discard_passes() {
+  graphs_.clear();
+  tensor_->discard_parts();
+}
+
 bool DecoderModel::supports_graph() const {
   // The host exchange of assignments waits for the device to say who gets how many.
   return experts_.host_exchange() == nullptr &&

@@ -27,6 +27,7 @@ class DecoderModel final : public Model {
   Result<void> forward(const ForwardBatch& batch, const Tensor& logits) override;
   ContextSplit context_split(std::int64_t rows) const override { return context_->split(rows); }
   bool supports_graph() const override;
+  void discard_passes() override;
   std::size_t kv_bytes_per_block() const override;
   Result<void> allocate_kv_cache(std::int64_t blocks) override;
   Result<std::unique_ptr<KvSwap>> make_swap(std::int64_t host_blocks) override;

@@ -73,6 +73,11 @@ class Model {
   /// How a pass of `rows`, at least 2 for each context rank, is divided over these.
   virtual ContextSplit context_split(std::int64_t rows) const = 0;
 
+  /// Drops all that refers to the ranks' collectives as they are: captured passes, and what a pass
+  /// that was aborted has begun. The KV cache's contents are void then. Before collectives in
+  /// device memory are replaced; no pass runs.
+  virtual void discard_passes() = 0;
+
   /// True if passes with ForwardBatch::graph_captured are worthwhile here.
   virtual bool supports_graph() const = 0;
 

@@ -89,13 +89,28 @@ Result<void> WorkerGroups::join_devices(Ops& ops) {
   for (Group* group : groups) {
     if (!group->collectives) continue;
     const bool on_one_node = ranks_here(spec_, group->ranks).size() == group->ranks.size();
-    TROUPE_TRY(group->on_device, join_ranks(ops, *group->collectives, {group->name, on_one_node}));
+    TROUPE_TRY(std::shared_ptr<Collectives> joined,
+               join_ranks(ops, *group->collectives, {group->name, on_one_node}));
+    if (group->on_device) {
+      group->on_device->replace(std::move(joined));
+    } else {
+      group->on_device = std::make_unique<ReplaceableCollectives>(std::move(joined));
+    }
   }
   // They connect concurrently and are awaited one after another.
   for (Group* group : groups) {
     if (group->on_device) TROUPE_CHECK(group->on_device->barrier());
   }
+  for (Group* group : groups) {
+    if (group->on_device) TROUPE_CHECK(group->on_device->reopen());
+  }
   return {};
+}
+
+void WorkerGroups::leave_devices() {
+  for (Group* group : {&tensor_, &context_, &pipeline_, &experts_}) {
+    if (group->on_device) group->on_device->release();
+  }
 }
 
 ParallelContext WorkerGroups::context() const {

@@ -11,7 +11,7 @@
 #include "actors/worker/worker_spec.hpp"
 #include "models/layers/parallel/parallel_context.hpp"
 #include "models/ops/ops.hpp"
-#include "parallel/collectives/collectives.hpp"
+#include "parallel/collectives/replaceable_collectives.hpp"
 #include "parallel/group/communicator_spec.hpp"
 #include "parallel/mesh/mesh.hpp"
 #include "runtime/base/result.hpp"
@@ -36,12 +36,17 @@ class WorkerGroups {
   static Result<std::unique_ptr<WorkerGroups>> create(const WorkerSpec& spec, const Find& find,
                                                       SpanRecorder& recorder);
   /// Takes the communicators of the group that has formed anew, for the same context(): what was
-  /// made with it stays valid. Not on devices with memory of their own, nor while a call runs.
-  /// Errors: as create.
+  /// made with it stays valid. Not while a call runs, nor before leave_devices(). Errors: as
+  /// create.
   Result<void> rejoin(const Find& find);
-  /// If the device has memory of its own: joins the groups' devices. `ops` outlives the use
-  /// of context(). All ranks call it. Errors: those of join_ranks.
+  /// If the device has memory of its own: joins the groups' devices, and opens again what the model
+  /// had opened before leave_devices(). `ops` outlives the use of context(). All ranks call it; of
+  /// those whose model is yet to be loaded, the loading opens the same. Errors: those of
+  /// join_ranks; those of ReplaceableCollectives::reopen.
   Result<void> join_devices(Ops& ops);
+  /// Leaves the groups' devices after abort(), and frees the memory for it. Nothing that was
+  /// captured with context() may be left. Does nothing where no devices have been joined.
+  void leave_devices();
 
   /// True if ranks exchange tensors between device memories, which no recorder sees.
   bool on_devices() const {
@@ -59,8 +64,8 @@ class WorkerGroups {
   struct Group {
     const char* name;
     std::vector<int> ranks{};
-    std::unique_ptr<TimedCollectives> collectives{};  ///< null if the rank is alone
-    std::unique_ptr<Collectives> on_device{};         ///< null if tensors are in host memory
+    std::unique_ptr<TimedCollectives> collectives{};      ///< null if the rank is alone
+    std::unique_ptr<ReplaceableCollectives> on_device{};  ///< null if tensors are in host memory
   };
 
   WorkerGroups(const Mesh& mesh, const WorkerSpec& spec);

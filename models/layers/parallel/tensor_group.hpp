@@ -134,6 +134,8 @@ class TensorGroup {
     }
     return sum;
   }
+  /// Forgets the parts of a pass that was aborted.
+  void discard_parts() { unseen_ = {}; }
   /// Makes later work wait for all normalised rows.
   Result<void> await_rows();
   /// The destination of norms of a pass of `tokens` that all ranks need: the first rows of `own`,

@@ -19,7 +19,10 @@ constexpr auto interval = std::chrono::microseconds(200);
 
 }  // namespace
 
-void StreamWatch::remove(const AwaitedRanks& ranks) { std::erase(groups_, &ranks); }
+void StreamWatch::remove(const AwaitedRanks& ranks) {
+  std::erase(groups_, &ranks);
+  if (groups_.empty()) deadline_.reset();
+}
 
 bool StreamWatch::given_up() const {
   return std::ranges::any_of(groups_, [](const AwaitedRanks* group) { return group->given_up(); });

@@ -1,0 +1,78 @@
+// A library that is preloaded into a job's processes, so that a GPU can be made to fail from
+// outside: on SIGUSR2 the process runs a kernel on its device that writes where nothing is. CUDA
+// then refuses all further work of the process, as after a wrong access in any kernel.
+
+#include <array>
+#include <csignal>
+#include <cstdio>
+#include <thread>
+
+#include <cuda.h>
+#include <dlfcn.h>
+
+namespace {
+
+constexpr const char* writes_nowhere = R"(
+.version 7.0
+.target sm_70
+.address_size 64
+.visible .entry writes_nowhere() {
+  .reg .u64 %place;
+  .reg .u32 %value;
+  mov.u64 %place, 64;
+  mov.u32 %value, 1;
+  st.global.u32 [%place], %value;
+  ret;
+}
+)";
+
+/// The driver's functions; the library is loaded only when it is used, as in the process.
+template <class Function>
+Function* driver_function(const char* name) {
+  static void* const driver = ::dlopen("libcuda.so.1", RTLD_NOW);
+  return driver == nullptr ? nullptr : reinterpret_cast<Function*>(::dlsym(driver, name));
+}
+#define CALL(function, ...) driver_function<decltype(function)>(#function)(__VA_ARGS__)
+
+/// Finds the device whose context this process uses; -1 if there is none.
+int used_device() {
+  int devices = 0;
+  if (CALL(cuDeviceGetCount, &devices) != CUDA_SUCCESS) return -1;
+  for (int device = 0; device < devices; ++device) {
+    unsigned flags = 0;
+    int is_active = 0;
+    CALL(cuDevicePrimaryCtxGetState, device, &flags, &is_active);
+    if (is_active != 0) return device;
+  }
+  return -1;
+}
+
+void break_device() {
+  const int device = used_device();
+  CUcontext context = nullptr;
+  CUmodule module = nullptr;
+  CUfunction kernel = nullptr;
+  if (device < 0 || CALL(cuDevicePrimaryCtxRetain, &context, device) != CUDA_SUCCESS ||
+      CALL(cuCtxSetCurrent, context) != CUDA_SUCCESS ||
+      CALL(cuModuleLoadData, &module, writes_nowhere) != CUDA_SUCCESS ||
+      CALL(cuModuleGetFunction, &kernel, module, "writes_nowhere") != CUDA_SUCCESS) {
+    std::fputs("break_device: this process uses no GPU\n", stderr);
+    return;
+  }
+  CALL(cuLaunchKernel, kernel, 1, 1, 1, 1, 1, 1, 0, nullptr, nullptr, nullptr);
+  std::fprintf(stderr, "break_device: device %d has failed\n", device);
+}
+
+__attribute__((constructor)) void await_signal() {
+  // Threads that begin later have it blocked as well.
+  static sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGUSR2);
+  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  std::thread([] {
+    int signal = 0;
+    while (sigwait(&signals, &signal) == 0) break_device();
+  }).detach();
+}
+
+}  // namespace
