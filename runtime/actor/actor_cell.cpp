@@ -229,9 +229,11 @@ void ActorCell::stop() {
 
 void ActorCell::request_exit(std::string reason) {
   std::unique_lock lock(mutex_);
-  if (!exit_reason_) exit_reason_ = std::move(reason);
+  const bool is_first = !exit_reason_;
+  if (is_first) exit_reason_ = reason;
   is_ending_ = true;
   wake(std::move(lock));
+  if (is_first && events_.on_exit_asked) events_.on_exit_asked(reason);
 }
 
 void ActorCell::note_over() {

@@ -61,6 +61,8 @@ class ActorCell final : public CallTarget,
     std::function<void(Result<void>)> on_made;
     /// The actor is destroyed and its calls are answered. `exited`: it ended itself.
     std::function<void(bool exited, const std::string& reason)> on_ended;
+    /// The actor has asked to end itself: called once, on the thread that asks. May be empty.
+    std::function<void(const std::string& reason)> on_exit_asked{};
   };
   using Factory = std::function<Result<std::unique_ptr<ActorObject>>(ActorContext&)>;
   /// An actor to be started.

@@ -1,7 +1,10 @@
 #include "runtime/actor/actor_process.hpp"
 
+#include <algorithm>
 #include <map>
 #include <optional>
+#include <string>
+#include <vector>
 
 #include <poll.h>
 #include <sys/eventfd.h>
@@ -28,6 +31,7 @@ constexpr milliseconds agent_timeout{5000};  ///< for an answer from the agent
 constexpr milliseconds end_grace{800};       ///< for running methods when the process must end
 constexpr milliseconds last_words{100};      ///< after end_grace, for answers to be sent
 constexpr milliseconds flush_limit{10000};   ///< for the answers of an actor that has ended
+constexpr milliseconds exit_grace{5000};     ///< for an actor that has asked to end itself
 
 class ActorProcess {
  public:
@@ -60,6 +64,10 @@ class ActorProcess {
   void begin_to_end();
   /// How long to wait for messages; none if the process is to end now.
   std::optional<milliseconds> time_left();
+  /// Reports actors that have asked to end themselves and cannot, within exit_grace: their method
+  /// does not return, or their destruction, as with a device that has failed. The process ends with
+  /// the last of its actors; its threads and devices with it.
+  void give_up_late_exits();
   [[noreturn]] void end();
 
   ChildChannel channel_;
@@ -68,7 +76,15 @@ class ActorProcess {
   std::optional<PromptThreads> prompt_;  ///< this thread's heartbeats are in time
   std::shared_ptr<HostServices> services_;
   std::mutex mutex_;
+  /// An actor that has asked to end itself.
+  struct Exit {
+    Clock::time_point limit;
+    std::string reason;
+    bool is_given_up = false;  ///< it has been reported, though it goes on
+  };
+
   std::map<ActorId, std::shared_ptr<ActorCell>> cells_;
+  std::map<ActorId, Exit> exits_;
   std::map<std::uint64_t, Promise<UniqueFd>> region_asks_;
   std::map<std::uint64_t, Promise<Key>> key_asks_;
   std::map<std::uint64_t, AddressCallback> spawn_asks_;
@@ -146,6 +162,7 @@ void ActorProcess::run() {
   prompt_.emplace();
   // Serve until the end: actors that are being destroyed may ask the agent for something.
   while (const auto left = time_left()) {
+    give_up_late_exits();
     auto messages = channel_.receive();  // first: some may have arrived with the bootstrap
     if (!messages.ok()) {
       log::warning("the agent is gone; ending");
@@ -207,7 +224,18 @@ void ActorProcess::start_actor(StartActor start) {
     tell(ActorFailed{id, made.error().code, made.error().message});
     forget(id);
   };
+  events.on_exit_asked = [this, id](const std::string& reason) {
+    const std::lock_guard lock(mutex_);
+    exits_.try_emplace(id, Exit{Clock::now() + exit_grace, reason});
+    ::eventfd_write(wake_.get(), 1);
+  };
   events.on_ended = [this, id, name = start.actor.name](bool exited, const std::string& reason) {
+    {
+      const std::lock_guard lock(mutex_);
+      const auto asked = exits_.find(id);
+      if (asked != exits_.end() && asked->second.is_given_up) return;
+      exits_.erase(id);  // it has ended in time
+    }
     // Others hear it from the driver; actors of this process call without following each other.
     services_->hub->mark_down(id, exited ? fmt::format("actor '{}' has exited: {}", name, reason)
                                          : fmt::format("actor '{}' was stopped", name));
@@ -318,11 +346,48 @@ void ActorProcess::begin_to_end() {
 }
 
 std::optional<milliseconds> ActorProcess::time_left() {
-  if (!ends_at_) return milliseconds(-1);  // no limit
-  const auto left = std::chrono::ceil<milliseconds>(*ends_at_ - Clock::now());
-  std::lock_guard lock(mutex_);
-  if (cells_.empty() || left <= milliseconds(0)) return std::nullopt;
+  const auto now = Clock::now();
+  const std::lock_guard lock(mutex_);
+  if (ends_at_) {
+    const auto left = std::chrono::ceil<milliseconds>(*ends_at_ - now);
+    if (cells_.empty() || left <= milliseconds(0)) return std::nullopt;
+    return left;
+  }
+  milliseconds left(-1);  // no limit
+  for (const auto& [id, exit] : exits_) {
+    if (exit.is_given_up) continue;
+    const auto until = std::max(milliseconds(0), std::chrono::ceil<milliseconds>(exit.limit - now));
+    left = left < milliseconds(0) ? until : std::min(left, until);
+  }
   return left;
+}
+
+void ActorProcess::give_up_late_exits() {
+  std::vector<ActorEnded> late;
+  bool are_all = false;
+  {
+    const std::lock_guard lock(mutex_);
+    for (auto& [id, exit] : exits_) {
+      if (exit.is_given_up || exit.limit > Clock::now()) continue;
+      exit.is_given_up = true;
+      late.push_back({id, true,
+                      fmt::format("{} (it has not ended within {} ms of that)", exit.reason,
+                                  exit_grace.count())});
+    }
+    are_all = std::ranges::all_of(cells_, [this](const auto& cell) {
+      const auto asked = exits_.find(cell.first);
+      return asked != exits_.end() && asked->second.is_given_up;
+    });
+  }
+  for (ActorEnded& ended : late) {
+    log::warning("actor {} has asked to end, and has not within {} ms", ended.actor,
+                 exit_grace.count());
+    services_->hub->mark_down(ended.actor, ended.reason);
+    tell(std::move(ended));
+  }
+  if (late.empty() || !are_all) return;
+  (void)services_->hub->flush(last_words);
+  ::_exit(1);
 }
 
 void ActorProcess::end() {

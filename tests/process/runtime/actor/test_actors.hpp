@@ -173,17 +173,23 @@ class Leaver {
     context_.exit("said all");
     return std::string(bytes, 'x');
   }
+  /// Ends, but its destruction takes an hour.
+  void leave_and_hang() {
+    hangs_ = true;
+    context_.exit("wants to go");
+  }
   /// Limits this process to little more memory than it has: not enough for a thread's stack.
   void leave_no_room_for_threads();
 
   static constexpr std::string_view actor_type = "Leaver";
   using Arguments = troupe::Arguments<std::string>;
-  using Methods =
-      troupe::Methods<&Leaver::pid, &Leaver::answer_and_leave, &Leaver::leave_no_room_for_threads>;
+  using Methods = troupe::Methods<&Leaver::pid, &Leaver::answer_and_leave, &Leaver::leave_and_hang,
+                                  &Leaver::leave_no_room_for_threads>;
 
  private:
   ActorContext& context_;
   const std::string note_;
+  bool hangs_ = false;
 };
 
 /// Not among the ActorTypes.

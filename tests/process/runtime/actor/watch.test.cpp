@@ -1,5 +1,7 @@
 #include <csignal>
+#include <thread>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "tests/process/runtime/actor/test_actors.hpp"
@@ -48,6 +50,22 @@ TEST(Watch, tells_stopped_and_exited_actors_apart) {
   EXPECT_NE(down.message.find("had enough"), std::string::npos) << down.message;
   EXPECT_EQ(b.call<&Insider::pid>().get(limit).error().code, ErrorCode::peer_died);
   EXPECT_TRUE(other.call<&Insider::pid>().get(limit).ok());
+}
+
+TEST(Watch, tells_of_an_actor_that_asked_to_end_and_hangs_and_its_process_is_gone) {
+  const auto cluster = start_cluster();
+  const auto leaver = must(cluster->spawn<Leaver>({.name = "leaver"}, "").get(limit));
+  const int pid = must(leaver.call<&Leaver::pid>().get(limit));
+  Promise<ActorDown> ended;
+  const auto token = cluster->watch(leaver, [&](const ActorDown& down) { ended.complete(down); });
+  leaver.call<&Leaver::leave_and_hang>();
+  const auto down = must(ended.future().get(limit));
+  EXPECT_EQ(down.cause, DownCause::exited);
+  EXPECT_THAT(down.message, testing::HasSubstr("wants to go"));
+  EXPECT_THAT(down.message, testing::HasSubstr("has not ended within"));
+  const auto gone = [&] { return ::kill(pid, 0) != 0; };
+  for (int i = 0; i < 200 && !gone(); ++i) std::this_thread::sleep_for(10ms);
+  EXPECT_TRUE(gone());
 }
 
 TEST(Watch, works_inside_other_actors) {
