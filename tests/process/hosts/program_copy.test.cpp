@@ -21,7 +21,7 @@ using ::testing::Not;
 /// While it lives, a host has no program at the launcher's path, and a ~/.cache of its own.
 class WithoutProgram {
  public:
-  explicit WithoutProgram(int host, const std::string& cache_options = "size=400m")
+  explicit WithoutProgram(int host, const std::string& cache_options = "size=2g")
       : cache_(host, "mount -t tmpfs -o mode=0755," + cache_options + " none ~/.cache",
                "umount ~/.cache"),
         program_(host, "mount --bind /dev/null " TROUPE_LAUNCHER, "umount " TROUPE_LAUNCHER) {}
