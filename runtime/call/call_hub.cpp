@@ -1,23 +1,22 @@
 #include "runtime/call/call_hub.hpp"
 
-#include "runtime/base/deadline.hpp"
 #include "runtime/call/callback.hpp"
 #include "runtime/call/hub_impl.hpp"
 
 namespace troupe {
 
 Result<void> HubImpl::take_credit(const ActorAddress& address, std::size_t bytes,
-                                  std::unique_lock<std::mutex>& lock) {
+                                  Deadline& deadline, std::unique_lock<std::mutex>& lock) {
   const auto settled = [&] {
     return stopped_ || called_.cause_of_end(address.id) || has_credit(address.id, bytes);
   };
   const auto wait_until_settled = [&] {
     ++waiting_for_credit_;
-    const bool is_settled = wait_for(credit_given_, lock, options_.credit_timeout, settled);
+    const bool is_settled = wait_until(credit_given_, lock, deadline, settled);
     --waiting_for_credit_;
     return is_settled;
   };
-  if (!settled() && (runs_callback() || !wait_until_settled())) {
+  if (!settled() && !wait_until_settled()) {
     const InFlight calls = in_flight_of(address.id);
     const auto due = callbacks_->backlog(address.id);
     return fail(
@@ -53,8 +52,10 @@ void HubImpl::give_credit(ActorId actor, std::size_t bytes) {
 
 void HubImpl::call(const ActorAddress& address, std::uint16_t method, Bytes arguments,
                    CallCompletion completion) {
+  // One deadline for all that the call waits for: a credit, and room on the link.
+  Deadline deadline(runs_callback() ? std::chrono::milliseconds(0) : options_.credit_timeout);
   std::unique_lock lock(mutex_);
-  if (auto credit = take_credit(address, arguments.size(), lock); !credit.ok()) {
+  if (auto credit = take_credit(address, arguments.size(), deadline, lock); !credit.ok()) {
     lock.unlock();
     return run_callback(completion, credit.error());
   }
@@ -75,7 +76,7 @@ void HubImpl::call(const ActorAddress& address, std::uint16_t method, Bytes argu
     ActorAddress latest = address;
     latest.endpoint = route.endpoint;
     latest.incarnation = route.incarnation;
-    return call_remote(latest, method, std::move(arguments), std::move(completion),
+    return call_remote(latest, method, std::move(arguments), std::move(completion), deadline,
                        std::move(lock));
   }
   if (address.endpoint == endpoint()) {
@@ -83,11 +84,13 @@ void HubImpl::call(const ActorAddress& address, std::uint16_t method, Bytes argu
     lock.unlock();
     return run_callback(completion, fail(ErrorCode::peer_died, "actor '{}' is gone", address.name));
   }
-  call_remote(address, method, std::move(arguments), std::move(completion), std::move(lock));
+  call_remote(address, method, std::move(arguments), std::move(completion), deadline,
+              std::move(lock));
 }
 
 void HubImpl::call_remote(const ActorAddress& address, std::uint16_t method, Bytes arguments,
-                          CallCompletion completion, std::unique_lock<std::mutex> lock) {
+                          CallCompletion completion, Deadline& deadline,
+                          std::unique_lock<std::mutex> lock) {
   auto& peer = peers_[address.endpoint];
   if (!peer) {
     peer = std::make_shared<Peer>();
@@ -111,7 +114,7 @@ void HubImpl::call_remote(const ActorAddress& address, std::uint16_t method, Byt
   if (is_first && options_.on_first_call) options_.on_first_call(address);
 
   const Trailer trailer{id, address.id, method, 0, FrameKind::call, 0};
-  auto sent = send_frame(*held->link, arguments, trailer);
+  auto sent = send_frame(*held->link, arguments, trailer, deadline.left());
   if (sent.ok() || sent.error().code == ErrorCode::peer_died) return;  // on_closed fails the call
   lock.lock();
   auto node = held->pending.extract(id);
@@ -157,7 +160,7 @@ void HubImpl::on_call(const std::shared_ptr<Link>& link, const Trailer& trailer,
           fail(ErrorCode::invalid_argument, "the answer was not sent: {}", sent.error().message);
       if (send_answer(*link, call, refusal).ok()) return;
     }
-    // Give up a peer that reads no answers for the send timeout: it would wait for ever.
+    // Give up a peer that reads no answers for so long: it would wait for ever.
     link->close();
   };
   std::shared_ptr<CallTarget> target;

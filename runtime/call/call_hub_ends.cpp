@@ -116,6 +116,7 @@ void HubImpl::mark_moved(const ActorAddress& address) {
 }
 
 void HubImpl::send_waiting(ActorId actor) {
+  Deadline none(std::chrono::milliseconds(0));  // the transport's thread does not wait
   while (true) {
     std::unique_lock lock(mutex_);
     const auto route = routes_.find(actor);
@@ -126,7 +127,7 @@ void HubImpl::send_waiting(ActorId actor) {
     call.address.endpoint = route->second.endpoint;
     call.address.incarnation = route->second.incarnation;
     call_remote(call.address, call.method, std::move(call.arguments), std::move(call.completion),
-                std::move(lock));
+                none, std::move(lock));
     lock = std::unique_lock(mutex_);
     const auto again = routes_.find(actor);
     if (again == routes_.end() || again->second.waiting.front().completion) return;

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "runtime/base/deadline.hpp"
 #include "runtime/call/call_frame.hpp"
 #include "runtime/call/call_hub.hpp"
 #include "runtime/call/called_actors.hpp"
@@ -105,7 +106,7 @@ class HubImpl final : public CallHub {
     std::shared_ptr<Peer> peer;  ///< the link that they went through; none for a local actor
   };
 
-  Result<void> take_credit(const ActorAddress& address, std::size_t bytes,
+  Result<void> take_credit(const ActorAddress& address, std::size_t bytes, Deadline& deadline,
                            std::unique_lock<std::mutex>& lock);
   void give_credit(ActorId actor, std::size_t bytes);
   InFlight in_flight_of(ActorId actor) const {
@@ -121,9 +122,11 @@ class HubImpl final : public CallHub {
   }
   void call_local(const ActorAddress& address, const std::shared_ptr<CallTarget>& target,
                   IncomingCall call);
-  /// Sends a call that has its credit to another process; mutex_ is held by `lock`, and released.
+  /// Sends a call that has its credit to another process, and waits until `deadline` for room on
+  /// the link; mutex_ is held by `lock`, and released.
   void call_remote(const ActorAddress& address, std::uint16_t method, Bytes arguments,
-                   CallCompletion completion, std::unique_lock<std::mutex> lock);
+                   CallCompletion completion, Deadline& deadline,
+                   std::unique_lock<std::mutex> lock);
   /// Sends the calls that have waited for the actor, as long as it is there.
   void send_waiting(ActorId actor);
   /// Moves the calls that wait for the actor to `calls`; mutex_ is held.

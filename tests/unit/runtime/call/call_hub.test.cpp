@@ -193,6 +193,46 @@ TEST(CallHub, flush_returns_once_a_slow_peer_has_been_sent_everything) {
   client->stop();
 }
 
+TEST(CallHub, calls_to_a_process_that_reads_nothing_fail_once_its_link_is_full) {
+  UnixTransport::Options narrow;
+  narrow.max_queued_bytes = std::size_t{1} << 20;
+  const auto server = make_hub("server", Key{});
+  const auto client = make_hub("client", Key{}, {}, {.credit_timeout = 50ms}, narrow);
+  server->add_target(6, std::make_shared<Mirror>());
+  server->add_target(7, std::make_shared<Mirror>());
+  // The server's thread, which reads, is blocked by an answer of its own.
+  client->add_target(8, std::make_shared<Mirror>());
+  std::latch busy(1), go_on(1);
+  server->call({8, client->endpoint(), "mirror", "Mirror"}, 0, {}, [&](const Result<Bytes>&) {
+    busy.count_down();
+    go_on.wait();
+  });
+  busy.wait();
+  const Bytes large(std::size_t{512} << 10, std::byte{3});
+  std::vector<Future<Bytes>> sent;
+  std::optional<Error> refusal;
+  const auto start = std::chrono::steady_clock::now();
+  while (!refusal && sent.size() < 100) {
+    auto answer = begin_call(*client, server->endpoint(), 7, large);
+    if (answer.ready()) {
+      refusal = answer.get(0s).error();
+    } else {
+      sent.push_back(std::move(answer));
+    }
+  }
+  ASSERT_TRUE(refusal);
+  EXPECT_EQ(refusal->code, ErrorCode::resource_exhausted) << refusal->message;
+  EXPECT_NE(refusal->message.find("1048576"), std::string::npos) << refusal->message;
+  EXPECT_LT(std::chrono::steady_clock::now() - start, 5s) << "credit_timeout counts";
+  const auto small = begin_call(*client, server->endpoint(), 6, Bytes(1)).get(10s);
+  ASSERT_FALSE(small.ok()) << "calls to all actors of the process share the link";
+  EXPECT_EQ(small.error().code, ErrorCode::resource_exhausted) << small.error().message;
+  go_on.count_down();
+  for (auto& answer : sent) EXPECT_TRUE(answer.get(10s).ok());
+  EXPECT_TRUE(call(*client, server->endpoint(), 7, large).ok());
+  for (const auto& hub : {server, client}) hub->stop();
+}
+
 TEST(CallHub, what_exceeds_the_limit_of_a_frame_fails_alone_and_says_so) {
   UnixTransport::Options small;
   small.max_frame_bytes = 1000;
