@@ -130,7 +130,8 @@ class ActorRegistry {
   /// A page of the actors without the Directory, with those that are started or wait for a restart,
   /// and one of those that have ended.
   ActorsReply actor_states(const AskActors& ask) const;
-  std::vector<GroupState> group_states() const;
+  /// A page of the placement groups.
+  GroupsReply group_states(const AskGroups& ask) const;
   Resources free_on(std::size_t node) const;
   struct ActorLog {
     std::string path;  ///< empty: none that the driver knows

@@ -432,10 +432,10 @@ void NodeAgents::stop(milliseconds timeout) {
   control.reset();  // without the lock: its last events may wait for it
 }
 
-std::vector<Cluster::NodeInfo> NodeAgents::infos() const {
+std::vector<Cluster::NodeInfo> NodeAgents::infos(std::size_t first, std::size_t count) const {
   std::lock_guard lock(mutex_);
   std::vector<Cluster::NodeInfo> infos;
-  for (std::size_t i = 0; i < nodes_.size(); ++i) {
+  for (std::size_t i = first; i < nodes_.size() && infos.size() < count; ++i) {
     const Node& node = nodes_[i];
     NodeSpec spec = options_.nodes[i];
     spec.name = node.name;

@@ -65,7 +65,9 @@ class NodeAgents {
   void stop(std::chrono::milliseconds timeout);
 
   std::size_t size() const { return nodes_.size(); }
-  std::vector<Cluster::NodeInfo> infos() const;
+  std::vector<Cluster::NodeInfo> infos() const { return infos(0, size()); }
+  /// Those of at most `count` nodes from `first` on.
+  std::vector<Cluster::NodeInfo> infos(std::size_t first, std::size_t count) const;
 
  private:
   struct Node {
