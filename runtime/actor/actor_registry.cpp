@@ -52,6 +52,12 @@ Result<ActorRegistry::Admission> ActorRegistry::admit(const SpawnOptions& option
     return fail(ErrorCode::invalid_argument,
                 "the process label '{}' has a '/', but it names a log file", options.process);
   }
+  if (options.binds_cpus && (!options.process.empty() || options.resources.cpus < 1)) {
+    return fail(ErrorCode::invalid_argument,
+                "an actor is bound to its cpus if it reserves one or more and has a process of its "
+                "own; this {} {}",
+                type, options.process.empty() ? "reserves none" : "shares a process");
+  }
   Actor actor;
   actor.address.id = next_actor_;
   actor.address.type = type;
@@ -132,9 +138,15 @@ Result<ActorRegistry::Admission> ActorRegistry::place(Actor& actor, const SpawnO
   const auto& devices = actor.reservation.held.devices;
   const bool hides_others =
       options.hides_other_devices && options.process.empty() && !devices.empty();
-  return Admission{
-      actor.address, index,   actor.process, !shared.has_value(),
-      process.name,  devices, hides_others,  options.dedicated_thread || options.process.empty()};
+  return Admission{.address = actor.address,
+                   .node = index,
+                   .process = actor.process,
+                   .starts_process = !shared.has_value(),
+                   .process_name = process.name,
+                   .devices = devices,
+                   .hides_other_devices = hides_others,
+                   .dedicated_thread = options.dedicated_thread || options.process.empty(),
+                   .bound_cpus = options.binds_cpus ? options.resources.cpus : 0};
 }
 
 std::optional<ProcessId> ActorRegistry::process_labelled(const std::string& label,
@@ -165,7 +177,7 @@ Result<ActorAddress> ActorRegistry::admit_local(const SpawnOptions& options,
   std::lock_guard lock(mutex_);
   TROUPE_CHECK(check_name(options.name));
   if (!options.node.empty() || !options.process.empty() || options.bundle ||
-      !options.resources.is_nothing() || options.max_restarts != 0) {
+      !options.resources.is_nothing() || options.binds_cpus || options.max_restarts != 0) {
     return fail(ErrorCode::invalid_argument,
                 "a local actor takes no node, process, bundle, resources or restarts, only a name");
   }

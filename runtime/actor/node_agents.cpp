@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <csignal>
+#include <iterator>
 
 #include "runtime/actor/last_words.hpp"
 #include "runtime/base/deadline.hpp"
@@ -300,6 +301,8 @@ void NodeAgents::on_agent_ready(AgentKey agent, const AgentReady& hello) {
   node->agent_pid = hello.pid;
   node->host = hello.host;
   node->address = hello.address;
+  node->cpus = hello.cpus;
+  std::ranges::sort(node->cpus);
   node->arrival = ++arrivals_;
   node->ready = true;
   node->welcome = !events_.judge || all_came_;
@@ -377,6 +380,25 @@ Result<void> NodeAgents::send(std::size_t node, const ControlMessage& message) {
   std::shared_lock lock(lifetime_);
   if (agent == 0 || !control_) return {};
   return control_->send(agent, message);
+}
+
+Result<void> NodeAgents::check_bindable(std::size_t index) const {
+  std::lock_guard lock(mutex_);
+  const Node& node = nodes_[index];
+  const int counted = options_.nodes[index].cpus;
+  if (counted > std::ssize(node.cpus)) {
+    return fail(ErrorCode::unsupported, "node '{}' counts {} cpus, but its agent may use {}",
+                node.name, counted, node.cpus.size());
+  }
+  for (const Node& other : nodes_) {
+    std::vector<std::int32_t> both;
+    if (&other == &node || !other.ready || other.host != node.host) continue;
+    std::ranges::set_intersection(node.cpus, other.cpus, std::back_inserter(both));
+    if (both.empty()) continue;
+    return fail(ErrorCode::unsupported, "the nodes '{}' and '{}' share CPUs of {}", node.name,
+                other.name, node.host);
+  }
+  return {};
 }
 
 void NodeAgents::send_to_all(const ControlMessage& message) {

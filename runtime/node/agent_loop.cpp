@@ -53,7 +53,7 @@ Result<void> AgentLoop::join(const NodeTicket& ticket, milliseconds patience) {
   hello.node = ticket.node;
   hello.pid = ::getpid();
   hello.host = host_name();
-  hello.cpus = static_cast<std::int32_t>(std::thread::hardware_concurrency());
+  hello.cpus = usable_cpus();
   hello.memory_bytes = available_memory_bytes().value_or(0);
   TROUPE_TRY(driver_, ControlClient::connect(
                           ticket.key.bytes, ticket.host, ticket.port, hello,
@@ -275,6 +275,10 @@ void AgentLoop::on_child_message(ProcessId id, AgentChild& child, ChildChannel::
   }
   if (std::holds_alternative<Heartbeat>(*decoded)) return;
   if (auto* request = std::get_if<SpawnRequest>(&*decoded)) request->process = id;
+  if (std::holds_alternative<ActorEnded>(*decoded) ||
+      std::holds_alternative<ActorFailed>(*decoded)) {
+    cpus_.give_back(id);  // the driver will give them to others before the process has ended
+  }
   driver_->send(*decoded);
 }
 
@@ -316,6 +320,7 @@ void AgentLoop::on_child_end(std::map<ProcessId, AgentChild>::iterator found) {
   driver_->send(ProcessEnded{found->first, child.pid(), status->signalled, child.is_unresponsive(),
                              status->code});
   followers_.remove(found->first);
+  cpus_.give_back(found->first);
   children_.erase(found);
 }
 

@@ -51,15 +51,29 @@ Result<std::vector<int>> parse_cpu_list(std::string_view list) {
   return cpus;
 }
 
-std::optional<int> bind_to_cpus_near(const std::filesystem::path& device) {
+std::vector<int> usable_cpus() {
+  std::vector<int> cpus;
+  cpu_set_t own;
+  if (::sched_getaffinity(0, sizeof own, &own) != 0) return cpus;
+  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
+    if (CPU_ISSET(cpu, &own)) cpus.push_back(cpu);
+  }
+  return cpus;
+}
+
+std::vector<int> cpus_near(const std::filesystem::path& device) {
   std::ifstream file(device / "local_cpulist");
   std::string list;
   std::getline(file, list);
-  const auto near = parse_cpu_list(list);
+  auto cpus = parse_cpu_list(list);
+  return cpus.ok() ? *std::move(cpus) : std::vector<int>();
+}
+
+std::optional<int> bind_to_cpus_near(const std::filesystem::path& device) {
   cpu_set_t own, both;
   CPU_ZERO(&both);
-  if (!near.ok() || ::sched_getaffinity(0, sizeof own, &own) != 0) return std::nullopt;
-  for (const int cpu : *near) {
+  if (::sched_getaffinity(0, sizeof own, &own) != 0) return std::nullopt;
+  for (const int cpu : cpus_near(device)) {
     if (CPU_ISSET(cpu, &own)) CPU_SET(cpu, &both);
   }
   const int left = CPU_COUNT(&both);
