@@ -62,7 +62,7 @@ Result<void> ClusterImpl::start_services() {
       hub, watches, ActorHandle<Directory>(directory, hub),
       [local = regions](std::string_view name, std::size_t bytes) {
         std::lock_guard lock(local->mutex);
-        return local->regions.open(name, bytes);
+        return local->regions.open(name, bytes, 0);  // this process outlives it
       },
       [local = regions](std::string_view prefix) -> Result<void> {
         std::lock_guard lock(local->mutex);

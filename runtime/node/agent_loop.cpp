@@ -264,7 +264,7 @@ void AgentLoop::on_child_message(ProcessId id, AgentChild& child, ChildChannel::
     if (!is_first && !followed->wants_address) return;  // the driver knows
   }
   if (const auto* request = std::get_if<RegionRequest>(&*decoded))
-    return answer_region(child, *request);
+    return answer_region(id, child, *request);
   if (const auto* request = std::get_if<KeyRequest>(&*decoded)) {
     const std::string& asker = *child.find_actor(request->actor);
     return answer_key(child, request->request, channel_key(*keys_, asker, request->scope));
@@ -282,13 +282,13 @@ void AgentLoop::on_child_message(ProcessId id, AgentChild& child, ChildChannel::
   driver_->send(*decoded);
 }
 
-void AgentLoop::answer_region(AgentChild& child, const RegionRequest& request) {
+void AgentLoop::answer_region(ProcessId id, AgentChild& child, const RegionRequest& request) {
   RegionReply reply{request.request, true, ErrorCode::internal, ""};
   if (request.release) {
     regions_.release(request.name);
     return child.send(reply);
   }
-  auto region = regions_.open(request.name, request.bytes);
+  auto region = regions_.open(request.name, request.bytes, id);
   if (!region.ok()) {
     reply = {request.request, false, region.error().code, region.error().message};
     return child.send(reply);
@@ -321,6 +321,7 @@ void AgentLoop::on_child_end(std::map<ProcessId, AgentChild>::iterator found) {
                              status->code});
   followers_.remove(found->first);
   cpus_.give_back(found->first);
+  regions_.remove(found->first);
   children_.erase(found);
 }
 

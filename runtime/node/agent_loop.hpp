@@ -67,7 +67,7 @@ class AgentLoop {
   void resume();
   void kill_all();
   void kill_children();
-  void answer_region(AgentChild& child, const RegionRequest& request);
+  void answer_region(ProcessId id, AgentChild& child, const RegionRequest& request);
   void answer_key(AgentChild& child, std::uint64_t request, Result<Key> key);
   void tick();
 
