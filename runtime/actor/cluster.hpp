@@ -61,7 +61,7 @@ struct NodeVerdict {
 
 struct ClusterOptions {
   std::string name;             ///< for people, in what `troupe` shows; empty: the program's
-  std::vector<NodeSpec> nodes;  ///< empty: one node "node0" with this machine's cpus, no devices
+  std::vector<NodeSpec> nodes;  ///< empty: one node "node0" with the cpus of usable_cpus()
   std::shared_ptr<NodeStarter> starter;  ///< empty: a LocalNodeStarter
   /// If given, agents come by themselves; `starter` is not used. They fill `nodes` as they come,
   /// which get the names of their hosts, with a number behind a name that is taken.

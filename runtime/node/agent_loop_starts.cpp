@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <cstdlib>
-#include <thread>
 
 #include <fmt/ranges.h>
 
@@ -56,7 +55,7 @@ void AgentLoop::start_next() {
   if (starts_.empty()) return;
   auto starting = static_cast<std::size_t>(
       std::ranges::count_if(children_, [](auto& entry) { return entry.second.is_starting(); }));
-  const std::size_t most = std::max(2U, std::thread::hardware_concurrency());
+  const std::size_t most = std::max<std::size_t>(2, cpus_.size());
   for (; !starts_.empty() && starting < most; ++starting) {
     auto& [process, options, end] = starts_.front();
     const auto found = children_.find(process);

@@ -21,6 +21,8 @@ class CpuPool {
   std::vector<int> take(std::uint64_t holder, std::size_t count, std::span<const int> near);
   /// Does nothing if it holds none.
   void give_back(std::uint64_t holder);
+  /// How many CPUs there are.
+  std::size_t size() const { return holders_.size(); }
 
  private:
   std::map<int, std::size_t> holders_;  ///< the number of them, by CPU

@@ -1,5 +1,6 @@
 #include "runtime/process/cpu_affinity.hpp"
 
+#include <array>
 #include <charconv>
 #include <fstream>
 #include <iterator>
@@ -53,10 +54,10 @@ Result<std::vector<int>> parse_cpu_list(std::string_view list) {
 
 std::vector<int> usable_cpus() {
   std::vector<int> cpus;
-  cpu_set_t own;
-  if (::sched_getaffinity(0, sizeof own, &own) != 0) return cpus;
-  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
-    if (CPU_ISSET(cpu, &own)) cpus.push_back(cpu);
+  std::array<cpu_set_t, 8> own{};  // the kernel has at most 8,192
+  if (::sched_getaffinity(0, sizeof own, own.data()) < 0) return cpus;
+  for (int cpu = 0; cpu < CPU_SETSIZE * static_cast<int>(own.size()); ++cpu) {
+    if (CPU_ISSET_S(cpu, sizeof own, own.data())) cpus.push_back(cpu);
   }
   return cpus;
 }

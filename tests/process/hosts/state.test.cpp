@@ -168,15 +168,6 @@ TEST_F(StateOverHosts, a_driver_that_was_killed_may_be_cleaned_up_by_name_elsewh
   EXPECT_EQ(answer(2, {"status"})["clusters"].size(), 0U);
 }
 
-TEST_F(StateOverHosts, a_driver_that_was_killed_is_cleaned_up_by_whoever_looks_on_its_host) {
-  ObservedProgram program(folder(), 1);
-  program.process().signal(SIGKILL);
-  ASSERT_TRUE(program.process().wait(std::chrono::seconds(10)));
-  EXPECT_THAT(why_unreached(2), HasSubstr("ssh"));
-  EXPECT_THAT(troupe(0, {"status"}).text, HasSubstr("is removed"));
-  EXPECT_EQ(answer(2, {"status"})["clusters"].size(), 0U);
-}
-
 TEST_F(StateOverHosts, a_cluster_of_one_machine_is_to_be_asked_there) {
   const ObservedProgram program(folder(), 0);
   const std::string why = why_unreached(2);
