@@ -70,6 +70,7 @@ Result<ActorRegistry::Admission> ActorRegistry::admit(const SpawnOptions& option
   if (actor.address.is_restartable) {
     actor.restarts = std::make_unique<Restartable>(
         Restartable{options, arguments, RestartBudget(options.max_restarts)});
+    if (options.bundle) restartable_of_group_[options.bundle->group].insert(actor.address.id);
   }
   if (actor.named) names_[options.name] = actor.address.id;
   if (owner != 0 && !options.is_detached) {
@@ -233,12 +234,12 @@ Result<PlacementGroup> ActorRegistry::place_again(PlacementGroupId id) {
 
 void ActorRegistry::try_waiting_in(PlacementGroupId id,
                                    const std::function<bool(std::uint32_t)>& of_bundle) {
-  for (const auto& [actor, state] : actors_) {
-    if (!state.restarts || !state.restarts->is_waiting) continue;
-    const auto& bundle = state.restarts->options.bundle;
-    if (bundle && bundle->group == id && of_bundle(bundle->index)) {
-      restarts_.push_back({actor, RestartBudget::Clock::now()});
-    }
+  const auto found = restartable_of_group_.find(id);
+  if (found == restartable_of_group_.end()) return;
+  for (const ActorId actor : found->second) {
+    const Restartable& state = *actors_.at(actor).restarts;
+    if (!state.is_waiting || !of_bundle(state.options.bundle->index)) continue;
+    restarts_.push_back({actor, RestartBudget::Clock::now()});
   }
 }
 

@@ -5,6 +5,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <unordered_map>
@@ -219,6 +220,8 @@ class ActorRegistry {
   std::map<std::string, std::map<std::size_t, ProcessId>, std::less<>> labelled_;
   std::vector<ProcessPlace> idle_;
   std::unordered_map<PlacementGroupId, std::unordered_set<ActorId>> actors_of_group_;
+  /// Those that may be restarted, also between two incarnations; in order, as they are restarted.
+  std::unordered_map<PlacementGroupId, std::set<ActorId>> restartable_of_group_;
   std::vector<DueRestart> restarts_;
   std::vector<ActorId> orphans_;
   std::map<std::string, ActorId, std::less<>> names_;

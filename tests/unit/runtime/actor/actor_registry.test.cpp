@@ -1,6 +1,7 @@
 #include "runtime/actor/actor_registry.hpp"
 
 #include <algorithm>
+#include <chrono>
 #include <functional>
 
 #include <gtest/gtest.h>
@@ -305,6 +306,35 @@ TEST(ActorRegistry, tells_of_its_actors_and_of_ends_in_pages) {
   EXPECT_TRUE(registry.actor_states({.after = all.back(), .actors = 10}).actors.empty());
   EXPECT_TRUE(registry.actor_states({.ended_before = 999'999, .ended = 10}).ended.empty());
   EXPECT_EQ(registry.log_of(std::to_string(all[0]))->node, "node") << "of one that has ended";
+}
+
+/// How long 200 placement groups take to come and go, each with an actor that may be restarted,
+/// beside other actors, [ms].
+double ms_of_groups_beside(int others) {
+  ActorRegistry registry({{"node", 2, {}}}, PlacementStrategy::pack, {"/logs"});
+  const SpawnOptions options{.process = "p", .max_restarts = 1};
+  for (int i = 0; i < others; ++i) {
+    EXPECT_TRUE(registry.admit(options, "A", {}, [](const auto&) {}).ok());
+  }
+  const auto begin = std::chrono::steady_clock::now();
+  for (int i = 0; i < 200; ++i) {
+    const auto group = registry.create_placement_group({"", {{.cpus = 1}}});
+    SpawnOptions inside = options;
+    inside.bundle = group->bundle(0);
+    inside.process = "q";
+    EXPECT_TRUE(registry.admit(inside, "A", {}, [](const auto&) {}).ok());
+    EXPECT_EQ(registry.place_again(group->id).error().code, ErrorCode::not_found);
+    const auto doomed = registry.remove_placement_group(group->id);
+    EXPECT_EQ(doomed->size(), 1U);
+    for (const auto& place : *doomed) registry.on_process_ended({place.process, 7, true, false, 9});
+  }
+  const auto took = std::chrono::steady_clock::now() - begin;
+  return std::chrono::duration<double, std::milli>(took).count();
+}
+
+TEST(ActorRegistry, lets_groups_come_and_go_at_a_cost_of_their_own_actors) {
+  const double alone = ms_of_groups_beside(0);
+  EXPECT_LT(ms_of_groups_beside(50'000), 10 * alone + 20);
 }
 
 TEST(ActorRegistry, tells_of_its_placement_groups_in_pages) {
