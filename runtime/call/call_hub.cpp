@@ -6,13 +6,13 @@
 namespace troupe {
 
 Result<void> HubImpl::take_credit(const ActorAddress& address, std::size_t bytes,
-                                  Deadline& deadline, std::unique_lock<std::mutex>& lock) {
+                                  Patience& patience, std::unique_lock<std::mutex>& lock) {
   const auto settled = [&] {
     return stopped_ || called_.cause_of_end(address.id) || has_credit(address.id, bytes);
   };
   const auto wait_until_settled = [&] {
     ++waiting_for_credit_;
-    const bool is_settled = wait_until(credit_given_, lock, deadline, settled);
+    const bool is_settled = wait_until(credit_given_, lock, patience.begin_wait(), settled);
     --waiting_for_credit_;
     return is_settled;
   };
@@ -52,10 +52,9 @@ void HubImpl::give_credit(ActorId actor, std::size_t bytes) {
 
 void HubImpl::call(const ActorAddress& address, std::uint16_t method, Bytes arguments,
                    CallCompletion completion) {
-  // One deadline for all that the call waits for: a credit, and room on the link.
-  Deadline deadline(runs_callback() ? std::chrono::milliseconds(0) : options_.credit_timeout);
+  Patience patience(runs_callback() ? std::chrono::milliseconds(0) : options_.credit_timeout);
   std::unique_lock lock(mutex_);
-  if (auto credit = take_credit(address, arguments.size(), deadline, lock); !credit.ok()) {
+  if (auto credit = take_credit(address, arguments.size(), patience, lock); !credit.ok()) {
     lock.unlock();
     return run_callback(completion, credit.error());
   }
@@ -76,7 +75,7 @@ void HubImpl::call(const ActorAddress& address, std::uint16_t method, Bytes argu
     ActorAddress latest = address;
     latest.endpoint = route.endpoint;
     latest.incarnation = route.incarnation;
-    return call_remote(latest, method, std::move(arguments), std::move(completion), deadline,
+    return call_remote(latest, method, std::move(arguments), std::move(completion), patience,
                        std::move(lock));
   }
   if (address.endpoint == endpoint()) {
@@ -84,12 +83,12 @@ void HubImpl::call(const ActorAddress& address, std::uint16_t method, Bytes argu
     lock.unlock();
     return run_callback(completion, fail(ErrorCode::peer_died, "actor '{}' is gone", address.name));
   }
-  call_remote(address, method, std::move(arguments), std::move(completion), deadline,
+  call_remote(address, method, std::move(arguments), std::move(completion), patience,
               std::move(lock));
 }
 
 void HubImpl::call_remote(const ActorAddress& address, std::uint16_t method, Bytes arguments,
-                          CallCompletion completion, Deadline& deadline,
+                          CallCompletion completion, Patience& patience,
                           std::unique_lock<std::mutex> lock) {
   auto& peer = peers_[address.endpoint];
   if (!peer) {
@@ -114,7 +113,7 @@ void HubImpl::call_remote(const ActorAddress& address, std::uint16_t method, Byt
   if (is_first && options_.on_first_call) options_.on_first_call(address);
 
   const Trailer trailer{id, address.id, method, 0, FrameKind::call, 0};
-  auto sent = send_frame(*held->link, arguments, trailer, deadline.left());
+  auto sent = send_frame(*held->link, arguments, trailer, patience.left());
   if (sent.ok() || sent.error().code == ErrorCode::peer_died) return;  // on_closed fails the call
   lock.lock();
   auto node = held->pending.extract(id);

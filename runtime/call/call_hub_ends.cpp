@@ -116,7 +116,7 @@ void HubImpl::mark_moved(const ActorAddress& address) {
 }
 
 void HubImpl::send_waiting(ActorId actor) {
-  Deadline none(std::chrono::milliseconds(0));  // the transport's thread does not wait
+  Patience none(std::chrono::nanoseconds(0));  // the transport's thread does not wait
   while (true) {
     std::unique_lock lock(mutex_);
     const auto route = routes_.find(actor);

@@ -4,6 +4,7 @@
 #include <deque>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -100,13 +101,26 @@ class HubImpl final : public CallHub {
     std::deque<WaitingCall> waiting;
   };
 
+  /// How long a call may wait in all, for its credit and then for room on the link. Looks at the
+  /// clock from the first wait on.
+  class Patience {
+   public:
+    explicit Patience(std::chrono::nanoseconds limit) : limit_(limit) {}
+    Deadline& begin_wait() { return deadline_ ? *deadline_ : deadline_.emplace(limit_); }
+    std::chrono::nanoseconds left() { return deadline_ ? deadline_->left() : limit_; }
+
+   private:
+    const std::chrono::nanoseconds limit_;
+    std::optional<Deadline> deadline_;
+  };
+
   /// The unanswered calls to one actor.
   struct InFlight {
     std::size_t calls = 0, bytes = 0;
     std::shared_ptr<Peer> peer;  ///< the link that they went through; none for a local actor
   };
 
-  Result<void> take_credit(const ActorAddress& address, std::size_t bytes, Deadline& deadline,
+  Result<void> take_credit(const ActorAddress& address, std::size_t bytes, Patience& patience,
                            std::unique_lock<std::mutex>& lock);
   void give_credit(ActorId actor, std::size_t bytes);
   InFlight in_flight_of(ActorId actor) const {
@@ -122,10 +136,10 @@ class HubImpl final : public CallHub {
   }
   void call_local(const ActorAddress& address, const std::shared_ptr<CallTarget>& target,
                   IncomingCall call);
-  /// Sends a call that has its credit to another process, and waits until `deadline` for room on
-  /// the link; mutex_ is held by `lock`, and released.
+  /// Sends a call that has its credit to another process, after a wait for room on the link; mutex_
+  /// is held by `lock`, and released.
   void call_remote(const ActorAddress& address, std::uint16_t method, Bytes arguments,
-                   CallCompletion completion, Deadline& deadline,
+                   CallCompletion completion, Patience& patience,
                    std::unique_lock<std::mutex> lock);
   /// Sends the calls that have waited for the actor, as long as it is there.
   void send_waiting(ActorId actor);

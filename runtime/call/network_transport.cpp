@@ -77,14 +77,17 @@ class NetworkLink final : public Link {
     bytes.insert(bytes.end(), body.begin(), body.end());
     bytes.insert(bytes.end(), trailer.begin(), trailer.end());
     const bool may_wait = !on_own_thread_();
-    Deadline deadline(wait);
     std::shared_ptr<TlsLink> link;
     {
       std::unique_lock lock(mutex_);
       const auto settled = [&] { return is_over_ || link_ || early_bytes_ <= max_early_bytes; };
-      if (may_wait && !wait_until(settled_, lock, deadline, settled)) {
-        return fail(ErrorCode::resource_exhausted, "{} bytes wait for the key of a new link",
-                    early_bytes_);
+      if (may_wait && !settled()) {
+        Deadline deadline(wait);
+        if (!wait_until(settled_, lock, deadline, settled)) {
+          return fail(ErrorCode::resource_exhausted, "{} bytes wait for the key of a new link",
+                      early_bytes_);
+        }
+        wait = deadline.left();
       }
       if (is_over_) return fail(ErrorCode::peer_died, "the link is over");
       if (!link_) {
@@ -95,8 +98,8 @@ class NetworkLink final : public Link {
       link = link_;
     }
     if (!may_wait) return link->post(LinkFrame(std::move(bytes)));
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline.left());
-    return link->send(LinkFrame(std::move(bytes)), left);
+    return link->send(LinkFrame(std::move(bytes)),
+                      std::chrono::ceil<std::chrono::milliseconds>(wait));
   }
 
   void close() override {
