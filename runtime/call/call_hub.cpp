@@ -1,5 +1,7 @@
 #include "runtime/call/call_hub.hpp"
 
+#include <iterator>
+
 #include "runtime/call/callback.hpp"
 #include "runtime/call/hub_impl.hpp"
 
@@ -10,13 +12,9 @@ Result<void> HubImpl::take_credit(const ActorAddress& address, std::size_t bytes
   const auto settled = [&] {
     return stopped_ || called_.cause_of_end(address.id) || has_credit(address.id, bytes);
   };
-  const auto wait_until_settled = [&] {
-    ++waiting_for_credit_;
-    const bool is_settled = wait_until(credit_given_, lock, patience.begin_wait(), settled);
-    --waiting_for_credit_;
-    return is_settled;
-  };
-  if (!settled() && !wait_until_settled()) {
+  const bool waits = !settled();
+  if (waits && !wait_for_credit(address.id, patience, lock, settled)) {
+    wake_for_credit(address.id);  // this one may have been woken in place of the next
     const InFlight calls = in_flight_of(address.id);
     const auto due = callbacks_->backlog(address.id);
     return fail(
@@ -39,7 +37,31 @@ Result<void> HubImpl::take_credit(const ActorAddress& address, std::size_t bytes
   InFlight& in_flight = in_flight_[address.id];
   ++in_flight.calls;
   in_flight.bytes += bytes;
+  if (waits) wake_for_credit(address.id);  // more may have come back than this call takes
   return {};
+}
+
+bool HubImpl::wait_for_credit(ActorId actor, Patience& patience, std::unique_lock<std::mutex>& lock,
+                              const std::function<bool()>& is_settled) {
+  auto& queue = waiting_for_credit_[actor];
+  const auto own = queue.emplace(queue.end());
+  const auto look = [&] {
+    if (is_settled()) return true;
+    // There may be room for the next call where there is not for the bytes of this one.
+    const auto next = std::next(own);
+    if (next != queue.end() && has_credit(actor, 0)) next->notify_one();
+    return false;
+  };
+  const bool settled = wait_until(*own, lock, patience.begin_wait(), look);
+  queue.erase(own);
+  if (queue.empty()) waiting_for_credit_.erase(actor);
+  return settled;
+}
+
+void HubImpl::wake_for_credit(ActorId actor) {
+  const auto found = waiting_for_credit_.find(actor);
+  if (found != waiting_for_credit_.end() && has_credit(actor, 0))
+    found->second.front().notify_one();
 }
 
 void HubImpl::give_credit(ActorId actor, std::size_t bytes) {
@@ -47,7 +69,7 @@ void HubImpl::give_credit(ActorId actor, std::size_t bytes) {
   if (found == in_flight_.end()) return;
   found->second.bytes -= bytes;
   if (--found->second.calls == 0) in_flight_.erase(found);
-  if (waiting_for_credit_ > 0) credit_given_.notify_all();
+  wake_for_credit(actor);
 }
 
 void HubImpl::call(const ActorAddress& address, std::uint16_t method, Bytes arguments,
@@ -220,7 +242,9 @@ void HubImpl::stop() {
     std::lock_guard lock(mutex_);
     if (stopped_) return;
     stopped_ = true;
-    credit_given_.notify_all();
+    for (auto& [actor, queue] : waiting_for_credit_) {
+      for (auto& waiting : queue) waiting.notify_one();
+    }
   }
   transport_->stop();
   PendingCalls calls;

@@ -81,7 +81,9 @@ void HubImpl::take_waiting(ActorId actor, Route& route, PendingCalls& calls) {
 void HubImpl::mark_down(ActorId id, std::string why) {
   std::unique_lock lock(mutex_);
   if (stopped_ || !called_.note_end(id, std::move(why))) return;
-  credit_given_.notify_all();
+  if (const auto waiting = waiting_for_credit_.find(id); waiting != waiting_for_credit_.end()) {
+    for (auto& one : waiting->second) one.notify_one();
+  }
   auto route = routes_.extract(id);
   if (!route.empty() && !route.mapped().waiting.empty()) {
     take_waiting(id, route.mapped(), orphans_[id]);

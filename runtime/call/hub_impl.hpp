@@ -2,6 +2,8 @@
 
 #include <condition_variable>
 #include <deque>
+#include <functional>
+#include <list>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -28,11 +30,11 @@ class HubImpl final : public CallHub {
   ~HubImpl() override { stop(); }
 
   Result<void> start() {
-    TROUPE_TRY(callbacks_, CallbackThread::start([weak = weak_from_this()] {
+    TROUPE_TRY(callbacks_, CallbackThread::start([weak = weak_from_this()](ActorId source) {
                  const auto hub = std::static_pointer_cast<HubImpl>(weak.lock());
                  if (!hub) return;
                  std::lock_guard lock(hub->mutex_);
-                 if (hub->waiting_for_credit_ > 0) hub->credit_given_.notify_all();
+                 hub->wake_for_credit(source);
                }));
     return transport_->start(
         {[this](const std::shared_ptr<Link>& link, Bytes& frame) { on_frame(link, frame); },
@@ -122,6 +124,12 @@ class HubImpl final : public CallHub {
 
   Result<void> take_credit(const ActorAddress& address, std::size_t bytes, Patience& patience,
                            std::unique_lock<std::mutex>& lock);
+  /// Waits until `is_settled()`, which is looked at whenever credit of the actor comes back; false
+  /// after the patience. mutex_ is held by `lock`.
+  bool wait_for_credit(ActorId actor, Patience& patience, std::unique_lock<std::mutex>& lock,
+                       const std::function<bool()>& is_settled);
+  /// Lets the first that waits for the actor's credit look again, if there is some.
+  void wake_for_credit(ActorId actor);
   void give_credit(ActorId actor, std::size_t bytes);
   InFlight in_flight_of(ActorId actor) const {
     const auto found = in_flight_.find(actor);
@@ -170,7 +178,8 @@ class HubImpl final : public CallHub {
   const std::unique_ptr<Transport> transport_;
 
   std::mutex mutex_;
-  std::condition_variable credit_given_;
+  /// One for each thread that waits for an actor's credit, in the order in which they came.
+  std::unordered_map<ActorId, std::list<std::condition_variable>> waiting_for_credit_;
   bool stopped_ = false;
   CallId next_call_ = 1;
   std::unordered_map<ActorId, std::shared_ptr<CallTarget>> targets_;
@@ -180,7 +189,6 @@ class HubImpl final : public CallHub {
   /// is not known yet.
   std::unordered_map<ActorId, PendingCalls> orphans_;
   std::unordered_map<ActorId, InFlight> in_flight_;
-  std::size_t waiting_for_credit_ = 0;  ///< threads
   CalledActors called_;
   std::unordered_map<ActorId, Route> routes_;  ///< of restartable actors that live
 };
