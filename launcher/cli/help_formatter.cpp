@@ -2,33 +2,16 @@
 
 #include <memory>
 #include <string>
-#include <string_view>
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
-#include "launcher/terminal/terminal_text.hpp"
+#include "runtime/base/terminal_text.hpp"
 
 namespace troupe {
 namespace {
 
 constexpr std::size_t columns = 80;
-constexpr std::size_t text_column = 24;
-
-/// "  NAME   the text", the text wrapped. A long name gets its own line.
-std::string two_columns(const std::string& name, std::string_view text) {
-  std::string result = "  " + name;
-  bool beside = result.size() + 2 <= text_column;
-  for (const std::string& line : wrapped(text, columns - text_column)) {
-    if (beside) {
-      result += std::string(text_column - result.size(), ' ') + line;
-    } else {
-      result += "\n" + std::string(text_column, ' ') + line;
-    }
-    beside = false;
-  }
-  return result + "\n";
-}
 
 class HelpFormatter : public CLI::Formatter {
  public:

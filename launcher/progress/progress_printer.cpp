@@ -10,7 +10,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-#include "launcher/terminal/terminal_text.hpp"
+#include "runtime/base/terminal_text.hpp"
 
 namespace troupe {
 namespace {
@@ -111,7 +111,7 @@ void ProgressPrinter::draw() {
   for (const std::string& line : lines) {
     if (written <= line.size()) return;
     written -= line.size() + 1;
-    drawn_.push_back(columns_of(line));
+    drawn_.push_back(width_of(line));
   }
 }
 

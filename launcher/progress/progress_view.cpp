@@ -8,7 +8,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "launcher/terminal/terminal_text.hpp"
+#include "runtime/base/terminal_text.hpp"
 
 namespace troupe {
 namespace {
@@ -163,9 +163,9 @@ std::vector<std::string> ProgressView::rank_lines(std::size_t room) const {
 std::vector<std::string> ProgressView::live_lines(int columns) const {
   const auto room = static_cast<std::size_t>(std::max(columns - 1, 1));
   if (!state_.phase.empty()) {
-    const std::string phase = on_one_line(state_.phase);
+    const std::string phase = printable(state_.phase);
     const std::string line = fmt::format("{}  {}", phase, format_duration(state_.seconds));
-    return {columns_of(line) <= room ? line : std::string(beginning_of(phase, room))};
+    return {width_of(line) <= room ? line : std::string(beginning_of(phase, room))};
   }
   // With enough columns, numbers keep their positions while they grow.
   const bool steady = columns >= steady_columns;
@@ -229,7 +229,7 @@ std::string json_message(std::string_view text) {
 
 std::string ProgressView::log_line() const {
   if (!state_.phase.empty()) {
-    return fmt::format("{}, {}", on_one_line(state_.phase), format_duration(state_.seconds));
+    return fmt::format("{}, {}", printable(state_.phase), format_duration(state_.seconds));
   }
   const std::string eta = remaining();
   return fmt::format(

@@ -116,8 +116,8 @@ class ActorContext {
 
   /// Returns a region of memory that all actors of this node share under `name`. The node's agent
   /// makes it at the first request (a memfd of `bytes`, zeroed) and gives every caller a descriptor
-  /// of it, to be mapped. It is freed when its name is released and nobody maps it any more; no
-  /// file is ever left. invalid_argument if it exists with another size.
+  /// of it, to be mapped. It is freed when nobody maps it any more and its name is released, or all
+  /// processes that asked for it have ended. invalid_argument if it exists with another size.
   virtual Result<UniqueFd> shared_memory(std::string_view name, std::size_t bytes) = 0;
   /// Forgets all regions of this node whose names start with `prefix`; mappings stay valid. The
   /// next request for such a name makes a new region.

@@ -52,6 +52,12 @@ Result<ActorRegistry::Admission> ActorRegistry::admit(const SpawnOptions& option
     return fail(ErrorCode::invalid_argument,
                 "the process label '{}' has a '/', but it names a log file", options.process);
   }
+  if (options.binds_cpus && (!options.process.empty() || options.resources.cpus < 1)) {
+    return fail(ErrorCode::invalid_argument,
+                "an actor is bound to its cpus if it reserves one or more and has a process of its "
+                "own; this {} {}",
+                type, options.process.empty() ? "reserves none" : "shares a process");
+  }
   Actor actor;
   actor.address.id = next_actor_;
   actor.address.type = type;
@@ -64,6 +70,7 @@ Result<ActorRegistry::Admission> ActorRegistry::admit(const SpawnOptions& option
   if (actor.address.is_restartable) {
     actor.restarts = std::make_unique<Restartable>(
         Restartable{options, arguments, RestartBudget(options.max_restarts)});
+    if (options.bundle) restartable_of_group_[options.bundle->group].insert(actor.address.id);
   }
   if (actor.named) names_[options.name] = actor.address.id;
   if (owner != 0 && !options.is_detached) {
@@ -132,9 +139,15 @@ Result<ActorRegistry::Admission> ActorRegistry::place(Actor& actor, const SpawnO
   const auto& devices = actor.reservation.held.devices;
   const bool hides_others =
       options.hides_other_devices && options.process.empty() && !devices.empty();
-  return Admission{
-      actor.address, index,   actor.process, !shared.has_value(),
-      process.name,  devices, hides_others,  options.dedicated_thread || options.process.empty()};
+  return Admission{.address = actor.address,
+                   .node = index,
+                   .process = actor.process,
+                   .starts_process = !shared.has_value(),
+                   .process_name = process.name,
+                   .devices = devices,
+                   .hides_other_devices = hides_others,
+                   .dedicated_thread = options.dedicated_thread || options.process.empty(),
+                   .bound_cpus = options.binds_cpus ? options.resources.cpus : 0};
 }
 
 std::optional<ProcessId> ActorRegistry::process_labelled(const std::string& label,
@@ -165,7 +178,7 @@ Result<ActorAddress> ActorRegistry::admit_local(const SpawnOptions& options,
   std::lock_guard lock(mutex_);
   TROUPE_CHECK(check_name(options.name));
   if (!options.node.empty() || !options.process.empty() || options.bundle ||
-      !options.resources.is_nothing() || options.max_restarts != 0) {
+      !options.resources.is_nothing() || options.binds_cpus || options.max_restarts != 0) {
     return fail(ErrorCode::invalid_argument,
                 "a local actor takes no node, process, bundle, resources or restarts, only a name");
   }
@@ -221,12 +234,12 @@ Result<PlacementGroup> ActorRegistry::place_again(PlacementGroupId id) {
 
 void ActorRegistry::try_waiting_in(PlacementGroupId id,
                                    const std::function<bool(std::uint32_t)>& of_bundle) {
-  for (const auto& [actor, state] : actors_) {
-    if (!state.restarts || !state.restarts->is_waiting) continue;
-    const auto& bundle = state.restarts->options.bundle;
-    if (bundle && bundle->group == id && of_bundle(bundle->index)) {
-      restarts_.push_back({actor, RestartBudget::Clock::now()});
-    }
+  const auto found = restartable_of_group_.find(id);
+  if (found == restartable_of_group_.end()) return;
+  for (const ActorId actor : found->second) {
+    const Restartable& state = *actors_.at(actor).restarts;
+    if (!state.is_waiting || !of_bundle(state.options.bundle->index)) continue;
+    restarts_.push_back({actor, RestartBudget::Clock::now()});
   }
 }
 

@@ -5,6 +5,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <unordered_map>
@@ -45,6 +46,7 @@ class ActorRegistry {
     std::vector<int> devices;
     bool hides_other_devices = false;
     bool dedicated_thread = false;
+    int bound_cpus = 0;  ///< see StartActor
   };
   /// Admits an actor on a node: checks the name, places it, and finds or makes its process.
   /// on_started, on_failed or one of the ends reports the outcome of the start and calls `done`.
@@ -130,7 +132,8 @@ class ActorRegistry {
   /// A page of the actors without the Directory, with those that are started or wait for a restart,
   /// and one of those that have ended.
   ActorsReply actor_states(const AskActors& ask) const;
-  std::vector<GroupState> group_states() const;
+  /// A page of the placement groups.
+  GroupsReply group_states(const AskGroups& ask) const;
   Resources free_on(std::size_t node) const;
   struct ActorLog {
     std::string path;  ///< empty: none that the driver knows
@@ -217,6 +220,8 @@ class ActorRegistry {
   std::map<std::string, std::map<std::size_t, ProcessId>, std::less<>> labelled_;
   std::vector<ProcessPlace> idle_;
   std::unordered_map<PlacementGroupId, std::unordered_set<ActorId>> actors_of_group_;
+  /// Those that may be restarted, also between two incarnations; in order, as they are restarted.
+  std::unordered_map<PlacementGroupId, std::set<ActorId>> restartable_of_group_;
   std::vector<DueRestart> restarts_;
   std::vector<ActorId> orphans_;
   std::map<std::string, ActorId, std::less<>> names_;

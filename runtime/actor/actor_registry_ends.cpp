@@ -3,6 +3,17 @@
 #include "runtime/actor/actor_registry.hpp"
 
 namespace troupe {
+namespace {
+
+/// Erases an actor of a group, and the group with its last one.
+template <class ActorsOfGroups>
+void erase(ActorsOfGroups& actors, PlacementGroupId group, ActorId actor) {
+  const auto found = actors.find(group);
+  found->second.erase(actor);
+  if (found->second.empty()) actors.erase(found);
+}
+
+}  // namespace
 
 // The ends of actors, processes and nodes, and what follows them.
 
@@ -149,6 +160,9 @@ void ActorRegistry::remove(Actors::iterator found) {
     owner->second.owned.erase(found->first);
   }
   for (const ActorId owned : actor.owned) lose_owner(owned);
+  if (actor.restarts && actor.restarts->options.bundle) {
+    erase(restartable_of_group_, actor.restarts->options.bundle->group, found->first);
+  }
   actors_.erase(found);
 }
 
@@ -172,9 +186,7 @@ void ActorRegistry::leave_process(Actor& actor) {
 }
 
 void ActorRegistry::leave_group(ActorId actor, PlacementGroupId group) {
-  const auto found = actors_of_group_.find(group);
-  found->second.erase(actor);
-  if (found->second.empty()) actors_of_group_.erase(found);
+  erase(actors_of_group_, group, actor);
 }
 
 bool ActorRegistry::begin_restart(Actor& actor, ActorDown& down) {

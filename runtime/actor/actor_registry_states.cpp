@@ -69,7 +69,7 @@ ActorState ActorRegistry::state_of(const Actor& actor) const {
 }
 
 ActorsReply ActorRegistry::actor_states(const AskActors& ask) const {
-  const std::size_t wanted = std::min(ask.actors, max_actors_page);
+  const std::size_t wanted = std::min(ask.actors, max_page);
   ActorsReply reply;
   reply.actors.reserve(wanted);
   std::lock_guard lock(mutex_);
@@ -78,24 +78,26 @@ ActorsReply ActorRegistry::actor_states(const AskActors& ask) const {
        next != actors_.end() && reply.actors.size() < wanted; ++next) {
     if (!is_directory(next->second)) reply.actors.push_back(state_of(next->second));
   }
-  for (const auto& end : ended_.latest(std::min(ask.ended, max_actors_page), ask.ended_before)) {
+  for (const auto& end : ended_.latest(std::min(ask.ended, max_page), ask.ended_before)) {
     reply.ended.push_back(ended_actor(end));
   }
   return reply;
 }
 
-std::vector<GroupState> ActorRegistry::group_states() const {
+GroupsReply ActorRegistry::group_states(const AskGroups& ask) const {
   std::lock_guard lock(mutex_);
-  std::vector<GroupState> states;
-  for (auto& group : placement_.groups()) {
+  GroupsReply reply;
+  auto page = placement_.groups_after(ask.after, max_page);
+  reply.is_last = page.is_last;
+  for (auto& group : page.groups) {
     GroupState state{std::move(group), {}, {}};
     for (auto& room : placement_.room_in(state.group.id)) {
       state.free.push_back(std::move(room.free));
       state.actors.push_back(room.actors);
     }
-    states.push_back(std::move(state));
+    reply.groups.push_back(std::move(state));
   }
-  return states;
+  return reply;
 }
 
 std::optional<ActorRegistry::ActorLog> ActorRegistry::log_of(std::string_view actor) const {

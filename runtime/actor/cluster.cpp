@@ -1,13 +1,13 @@
 #include "runtime/actor/cluster.hpp"
 
 #include <filesystem>
-#include <thread>
 
 #include <unistd.h>
 
 #include "runtime/actor/cluster_impl.hpp"
 #include "runtime/call/network_transport.hpp"
 #include "runtime/node/regions.hpp"
+#include "runtime/process/cpu_affinity.hpp"
 
 namespace troupe {
 namespace {
@@ -62,7 +62,7 @@ Result<void> ClusterImpl::start_services() {
       hub, watches, ActorHandle<Directory>(directory, hub),
       [local = regions](std::string_view name, std::size_t bytes) {
         std::lock_guard lock(local->mutex);
-        return local->regions.open(name, bytes);
+        return local->regions.open(name, bytes, 0);  // this process outlives it
       },
       [local = regions](std::string_view prefix) -> Result<void> {
         std::lock_guard lock(local->mutex);
@@ -189,7 +189,7 @@ void ClusterImpl::shutdown(milliseconds timeout) {
 
 Result<std::unique_ptr<Cluster>> Cluster::start(ClusterOptions options) {
   if (options.nodes.empty()) {
-    options.nodes.push_back({"node0", static_cast<int>(std::thread::hardware_concurrency()), {}});
+    options.nodes.push_back({"node0", static_cast<int>(usable_cpus().size()), {}});
   }
   if (!options.log_folder.empty()) {
     options.log_folder = std::filesystem::absolute(options.log_folder).lexically_normal().string();

@@ -61,7 +61,7 @@ struct NodeVerdict {
 
 struct ClusterOptions {
   std::string name;             ///< for people, in what `troupe` shows; empty: the program's
-  std::vector<NodeSpec> nodes;  ///< empty: one node "node0" with this machine's cpus, no devices
+  std::vector<NodeSpec> nodes;  ///< empty: one node "node0" with the cpus of usable_cpus()
   std::shared_ptr<NodeStarter> starter;  ///< empty: a LocalNodeStarter
   /// If given, agents come by themselves; `starter` is not used. They fill `nodes` as they come,
   /// which get the names of their hosts, with a number behind a name that is taken.
@@ -110,6 +110,13 @@ struct SpawnOptions {
   /// CUDA_VISIBLE_DEVICES, and CUDA counts the actor's devices from 0. Otherwise it sees what the
   /// agent sees, and ActorContext::device_ids are ordinals there.
   bool hides_other_devices = true;
+  /// The process of the actor, which must be its own, runs on as many CPUs as `resources` has cpus,
+  /// at least one, and no other actor that is bound does. The agent chooses them among its own, the
+  /// ones near the actor's GPUs first (see cpus_near_gpus), and the threads of the process have
+  /// them from the first on. Nothing is bound, with a warning in the log, on a node that counts
+  /// more cpus than its agent may use or that shares CPUs with another node of the job. Actors that
+  /// do not ask for it run on all CPUs of their agent.
+  bool binds_cpus = false;
   /// How often the actor is started again, with the same arguments, id and name, after its process
   /// or its node was lost: on `node`, or where placement chooses; -1: always. Calls under way then
   /// fail, later ones wait for the next incarnation. Its watchers are told of each end.
@@ -126,7 +133,7 @@ struct SpawnOptions {
 
   template <class Archive>
   void fields(Archive& archive) {
-    archive(name, resources, node, bundle, process, hides_other_devices, max_restarts,
+    archive(name, resources, node, bundle, process, hides_other_devices, binds_cpus, max_restarts,
             restarts_after_exit, is_detached, dedicated_thread);
   }
 };

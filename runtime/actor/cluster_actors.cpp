@@ -124,11 +124,23 @@ void ClusterImpl::restart(ActorId actor) {
 }
 
 Result<void> ClusterImpl::send_start(const ActorRegistry::Admission& admission, Bytes arguments) {
-  return agents_.send(
-      admission.node,
-      StartActor{admission.process, admission.starts_process, admission.process_name,
-                 admission.address, std::move(arguments), admission.devices,
-                 admission.hides_other_devices, admission.dedicated_thread});
+  StartActor start{admission.process,
+                   admission.starts_process,
+                   admission.process_name,
+                   admission.address,
+                   std::move(arguments),
+                   admission.devices,
+                   admission.hides_other_devices,
+                   admission.dedicated_thread,
+                   admission.bound_cpus};
+  if (start.bound_cpus > 0) {
+    if (const auto bindable = agents_.check_bindable(admission.node); !bindable.ok()) {
+      log::warning("actor '{}' is not bound to CPUs: {}", admission.address.name,
+                   bindable.error().message);
+      start.bound_cpus = 0;
+    }
+  }
+  return agents_.send(admission.node, start);
 }
 
 void ClusterImpl::spawn_remote(const SpawnOptions& options, std::string type, Bytes arguments,

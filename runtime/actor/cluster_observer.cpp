@@ -1,5 +1,6 @@
 #include "runtime/actor/cluster_observer.hpp"
 
+#include <algorithm>
 #include <charconv>
 #include <csignal>
 #include <filesystem>
@@ -93,9 +94,11 @@ StateReply ClusterObserver::answer_to(const AskStatus&) const {
   return reply;
 }
 
-StateReply ClusterObserver::answer_to(const AskNodes&) const {
+StateReply ClusterObserver::answer_to(const AskNodes& ask) const {
   NodesReply reply;
-  const auto infos = agents_.infos();
+  const std::size_t first = std::min<std::uint64_t>(ask.after, agents_.size());
+  const auto infos = agents_.infos(first, max_page);
+  reply.is_last = first + infos.size() == agents_.size();
   for (std::size_t i = 0; i < infos.size(); ++i) {
     const Cluster::NodeInfo& info = infos[i];
     NodeState state{.name = info.spec.name,
@@ -108,7 +111,7 @@ StateReply ClusterObserver::answer_to(const AskNodes&) const {
                     .log_path = logs_.of_agent(info.spec.name)};
     if (info.alive) state.life = NodeState::Life::alive;
     if (!info.alive && !info.lost_because.empty()) state.life = NodeState::Life::lost;
-    if (info.alive) state.free = registry_.free_on(i);
+    if (info.alive) state.free = registry_.free_on(first + i);
     reply.nodes.push_back(std::move(state));
   }
   return reply;

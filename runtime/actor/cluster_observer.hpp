@@ -35,7 +35,7 @@ class ClusterObserver {
   StateReply answer_to(const AskStatus& ask) const;
   StateReply answer_to(const AskNodes& ask) const;
   StateReply answer_to(const AskActors& ask) const { return registry_.actor_states(ask); }
-  StateReply answer_to(const AskGroups&) const { return GroupsReply{registry_.group_states()}; }
+  StateReply answer_to(const AskGroups& ask) const { return registry_.group_states(ask); }
   StateReply answer_to(const AskLog& ask) const;
   StateReply answer_to(const AskStop& ask) const;
   /// The path of a log, and whose it is beside that.

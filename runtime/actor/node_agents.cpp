@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <csignal>
+#include <iterator>
 
 #include "runtime/actor/last_words.hpp"
 #include "runtime/base/deadline.hpp"
@@ -300,6 +301,8 @@ void NodeAgents::on_agent_ready(AgentKey agent, const AgentReady& hello) {
   node->agent_pid = hello.pid;
   node->host = hello.host;
   node->address = hello.address;
+  node->cpus = hello.cpus;
+  std::ranges::sort(node->cpus);
   node->arrival = ++arrivals_;
   node->ready = true;
   node->welcome = !events_.judge || all_came_;
@@ -379,6 +382,25 @@ Result<void> NodeAgents::send(std::size_t node, const ControlMessage& message) {
   return control_->send(agent, message);
 }
 
+Result<void> NodeAgents::check_bindable(std::size_t index) const {
+  std::lock_guard lock(mutex_);
+  const Node& node = nodes_[index];
+  const int counted = options_.nodes[index].cpus;
+  if (counted > std::ssize(node.cpus)) {
+    return fail(ErrorCode::unsupported, "node '{}' counts {} cpus, but its agent may use {}",
+                node.name, counted, node.cpus.size());
+  }
+  for (const Node& other : nodes_) {
+    std::vector<std::int32_t> both;
+    if (&other == &node || !other.ready || other.host != node.host) continue;
+    std::ranges::set_intersection(node.cpus, other.cpus, std::back_inserter(both));
+    if (both.empty()) continue;
+    return fail(ErrorCode::unsupported, "the nodes '{}' and '{}' share CPUs of {}", node.name,
+                other.name, node.host);
+  }
+  return {};
+}
+
 void NodeAgents::send_to_all(const ControlMessage& message) {
   for (std::size_t i = 0; i < nodes_.size(); ++i) (void)send(i, message);
 }
@@ -432,10 +454,10 @@ void NodeAgents::stop(milliseconds timeout) {
   control.reset();  // without the lock: its last events may wait for it
 }
 
-std::vector<Cluster::NodeInfo> NodeAgents::infos() const {
+std::vector<Cluster::NodeInfo> NodeAgents::infos(std::size_t first, std::size_t count) const {
   std::lock_guard lock(mutex_);
   std::vector<Cluster::NodeInfo> infos;
-  for (std::size_t i = 0; i < nodes_.size(); ++i) {
+  for (std::size_t i = first; i < nodes_.size() && infos.size() < count; ++i) {
     const Node& node = nodes_[i];
     NodeSpec spec = options_.nodes[i];
     spec.name = node.name;

@@ -64,8 +64,14 @@ class NodeAgents {
   /// `timeout`. No event follows. Idempotent.
   void stop(std::chrono::milliseconds timeout);
 
+  /// Ok if the cpus that the node counts are CPUs of its own, so that actors can be bound to them.
+  /// Errors: unsupported, with the reason.
+  Result<void> check_bindable(std::size_t node) const;
+
   std::size_t size() const { return nodes_.size(); }
-  std::vector<Cluster::NodeInfo> infos() const;
+  std::vector<Cluster::NodeInfo> infos() const { return infos(0, size()); }
+  /// Those of at most `count` nodes from `first` on.
+  std::vector<Cluster::NodeInfo> infos(std::size_t first, std::size_t count) const;
 
  private:
   struct Node {
@@ -75,6 +81,7 @@ class NodeAgents {
     int agent_pid = 0;
     std::string host;
     std::string address;
+    std::vector<std::int32_t> cpus;  ///< ids, ascending, of those that its agent may use
     std::uint64_t arrival = 0;
     bool ready = false;
     bool welcome = false;  ///< ready, and nothing speaks against it

@@ -7,6 +7,7 @@
 #include <thread>
 #include <unordered_map>
 
+#include "runtime/base/blocking.hpp"
 #include "runtime/call/callback.hpp"
 
 namespace troupe {
@@ -56,6 +57,8 @@ struct WatchTable::State {
       if (found->second.empty()) watches.erase(found);
     }
     if (std::this_thread::get_id() == thread.get_id()) return;
+    if (running != watch.get()) return;
+    const BlockingScope waits;
     changed.wait(lock, [&] { return running != watch.get(); });
   }
 };

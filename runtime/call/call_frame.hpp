@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -41,10 +42,15 @@ static_assert(sizeof(Trailer) == 24);
 /// Takes the trailer off the frame's end, which leaves the body; nothing if the frame is too short.
 std::optional<Trailer> take_trailer(Bytes& frame);
 
-/// Sends a frame. Errors: those of Link::send.
-Result<void> send_frame(Link& link, std::span<const std::byte> body, const Trailer& trailer);
+/// Sends a frame. `wait` and errors: those of Link::send.
+Result<void> send_frame(Link& link, std::span<const std::byte> body, const Trailer& trailer,
+                        std::chrono::nanoseconds wait);
 
-/// Sends the answer to a call. `failure`: the status if the result is an error; 0: its code's.
+/// Waits so long for a peer that reads no answers; it is given up then.
+inline constexpr std::chrono::seconds answer_timeout{10};
+
+/// Sends the answer to a call, within answer_timeout. `failure`: the status if the result is an
+/// error; 0: its code's.
 Result<void> send_answer(Link& link, CallId call, const Result<Bytes>& result,
                          std::uint8_t failure = 0);
 

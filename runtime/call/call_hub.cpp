@@ -1,23 +1,20 @@
 #include "runtime/call/call_hub.hpp"
 
-#include "runtime/base/deadline.hpp"
+#include <iterator>
+
 #include "runtime/call/callback.hpp"
 #include "runtime/call/hub_impl.hpp"
 
 namespace troupe {
 
 Result<void> HubImpl::take_credit(const ActorAddress& address, std::size_t bytes,
-                                  std::unique_lock<std::mutex>& lock) {
+                                  Patience& patience, std::unique_lock<std::mutex>& lock) {
   const auto settled = [&] {
     return stopped_ || called_.cause_of_end(address.id) || has_credit(address.id, bytes);
   };
-  const auto wait_until_settled = [&] {
-    ++waiting_for_credit_;
-    const bool is_settled = wait_for(credit_given_, lock, options_.credit_timeout, settled);
-    --waiting_for_credit_;
-    return is_settled;
-  };
-  if (!settled() && (runs_callback() || !wait_until_settled())) {
+  const bool waits = !settled();
+  if (waits && !wait_for_credit(address.id, patience, lock, settled)) {
+    wake_for_credit(address.id);  // this one may have been woken in place of the next
     const InFlight calls = in_flight_of(address.id);
     const auto due = callbacks_->backlog(address.id);
     return fail(
@@ -40,7 +37,31 @@ Result<void> HubImpl::take_credit(const ActorAddress& address, std::size_t bytes
   InFlight& in_flight = in_flight_[address.id];
   ++in_flight.calls;
   in_flight.bytes += bytes;
+  if (waits) wake_for_credit(address.id);  // more may have come back than this call takes
   return {};
+}
+
+bool HubImpl::wait_for_credit(ActorId actor, Patience& patience, std::unique_lock<std::mutex>& lock,
+                              const std::function<bool()>& is_settled) {
+  auto& queue = waiting_for_credit_[actor];
+  const auto own = queue.emplace(queue.end());
+  const auto look = [&] {
+    if (is_settled()) return true;
+    // There may be room for the next call where there is not for the bytes of this one.
+    const auto next = std::next(own);
+    if (next != queue.end() && has_credit(actor, 0)) next->notify_one();
+    return false;
+  };
+  const bool settled = wait_until(*own, lock, patience.begin_wait(), look);
+  queue.erase(own);
+  if (queue.empty()) waiting_for_credit_.erase(actor);
+  return settled;
+}
+
+void HubImpl::wake_for_credit(ActorId actor) {
+  const auto found = waiting_for_credit_.find(actor);
+  if (found != waiting_for_credit_.end() && has_credit(actor, 0))
+    found->second.front().notify_one();
 }
 
 void HubImpl::give_credit(ActorId actor, std::size_t bytes) {
@@ -48,13 +69,14 @@ void HubImpl::give_credit(ActorId actor, std::size_t bytes) {
   if (found == in_flight_.end()) return;
   found->second.bytes -= bytes;
   if (--found->second.calls == 0) in_flight_.erase(found);
-  if (waiting_for_credit_ > 0) credit_given_.notify_all();
+  wake_for_credit(actor);
 }
 
 void HubImpl::call(const ActorAddress& address, std::uint16_t method, Bytes arguments,
                    CallCompletion completion) {
+  Patience patience(runs_callback() ? std::chrono::milliseconds(0) : options_.credit_timeout);
   std::unique_lock lock(mutex_);
-  if (auto credit = take_credit(address, arguments.size(), lock); !credit.ok()) {
+  if (auto credit = take_credit(address, arguments.size(), patience, lock); !credit.ok()) {
     lock.unlock();
     return run_callback(completion, credit.error());
   }
@@ -75,7 +97,7 @@ void HubImpl::call(const ActorAddress& address, std::uint16_t method, Bytes argu
     ActorAddress latest = address;
     latest.endpoint = route.endpoint;
     latest.incarnation = route.incarnation;
-    return call_remote(latest, method, std::move(arguments), std::move(completion),
+    return call_remote(latest, method, std::move(arguments), std::move(completion), patience,
                        std::move(lock));
   }
   if (address.endpoint == endpoint()) {
@@ -83,11 +105,13 @@ void HubImpl::call(const ActorAddress& address, std::uint16_t method, Bytes argu
     lock.unlock();
     return run_callback(completion, fail(ErrorCode::peer_died, "actor '{}' is gone", address.name));
   }
-  call_remote(address, method, std::move(arguments), std::move(completion), std::move(lock));
+  call_remote(address, method, std::move(arguments), std::move(completion), patience,
+              std::move(lock));
 }
 
 void HubImpl::call_remote(const ActorAddress& address, std::uint16_t method, Bytes arguments,
-                          CallCompletion completion, std::unique_lock<std::mutex> lock) {
+                          CallCompletion completion, Patience& patience,
+                          std::unique_lock<std::mutex> lock) {
   auto& peer = peers_[address.endpoint];
   if (!peer) {
     peer = std::make_shared<Peer>();
@@ -111,7 +135,7 @@ void HubImpl::call_remote(const ActorAddress& address, std::uint16_t method, Byt
   if (is_first && options_.on_first_call) options_.on_first_call(address);
 
   const Trailer trailer{id, address.id, method, 0, FrameKind::call, 0};
-  auto sent = send_frame(*held->link, arguments, trailer);
+  auto sent = send_frame(*held->link, arguments, trailer, patience.left());
   if (sent.ok() || sent.error().code == ErrorCode::peer_died) return;  // on_closed fails the call
   lock.lock();
   auto node = held->pending.extract(id);
@@ -157,7 +181,7 @@ void HubImpl::on_call(const std::shared_ptr<Link>& link, const Trailer& trailer,
           fail(ErrorCode::invalid_argument, "the answer was not sent: {}", sent.error().message);
       if (send_answer(*link, call, refusal).ok()) return;
     }
-    // Give up a peer that reads no answers for the send timeout: it would wait for ever.
+    // Give up a peer that reads no answers for so long: it would wait for ever.
     link->close();
   };
   std::shared_ptr<CallTarget> target;
@@ -218,7 +242,9 @@ void HubImpl::stop() {
     std::lock_guard lock(mutex_);
     if (stopped_) return;
     stopped_ = true;
-    credit_given_.notify_all();
+    for (auto& [actor, queue] : waiting_for_credit_) {
+      for (auto& waiting : queue) waiting.notify_one();
+    }
   }
   transport_->stop();
   PendingCalls calls;

@@ -40,9 +40,10 @@ class CallTarget {
 /// `credit_bytes` of arguments, or one call of any size; an actor's mailbox therefore holds at most
 /// so many for each calling process. Answers whose callbacks are due (see callbacks()) count like
 /// unanswered calls, with the bytes of the answers; one more may slip in for each thread that
-/// brings answers. A call beyond that waits until an answer comes
-/// in or a callback begins, at most `credit_timeout`, then fails with resource_exhausted; on a
-/// thread that runs a callback (see runs_callback) it fails at once.
+/// brings answers. A call beyond that waits until an answer comes in or a callback begins. So does
+/// one while its link has more queued than the transport allows (Link::send), which all actors of
+/// the process share. It waits at most `credit_timeout` in all, then fails with resource_exhausted;
+/// on a thread that runs a callback (see runs_callback) it fails at once.
 /// Size: a call or an answer above the transport's limit of a frame fails by itself with
 /// invalid_argument; others on the same connection go on.
 /// Death: a process answers each call that reaches it, or else its connection ends after its last

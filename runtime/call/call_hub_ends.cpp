@@ -81,7 +81,9 @@ void HubImpl::take_waiting(ActorId actor, Route& route, PendingCalls& calls) {
 void HubImpl::mark_down(ActorId id, std::string why) {
   std::unique_lock lock(mutex_);
   if (stopped_ || !called_.note_end(id, std::move(why))) return;
-  credit_given_.notify_all();
+  if (const auto waiting = waiting_for_credit_.find(id); waiting != waiting_for_credit_.end()) {
+    for (auto& one : waiting->second) one.notify_one();
+  }
   auto route = routes_.extract(id);
   if (!route.empty() && !route.mapped().waiting.empty()) {
     take_waiting(id, route.mapped(), orphans_[id]);
@@ -116,6 +118,7 @@ void HubImpl::mark_moved(const ActorAddress& address) {
 }
 
 void HubImpl::send_waiting(ActorId actor) {
+  Patience none(std::chrono::nanoseconds(0));  // the transport's thread does not wait
   while (true) {
     std::unique_lock lock(mutex_);
     const auto route = routes_.find(actor);
@@ -126,7 +129,7 @@ void HubImpl::send_waiting(ActorId actor) {
     call.address.endpoint = route->second.endpoint;
     call.address.incarnation = route->second.incarnation;
     call_remote(call.address, call.method, std::move(call.arguments), std::move(call.completion),
-                std::move(lock));
+                none, std::move(lock));
     lock = std::unique_lock(mutex_);
     const auto again = routes_.find(actor);
     if (again == routes_.end() || again->second.waiting.front().completion) return;

@@ -22,7 +22,7 @@ struct CallbackThread::State {
     std::shared_ptr<DueCallback> callback;
   };
 
-  explicit State(std::function<void()> begin) : on_begin(std::move(begin)) {}
+  explicit State(std::function<void(ActorId)> begin) : on_begin(std::move(begin)) {}
 
   void run() {
     ::pthread_setname_np(::pthread_self(), "callbacks");
@@ -39,14 +39,14 @@ struct CallbackThread::State {
       if (--found->second.callbacks == 0) backlogs.erase(found);
       --count;
       lock.unlock();
-      on_begin();
+      on_begin(first.source);
       first.callback->run_due();
       first = {};  // a callback's destructor may take locks
       lock.lock();
     }
   }
 
-  const std::function<void()> on_begin;
+  const std::function<void(ActorId)> on_begin;
   mutable std::mutex mutex;
   std::condition_variable changed;
   std::deque<Due> due;
@@ -57,7 +57,8 @@ struct CallbackThread::State {
   std::thread thread;
 };
 
-Result<std::shared_ptr<CallbackThread>> CallbackThread::start(std::function<void()> on_begin) {
+Result<std::shared_ptr<CallbackThread>> CallbackThread::start(
+    std::function<void(ActorId)> on_begin) {
   auto state = std::make_shared<State>(std::move(on_begin));
   try {
     std::lock_guard lock(state->mutex);

@@ -27,9 +27,9 @@ class CallbackThread {
     std::size_t callbacks = 0, bytes = 0;
   };
 
-  /// Starts the thread. `on_begin` is called on it whenever a callback leaves the backlog.
-  /// resource_exhausted if no thread can be started.
-  static Result<std::shared_ptr<CallbackThread>> start(std::function<void()> on_begin);
+  /// Starts the thread. `on_begin` is called on it whenever a callback leaves the backlog of its
+  /// source. resource_exhausted if no thread can be started.
+  static Result<std::shared_ptr<CallbackThread>> start(std::function<void(ActorId)> on_begin);
   ~CallbackThread();  ///< stops
   CallbackThread(const CallbackThread&) = delete;
   CallbackThread& operator=(const CallbackThread&) = delete;

@@ -2,13 +2,17 @@
 
 #include <condition_variable>
 #include <deque>
+#include <functional>
+#include <list>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
+#include "runtime/base/deadline.hpp"
 #include "runtime/call/call_frame.hpp"
 #include "runtime/call/call_hub.hpp"
 #include "runtime/call/called_actors.hpp"
@@ -26,11 +30,11 @@ class HubImpl final : public CallHub {
   ~HubImpl() override { stop(); }
 
   Result<void> start() {
-    TROUPE_TRY(callbacks_, CallbackThread::start([weak = weak_from_this()] {
+    TROUPE_TRY(callbacks_, CallbackThread::start([weak = weak_from_this()](ActorId source) {
                  const auto hub = std::static_pointer_cast<HubImpl>(weak.lock());
                  if (!hub) return;
                  std::lock_guard lock(hub->mutex_);
-                 if (hub->waiting_for_credit_ > 0) hub->credit_given_.notify_all();
+                 hub->wake_for_credit(source);
                }));
     return transport_->start(
         {[this](const std::shared_ptr<Link>& link, Bytes& frame) { on_frame(link, frame); },
@@ -99,14 +103,33 @@ class HubImpl final : public CallHub {
     std::deque<WaitingCall> waiting;
   };
 
+  /// How long a call may wait in all, for its credit and then for room on the link. Looks at the
+  /// clock from the first wait on.
+  class Patience {
+   public:
+    explicit Patience(std::chrono::nanoseconds limit) : limit_(limit) {}
+    Deadline& begin_wait() { return deadline_ ? *deadline_ : deadline_.emplace(limit_); }
+    std::chrono::nanoseconds left() { return deadline_ ? deadline_->left() : limit_; }
+
+   private:
+    const std::chrono::nanoseconds limit_;
+    std::optional<Deadline> deadline_;
+  };
+
   /// The unanswered calls to one actor.
   struct InFlight {
     std::size_t calls = 0, bytes = 0;
     std::shared_ptr<Peer> peer;  ///< the link that they went through; none for a local actor
   };
 
-  Result<void> take_credit(const ActorAddress& address, std::size_t bytes,
+  Result<void> take_credit(const ActorAddress& address, std::size_t bytes, Patience& patience,
                            std::unique_lock<std::mutex>& lock);
+  /// Waits until `is_settled()`, which is looked at whenever credit of the actor comes back; false
+  /// after the patience. mutex_ is held by `lock`.
+  bool wait_for_credit(ActorId actor, Patience& patience, std::unique_lock<std::mutex>& lock,
+                       const std::function<bool()>& is_settled);
+  /// Lets the first that waits for the actor's credit look again, if there is some.
+  void wake_for_credit(ActorId actor);
   void give_credit(ActorId actor, std::size_t bytes);
   InFlight in_flight_of(ActorId actor) const {
     const auto found = in_flight_.find(actor);
@@ -121,9 +144,11 @@ class HubImpl final : public CallHub {
   }
   void call_local(const ActorAddress& address, const std::shared_ptr<CallTarget>& target,
                   IncomingCall call);
-  /// Sends a call that has its credit to another process; mutex_ is held by `lock`, and released.
+  /// Sends a call that has its credit to another process, after a wait for room on the link; mutex_
+  /// is held by `lock`, and released.
   void call_remote(const ActorAddress& address, std::uint16_t method, Bytes arguments,
-                   CallCompletion completion, std::unique_lock<std::mutex> lock);
+                   CallCompletion completion, Patience& patience,
+                   std::unique_lock<std::mutex> lock);
   /// Sends the calls that have waited for the actor, as long as it is there.
   void send_waiting(ActorId actor);
   /// Moves the calls that wait for the actor to `calls`; mutex_ is held.
@@ -153,7 +178,8 @@ class HubImpl final : public CallHub {
   const std::unique_ptr<Transport> transport_;
 
   std::mutex mutex_;
-  std::condition_variable credit_given_;
+  /// One for each thread that waits for an actor's credit, in the order in which they came.
+  std::unordered_map<ActorId, std::list<std::condition_variable>> waiting_for_credit_;
   bool stopped_ = false;
   CallId next_call_ = 1;
   std::unordered_map<ActorId, std::shared_ptr<CallTarget>> targets_;
@@ -163,7 +189,6 @@ class HubImpl final : public CallHub {
   /// is not known yet.
   std::unordered_map<ActorId, PendingCalls> orphans_;
   std::unordered_map<ActorId, InFlight> in_flight_;
-  std::size_t waiting_for_credit_ = 0;  ///< threads
   CalledActors called_;
   std::unordered_map<ActorId, Route> routes_;  ///< of restartable actors that live
 };

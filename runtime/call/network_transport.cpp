@@ -2,6 +2,7 @@
 
 #include <array>
 #include <charconv>
+#include <condition_variable>
 #include <map>
 #include <mutex>
 #include <thread>
@@ -43,16 +44,12 @@ struct Endpoint {
   }
 };
 
-/// What a link and the transport that it belongs to share.
-struct LinkRules {
-  std::chrono::milliseconds send_timeout{};
-  std::function<bool()> on_own_thread;
-};
-
 /// A TlsLink as the call plane sees it. An own one has no TlsLink until its key has come.
 class NetworkLink final : public Link {
  public:
-  explicit NetworkLink(std::shared_ptr<const LinkRules> rules) : rules_(std::move(rules)) {}
+  /// `on_own_thread`: Transport::on_own_thread of its transport.
+  explicit NetworkLink(std::function<bool()> on_own_thread)
+      : on_own_thread_(std::move(on_own_thread)) {}
 
   void attach(std::shared_ptr<TlsLink> link) {
     std::lock_guard lock(mutex_);
@@ -60,6 +57,7 @@ class NetworkLink final : public Link {
     for (auto& frame : std::exchange(early_, {})) (void)link->post(std::move(frame));
     early_bytes_ = 0;
     link_ = std::move(link);
+    settled_.notify_all();
   }
   /// Lets go of the TLS link, whose events refer to this one.
   void finish() {
@@ -69,26 +67,39 @@ class NetworkLink final : public Link {
     early_.clear();
     early_bytes_ = 0;
     link_.swap(link);
+    settled_.notify_all();
   }
 
-  Result<void> send(std::span<const std::byte> body, std::span<const std::byte> trailer) override {
+  Result<void> send(std::span<const std::byte> body, std::span<const std::byte> trailer,
+                    std::chrono::nanoseconds wait) override {
     std::vector<std::byte> bytes;
     bytes.reserve(body.size() + trailer.size());
     bytes.insert(bytes.end(), body.begin(), body.end());
     bytes.insert(bytes.end(), trailer.begin(), trailer.end());
+    const bool may_wait = !on_own_thread_();
     std::shared_ptr<TlsLink> link;
     {
-      std::lock_guard lock(mutex_);
+      std::unique_lock lock(mutex_);
+      const auto settled = [&] { return is_over_ || link_ || early_bytes_ <= max_early_bytes; };
+      if (may_wait && !settled()) {
+        Deadline deadline(wait);
+        if (!wait_until(settled_, lock, deadline, settled)) {
+          return fail(ErrorCode::resource_exhausted, "{} bytes wait for the key of a new link",
+                      early_bytes_);
+        }
+        wait = deadline.left();
+      }
       if (is_over_) return fail(ErrorCode::peer_died, "the link is over");
-      if (!link_) return queue_early(std::move(bytes));
+      if (!link_) {
+        early_bytes_ += bytes.size();
+        early_.emplace_back(std::move(bytes));
+        return {};
+      }
       link = link_;
     }
-    if (rules_->on_own_thread()) return link->post(LinkFrame(std::move(bytes)));
-    auto sent = link->send(LinkFrame(std::move(bytes)), rules_->send_timeout);
-    if (!sent.ok() && sent.error().code == ErrorCode::resource_exhausted) {
-      return fail(ErrorCode::timeout, "{}", sent.error().message);
-    }
-    return sent;
+    if (!may_wait) return link->post(LinkFrame(std::move(bytes)));
+    return link->send(LinkFrame(std::move(bytes)),
+                      std::chrono::ceil<std::chrono::milliseconds>(wait));
   }
 
   void close() override {
@@ -106,18 +117,11 @@ class NetworkLink final : public Link {
     return link_;
   }
 
-  /// Keeps a frame until attach(); mutex_ is held.
-  Result<void> queue_early(std::vector<std::byte> bytes) {
-    if (early_bytes_ > LinkLimits().max_queued_bytes) {
-      return fail(ErrorCode::timeout, "{} bytes wait for the key of a new link", early_bytes_);
-    }
-    early_bytes_ += bytes.size();
-    early_.emplace_back(std::move(bytes));
-    return {};
-  }
+  static constexpr std::size_t max_early_bytes = LinkLimits().max_queued_bytes;
 
-  const std::shared_ptr<const LinkRules> rules_;
+  const std::function<bool()> on_own_thread_;
   mutable std::mutex mutex_;
+  std::condition_variable settled_;  ///< there is a TlsLink, or the link is over
   std::shared_ptr<TlsLink> link_;
   std::vector<LinkFrame> early_;  ///< sent before there was a link
   std::size_t early_bytes_ = 0;
@@ -126,14 +130,11 @@ class NetworkLink final : public Link {
 
 class NetworkTransport final : public Transport {
  public:
-  NetworkTransport(UnixTransport::Options options, const NetworkAddress& own,
-                   std::chrono::milliseconds send_timeout)
+  NetworkTransport(UnixTransport::Options options, const NetworkAddress& own)
       : own_{.socket = options.keys.name, .locality = own.locality, .address = own.address},
         ports_(own.ports),
         own_key_(options.keys.listener),
-        unix_(std::move(options)),
-        rules_(std::make_shared<LinkRules>(
-            LinkRules{send_timeout, [this] { return unix_.on_own_thread(); }})) {}
+        unix_(std::move(options)) {}
   ~NetworkTransport() override { stop(); }
 
   Result<void> start(TransportEvents events) override {
@@ -155,7 +156,7 @@ class NetworkTransport final : public Transport {
   std::shared_ptr<Link> connect(const std::string& text) override {
     const Endpoint peer = Endpoint::parse(text);
     if (peer.locality == own_.locality) return unix_.connect(peer.socket);
-    auto link = std::make_shared<NetworkLink>(rules_);
+    auto link = make_link();
     add(link);
     if (peer.port == 0) {
       hand_over([this, link, text] {
@@ -196,6 +197,10 @@ class NetworkTransport final : public Transport {
  private:
   LinkPeer own_peer() const { return {process_role, own_.socket}; }
 
+  std::shared_ptr<NetworkLink> make_link() const {
+    return std::make_shared<NetworkLink>([this] { return unix_.on_own_thread(); });
+  }
+
   void add(const std::shared_ptr<NetworkLink>& link) {
     std::lock_guard lock(mutex_);
     links_[link.get()] = link;
@@ -229,7 +234,7 @@ class NetworkTransport final : public Transport {
 
   LinkEvents events_of_accepted() {
     return {[this](const std::shared_ptr<TlsLink>& tls) {
-              auto link = std::make_shared<NetworkLink>(rules_);
+              auto link = make_link();
               link->attach(tls);
               accepted_[tls.get()] = link;
               add(link);
@@ -284,7 +289,6 @@ class NetworkTransport final : public Transport {
   TransportEvents events_;
   std::string endpoint_;
   UnixTransport unix_;
-  const std::shared_ptr<const LinkRules> rules_;
 
   mutable std::mutex mutex_;
   std::map<const NetworkLink*, std::weak_ptr<NetworkLink>> links_;
@@ -296,17 +300,15 @@ class NetworkTransport final : public Transport {
 
 }  // namespace
 
-Result<std::unique_ptr<Transport>> make_network_transport(CallKeys keys, const NetworkAddress& own,
-                                                          std::chrono::milliseconds send_timeout) {
+Result<std::unique_ptr<Transport>> make_network_transport(CallKeys keys,
+                                                          const NetworkAddress& own) {
   UnixTransport::Options options;
   options.keys = std::move(keys);
   options.identity.build = this_build();
-  options.send_timeout = send_timeout;
   if (own.address.empty()) {
     return std::unique_ptr<Transport>(std::make_unique<UnixTransport>(std::move(options)));
   }
-  return std::unique_ptr<Transport>(
-      std::make_unique<NetworkTransport>(std::move(options), own, send_timeout));
+  return std::unique_ptr<Transport>(std::make_unique<NetworkTransport>(std::move(options), own));
 }
 
 }  // namespace troupe

@@ -27,10 +27,8 @@ struct NetworkAddress {
 /// PORT" where other localities may connect.
 ///
 /// Events come on the unix transport's thread, as its contract has it; those of TLS links are
-/// handed over to it. While a peer reads slowly, a sender waits for 64 MiB that are queued on one
-/// link, at most `send_timeout`.
-Result<std::unique_ptr<Transport>> make_network_transport(
-    CallKeys keys, const NetworkAddress& own,
-    std::chrono::milliseconds send_timeout = std::chrono::seconds(10));
+/// handed over to it. While a peer reads slowly, a sender waits once 64 MiB are queued on one link
+/// (see Link::send).
+Result<std::unique_ptr<Transport>> make_network_transport(CallKeys keys, const NetworkAddress& own);
 
 }  // namespace troupe

@@ -17,12 +17,12 @@ class Link {
  public:
   virtual ~Link() = default;
   /// Sends one frame (body, then trailer), or queues it while the peer reads slowly. On a caller's
-  /// thread it blocks while more than the transport's bound is queued, and fails with `timeout`
-  /// after the send timeout; on the transport's own thread it never blocks. Other errors: peer_died
-  /// after the link has closed; invalid_argument for a frame above the transport's limit, which is
-  /// not sent and leaves the link usable.
-  virtual Result<void> send(std::span<const std::byte> body,
-                            std::span<const std::byte> trailer) = 0;
+  /// thread it blocks while more than the transport's bound is queued, at most for `wait`, and then
+  /// fails with resource_exhausted; on the transport's own thread it queues without bound and never
+  /// blocks. Other errors: peer_died after the link has closed; invalid_argument for a frame above
+  /// the transport's limit. A frame that fails is not sent and leaves the link usable.
+  virtual Result<void> send(std::span<const std::byte> body, std::span<const std::byte> trailer,
+                            std::chrono::nanoseconds wait) = 0;
   /// Closes the link; the closed callback follows on the transport's thread.
   virtual void close() = 0;
 };

@@ -39,7 +39,8 @@ void UnixLink::detach() {
   waits_for_writable_ = false;
 }
 
-Result<void> UnixLink::send(std::span<const std::byte> body, std::span<const std::byte> trailer) {
+Result<void> UnixLink::send(std::span<const std::byte> body, std::span<const std::byte> trailer,
+                            std::chrono::nanoseconds wait) {
   const std::size_t bytes = body.size() + trailer.size();
   if (bytes > options_.max_frame_bytes) {
     return fail(ErrorCode::invalid_argument, "a message of {} bytes exceeds the limit of {}", bytes,
@@ -47,12 +48,13 @@ Result<void> UnixLink::send(std::span<const std::byte> body, std::span<const std
   }
   std::unique_lock lock(mutex_);
   if (queued_bytes_ > options_.max_queued_bytes && std::this_thread::get_id() != loop_thread_) {
-    const bool room = wait_for(changed_, lock, options_.send_timeout, [this] {
+    const bool room = wait_for(changed_, lock, wait, [this] {
       return over_ || queued_bytes_ <= options_.max_queued_bytes;
     });
     if (!room) {
-      return fail(ErrorCode::timeout, "the peer has not read for {} ms and {} bytes are queued",
-                  options_.send_timeout.count(), queued_bytes_);
+      return fail(ErrorCode::resource_exhausted,
+                  "{} bytes are queued to its process, which does not read; the limit is {}",
+                  queued_bytes_, options_.max_queued_bytes);
     }
   }
   if (over_) return *over_;

@@ -23,7 +23,8 @@ class UnixLink final : public Link {
   UnixLink(const UnixTransport::Options& options, std::thread::id loop_thread)
       : options_(options), loop_thread_(loop_thread) {}
 
-  Result<void> send(std::span<const std::byte> body, std::span<const std::byte> trailer) override;
+  Result<void> send(std::span<const std::byte> body, std::span<const std::byte> trailer,
+                    std::chrono::nanoseconds wait) override;
   void close() override;
 
   /// Takes the socket and registers it with `epoll_fd` for reading; sends the handshake's first

@@ -18,7 +18,7 @@ namespace troupe {
 /// A frame is a little-endian u32 length and that many bytes, at most `max_frame_bytes`; before the
 /// handshake is over at most Handshake::max_message_bytes. One thread (epoll) reads for all links;
 /// senders write to the socket themselves and queue what it does not take, up to `max_queued_bytes`
-/// (beyond which they block, at most `send_timeout`).
+/// (beyond which they wait, see Link::send).
 ///
 /// Strangers: anybody on the machine may connect to an abstract socket. Connections are accepted at
 /// a bounded rate (Acceptor); at most `max_strangers` are in their handshake, and a new one then
@@ -33,7 +33,6 @@ class UnixTransport final : public Transport {
     Identity identity;
     std::size_t max_frame_bytes = std::size_t{1} << 30;
     std::size_t max_queued_bytes = std::size_t{64} << 20;
-    std::chrono::milliseconds send_timeout{10000};
     std::chrono::milliseconds handshake_timeout{5000};
     std::size_t max_strangers = 64;
   };

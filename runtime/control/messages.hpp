@@ -22,7 +22,7 @@ using ProcessId = std::uint64_t;
 /// vocabulary; each comment says which way a message goes (D driver, A agent, P actor process).
 
 /// Changes whenever a control message does.
-inline constexpr std::uint32_t control_protocol = 10;
+inline constexpr std::uint32_t control_protocol = 11;
 
 /// A -> D, first: the agent of the ticket for `node`, or one that joins by a token and has chosen
 /// this name until it is given a node, has come. An agent of another build is refused.
@@ -33,7 +33,7 @@ struct AgentReady {
   std::int32_t pid = 0;
   std::string host;                ///< the machine's name
   std::string address;             ///< numeric; where other hosts of the job reach this one
-  std::int32_t cpus = 0;           ///< that the agent may use
+  std::vector<std::int32_t> cpus;  ///< ids of those that the agent may use
   std::uint64_t memory_bytes = 0;  ///< available to the agent
   template <class Archive>
   void fields(Archive& archive) {
@@ -51,10 +51,11 @@ struct StartActor {
   std::vector<std::int32_t> devices;
   bool hides_other_devices = false;  ///< the process that it starts sees only `devices`
   bool dedicated_thread = false;
+  std::int32_t bound_cpus = 0;  ///< the process that it starts is bound to so many CPUs; 0: to none
   template <class Archive>
   void fields(Archive& archive) {
     archive(process, starts_process, process_name, actor, arguments, devices, hides_other_devices,
-            dedicated_thread);
+            dedicated_thread, bound_cpus);
   }
 };
 /// P -> A -> D.

@@ -53,7 +53,7 @@ Result<void> AgentLoop::join(const NodeTicket& ticket, milliseconds patience) {
   hello.node = ticket.node;
   hello.pid = ::getpid();
   hello.host = host_name();
-  hello.cpus = static_cast<std::int32_t>(std::thread::hardware_concurrency());
+  hello.cpus = usable_cpus();
   hello.memory_bytes = available_memory_bytes().value_or(0);
   TROUPE_TRY(driver_, ControlClient::connect(
                           ticket.key.bytes, ticket.host, ticket.port, hello,
@@ -264,7 +264,7 @@ void AgentLoop::on_child_message(ProcessId id, AgentChild& child, ChildChannel::
     if (!is_first && !followed->wants_address) return;  // the driver knows
   }
   if (const auto* request = std::get_if<RegionRequest>(&*decoded))
-    return answer_region(child, *request);
+    return answer_region(id, child, *request);
   if (const auto* request = std::get_if<KeyRequest>(&*decoded)) {
     const std::string& asker = *child.find_actor(request->actor);
     return answer_key(child, request->request, channel_key(*keys_, asker, request->scope));
@@ -275,16 +275,20 @@ void AgentLoop::on_child_message(ProcessId id, AgentChild& child, ChildChannel::
   }
   if (std::holds_alternative<Heartbeat>(*decoded)) return;
   if (auto* request = std::get_if<SpawnRequest>(&*decoded)) request->process = id;
+  if (std::holds_alternative<ActorEnded>(*decoded) ||
+      std::holds_alternative<ActorFailed>(*decoded)) {
+    cpus_.give_back(id);  // the driver will give them to others before the process has ended
+  }
   driver_->send(*decoded);
 }
 
-void AgentLoop::answer_region(AgentChild& child, const RegionRequest& request) {
+void AgentLoop::answer_region(ProcessId id, AgentChild& child, const RegionRequest& request) {
   RegionReply reply{request.request, true, ErrorCode::internal, ""};
   if (request.release) {
     regions_.release(request.name);
     return child.send(reply);
   }
-  auto region = regions_.open(request.name, request.bytes);
+  auto region = regions_.open(request.name, request.bytes, id);
   if (!region.ok()) {
     reply = {request.request, false, region.error().code, region.error().message};
     return child.send(reply);
@@ -316,6 +320,8 @@ void AgentLoop::on_child_end(std::map<ProcessId, AgentChild>::iterator found) {
   driver_->send(ProcessEnded{found->first, child.pid(), status->signalled, child.is_unresponsive(),
                              status->code});
   followers_.remove(found->first);
+  cpus_.give_back(found->first);
+  regions_.remove(found->first);
   children_.erase(found);
 }
 

@@ -12,10 +12,12 @@
 #include "runtime/control/followers.hpp"
 #include "runtime/node/agent_child.hpp"
 #include "runtime/node/agent_inbox.hpp"
+#include "runtime/node/cpu_pool.hpp"
 #include "runtime/node/node_ticket.hpp"
 #include "runtime/node/regions.hpp"
 #include "runtime/process/child_channel.hpp"
 #include "runtime/process/child_starter.hpp"
+#include "runtime/process/cpu_affinity.hpp"
 #include "runtime/security/plane_keys.hpp"
 
 namespace troupe {
@@ -57,13 +59,15 @@ class AgentLoop {
   /// their first message: those compete for the cores with this loop.
   void start_next();
   void on_process_started(ChildStarter::Started started);
+  /// Chooses the CPUs that a process is bound to; none if it is not.
+  std::vector<int> cpus_of(const StartActor& message);
   /// The process is not there, and neither are its actors.
   void fail_start(ProcessId process, const Error& why);
   void suspend();
   void resume();
   void kill_all();
   void kill_children();
-  void answer_region(AgentChild& child, const RegionRequest& request);
+  void answer_region(ProcessId id, AgentChild& child, const RegionRequest& request);
   void answer_key(AgentChild& child, std::uint64_t request, Result<Key> key);
   void tick();
 
@@ -76,6 +80,7 @@ class AgentLoop {
   ChildStarter starter_;             ///< outlives its children
   std::deque<ProcessStart> starts_;  ///< that wait
   std::map<ProcessId, AgentChild> children_;
+  CpuPool cpus_{usable_cpus()};  ///< held by processes
   Followers<ProcessId> followers_;
   Regions regions_;
   Clock::time_point next_tick_ = Clock::now();

@@ -1,9 +1,11 @@
 #include <algorithm>
 #include <cstdlib>
-#include <thread>
+
+#include <fmt/ranges.h>
 
 #include "runtime/base/log.hpp"
 #include "runtime/node/agent_loop.hpp"
+#include "runtime/node/gpu_cpus.hpp"
 #include "runtime/node/visible_devices.hpp"
 
 namespace troupe {
@@ -27,6 +29,7 @@ Result<AgentChild*> AgentLoop::start_process(const StartActor& message) {
                visible_devices(message.devices, std::getenv("CUDA_VISIBLE_DEVICES")));
     child.environment.push_back("CUDA_VISIBLE_DEVICES=" + visible);
   }
+  child.cpus = cpus_of(message);
   starts_.push_back({message.process, std::move(child), std::move(ends.second)});
   auto channel = std::make_unique<ChildChannel>(std::move(ends.first));
   auto& added = children_
@@ -39,11 +42,20 @@ Result<AgentChild*> AgentLoop::start_process(const StartActor& message) {
   return &added;
 }
 
+std::vector<int> AgentLoop::cpus_of(const StartActor& message) {
+  if (message.bound_cpus <= 0) return {};
+  const auto gpus = visible_devices(message.devices, std::getenv("CUDA_VISIBLE_DEVICES"));
+  const auto near = gpus.ok() ? cpus_near_gpus(*gpus) : std::vector<int>();
+  auto cpus = cpus_.take(message.process, static_cast<std::size_t>(message.bound_cpus), near);
+  log::info("process {} is bound to CPUs {}", message.process_name, fmt::join(cpus, ","));
+  return cpus;
+}
+
 void AgentLoop::start_next() {
   if (starts_.empty()) return;
   auto starting = static_cast<std::size_t>(
       std::ranges::count_if(children_, [](auto& entry) { return entry.second.is_starting(); }));
-  const std::size_t most = std::max(2U, std::thread::hardware_concurrency());
+  const std::size_t most = std::max<std::size_t>(2, cpus_.size());
   for (; !starts_.empty() && starting < most; ++starting) {
     auto& [process, options, end] = starts_.front();
     const auto found = children_.find(process);
@@ -68,6 +80,7 @@ void AgentLoop::fail_start(ProcessId process, const Error& why) {
   for (const auto& [actor, name] : found->second.actors()) {
     driver_->send(ActorFailed{actor, why.code, why.message});
   }
+  cpus_.give_back(process);
   driver_->send(ProcessEnded{.process = process});
   children_.erase(found);
 }

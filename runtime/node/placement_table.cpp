@@ -260,6 +260,23 @@ std::vector<PlacementGroup> PlacementTable::groups() const {
   return described;
 }
 
+PlacementTable::Page PlacementTable::groups_after(PlacementGroupId after,
+                                                  std::size_t bundles) const {
+  Page page;
+  std::size_t told = 0;
+  for (auto next = groups_.upper_bound(after); next != groups_.end(); ++next) {
+    const auto& [id, group] = *next;
+    if (group.is_removed) continue;
+    told += group.bundles.size();
+    if (told > bundles && !page.groups.empty()) {
+      page.is_last = false;
+      break;
+    }
+    page.groups.push_back(describe(id, group));
+  }
+  return page;
+}
+
 std::size_t PlacementTable::group_count() const {
   return static_cast<std::size_t>(
       std::ranges::count_if(groups_, [](const auto& group) { return !group.second.is_removed; }));

@@ -55,6 +55,13 @@ class PlacementTable {
   Result<void> remove_group(PlacementGroupId id);
   /// The groups that have not been removed, in the order of their creation.
   std::vector<PlacementGroup> groups() const;
+  struct Page {
+    std::vector<PlacementGroup> groups;
+    bool is_last = true;
+  };
+  /// The groups of groups() with a larger id than `after`, as many as have `bundles` in all, or one
+  /// larger group.
+  Page groups_after(PlacementGroupId after, std::size_t bundles) const;
   /// How many of these there are.
   std::size_t group_count() const;
   /// What is left of a bundle.

@@ -4,24 +4,47 @@
 
 namespace troupe {
 
-Result<UniqueFd> Regions::open(std::string_view name, std::size_t bytes) {
+Result<UniqueFd> Regions::open(std::string_view name, std::size_t bytes, Holder holder) {
   auto found = regions_.find(name);
   if (found == regions_.end()) {
-    TROUPE_TRY(SharedMemory region, SharedMemory::create(bytes));
-    found = regions_.emplace(name, std::move(region)).first;
+    TROUPE_TRY(SharedMemory memory, SharedMemory::create(bytes));
+    found = regions_.emplace(name, Region{std::move(memory), {}}).first;
   }
-  const std::size_t existing = found->second.bytes().size();
+  Region& region = found->second;
+  const std::size_t existing = region.memory.bytes().size();
   if (existing != bytes) {
     return fail(ErrorCode::invalid_argument,
                 "shared memory '{}' has {} bytes, but {} are asked for", name, existing, bytes);
   }
-  return found->second.duplicate_fd();
+  region.holders.insert(holder);
+  held_[holder].emplace(name);
+  return region.memory.duplicate_fd();
 }
 
 void Regions::release(std::string_view prefix) {
-  std::erase_if(regions_, [&](const auto& region) {
-    return std::string_view(region.first).starts_with(prefix);
-  });
+  for (auto found = regions_.lower_bound(prefix);
+       found != regions_.end() && found->first.starts_with(prefix);) {
+    forget(found++);
+  }
+}
+
+void Regions::remove(Holder holder) {
+  const auto held = held_.extract(holder);
+  if (held.empty()) return;
+  for (const std::string& name : held.mapped()) {
+    const auto found = regions_.find(name);
+    found->second.holders.erase(holder);
+    if (found->second.holders.empty()) regions_.erase(found);
+  }
+}
+
+void Regions::forget(All::iterator found) {
+  for (const Holder holder : found->second.holders) {
+    const auto held = held_.find(holder);
+    held->second.erase(found->first);
+    if (held->second.empty()) held_.erase(held);
+  }
+  regions_.erase(found);
 }
 
 }  // namespace troupe

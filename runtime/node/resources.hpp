@@ -9,8 +9,8 @@
 
 namespace troupe {
 
-/// Amounts of what a node has, reserved for an actor or a bundle, or free. They are counted by
-/// placement alone: nobody is pinned to cpus or kept from allocating more memory.
+/// Amounts of what a node has, reserved for an actor or a bundle, or free. Placement counts them;
+/// nobody is kept from using more cpus (but see SpawnOptions::binds_cpus) or memory.
 struct Resources {
   int cpus = 0;
   int devices = 0;  ///< whole ones, shared with nobody

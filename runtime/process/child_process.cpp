@@ -8,6 +8,7 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
@@ -30,6 +31,7 @@ struct Program {
   const char* path;
   char* const* arguments;
   char* const* environment;
+  const cpu_set_t* cpus;  ///< null: those of the parent's thread
 };
 
 std::vector<char*> pointers_to(const std::vector<std::string>& texts) {
@@ -73,6 +75,7 @@ class SignalsBlocked {
 [[noreturn]] void become_child(const Program& program, ChildFds fds, pid_t parent) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != parent) ::_exit(127);  // the parent died before the line above
+  if (program.cpus != nullptr) ::sched_setaffinity(0, sizeof *program.cpus, program.cpus);
   ::setpgid(0, 0);
   for (int number = 1; number < NSIG; ++number) ::signal(number, SIG_DFL);
   for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGUSR1}) ::signal(number, SIG_IGN);
@@ -165,7 +168,12 @@ Result<ChildProcess> ChildProcess::start(const ChildOptions& options) {
   const pid_t parent = ::getpid();
   const ChildFds fds{options.input_fd, output ? output.get() : options.output_fd,
                      options.inherited_fd, options.stdout_fd};
-  const pid_t pid = make_child({program.c_str(), argv.data(), envp.data()}, fds, parent);
+  cpu_set_t cpus;
+  CPU_ZERO(&cpus);
+  for (const int cpu : options.cpus) CPU_SET(cpu, &cpus);
+  const pid_t pid = make_child(
+      {program.c_str(), argv.data(), envp.data(), options.cpus.empty() ? nullptr : &cpus}, fds,
+      parent);
   if (pid < 0) return fail_errno(errno, "cannot fork a child process");
   UniqueFd pidfd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
   if (!pidfd) {

@@ -32,6 +32,7 @@ struct ChildOptions {
   int output_fd = -1;     ///< becomes its stdout and stderr in place of output_path
   int stdout_fd = -1;     ///< becomes its stdout; the others then hold for stderr alone
   std::vector<std::string> environment{};  ///< "NAME=value", beside or instead of the inherited
+  std::vector<int> cpus{};                 ///< ids of the CPUs that it runs on; empty: inherited
 };
 
 /// A child that executes this same program again (/proc/self/exe), or another one, and cannot

@@ -1,5 +1,6 @@
 #include "runtime/process/cpu_affinity.hpp"
 
+#include <array>
 #include <charconv>
 #include <fstream>
 #include <iterator>
@@ -51,15 +52,29 @@ Result<std::vector<int>> parse_cpu_list(std::string_view list) {
   return cpus;
 }
 
-std::optional<int> bind_to_cpus_near(const std::filesystem::path& device) {
+std::vector<int> usable_cpus() {
+  std::vector<int> cpus;
+  std::array<cpu_set_t, 8> own{};  // the kernel has at most 8,192
+  if (::sched_getaffinity(0, sizeof own, own.data()) < 0) return cpus;
+  for (int cpu = 0; cpu < CPU_SETSIZE * static_cast<int>(own.size()); ++cpu) {
+    if (CPU_ISSET_S(cpu, sizeof own, own.data())) cpus.push_back(cpu);
+  }
+  return cpus;
+}
+
+std::vector<int> cpus_near(const std::filesystem::path& device) {
   std::ifstream file(device / "local_cpulist");
   std::string list;
   std::getline(file, list);
-  const auto near = parse_cpu_list(list);
+  auto cpus = parse_cpu_list(list);
+  return cpus.ok() ? *std::move(cpus) : std::vector<int>();
+}
+
+std::optional<int> bind_to_cpus_near(const std::filesystem::path& device) {
   cpu_set_t own, both;
   CPU_ZERO(&both);
-  if (!near.ok() || ::sched_getaffinity(0, sizeof own, &own) != 0) return std::nullopt;
-  for (const int cpu : *near) {
+  if (::sched_getaffinity(0, sizeof own, &own) != 0) return std::nullopt;
+  for (const int cpu : cpus_near(device)) {
     if (CPU_ISSET(cpu, &own)) CPU_SET(cpu, &both);
   }
   const int left = CPU_COUNT(&both);

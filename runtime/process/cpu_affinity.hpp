@@ -13,11 +13,17 @@ namespace troupe {
 /// invalid_argument, with the list.
 Result<std::vector<int>> parse_cpu_list(std::string_view list);
 
-/// Binds all threads of this process to those of its CPUs that a PCI device is attached to, by the
-/// file `local_cpulist` in the device's folder, e.g. /sys/bus/pci/devices/0000:19:00.0. Threads
-/// that are started later inherit that. Returns how many CPUs are left; none, with nothing changed,
-/// if the file names none or all of this process's CPUs, is not there or cannot be read, or the
-/// kernel refuses.
+/// Returns the ids of the CPUs that this thread may run on, ascending.
+std::vector<int> usable_cpus();
+
+/// Returns the ids of the CPUs that a PCI device is attached to, by the file `local_cpulist` in the
+/// device's folder, e.g. /sys/bus/pci/devices/0000:19:00.0. Empty if it is not there or cannot be
+/// read.
+std::vector<int> cpus_near(const std::filesystem::path& device);
+
+/// Binds all threads of this process to those of its CPUs that are near a PCI device (cpus_near).
+/// Threads that are started later inherit that. Returns how many CPUs are left; none, with nothing
+/// changed, if none or all of this process's CPUs are near it, or the kernel refuses.
 std::optional<int> bind_to_cpus_near(const std::filesystem::path& device);
 
 }  // namespace troupe

@@ -19,7 +19,7 @@ namespace troupe {
 
 /// Changes whenever a message below does. Observer and driver may be of different builds, so each
 /// message begins with it.
-inline constexpr std::uint32_t state_protocol = 2;
+inline constexpr std::uint32_t state_protocol = 3;
 
 /// The role and the name of every observer on its link to the driver.
 inline constexpr const char* observer_role = "observer";
@@ -29,26 +29,36 @@ struct AskStatus {
   template <class Archive>
   void fields(Archive&) {}
 };
+/// What there may be many of is asked for in pages of at most so many. The driver can do nothing
+/// else with its actors or nodes while it copies a page, so it is short: 0.3 ms.
+inline constexpr std::uint32_t max_page = 256;
+/// A page of the nodes, in the order of ClusterOptions::nodes.
 struct AskNodes {
+  std::uint64_t after = 0;  ///< nodes behind the first so many
   template <class Archive>
-  void fields(Archive&) {}
+  void fields(Archive& archive) {
+    archive(after);
+  }
 };
-/// A page of the actors by id, and one of those that ended last. The driver can do nothing else
-/// with its actors while it copies them, so a page is short: 0.3 ms.
+/// A page of the actors by id, and one of those that ended last.
 struct AskActors {
   std::uint64_t after = 0;         ///< actors with a larger id
-  std::uint32_t actors = 0;        ///< at most so many; never more than max_actors_page
+  std::uint32_t actors = 0;        ///< at most so many; never more than max_page
   std::uint64_t ended_before = 0;  ///< those that ended before this one; 0: the last ones
-  std::uint32_t ended = 0;         ///< at most so many; never more than max_actors_page
+  std::uint32_t ended = 0;         ///< at most so many; never more than max_page
   template <class Archive>
   void fields(Archive& archive) {
     archive(after, actors, ended_before, ended);
   }
 };
-inline constexpr std::uint32_t max_actors_page = 256;
+/// A page of the placement groups by id: so many that they have max_page bundles, or one larger
+/// group.
 struct AskGroups {
+  std::uint64_t after = 0;  ///< groups with a larger id
   template <class Archive>
-  void fields(Archive&) {}
+  void fields(Archive& archive) {
+    archive(after);
+  }
 };
 /// A piece of a log that the driver can read.
 struct AskLog {
@@ -105,9 +115,10 @@ struct NodeState {
 };
 struct NodesReply {
   std::vector<NodeState> nodes;
+  bool is_last = true;  ///< page
   template <class Archive>
   void fields(Archive& archive) {
-    archive(nodes);
+    archive(nodes, is_last);
   }
 };
 
@@ -165,10 +176,11 @@ struct GroupState {
   }
 };
 struct GroupsReply {
-  std::vector<GroupState> groups;  ///< in the order of their creation
+  std::vector<GroupState> groups;  ///< by id, which is the order of their creation
+  bool is_last = true;             ///< page
   template <class Archive>
   void fields(Archive& archive) {
-    archive(groups);
+    archive(groups, is_last);
   }
 };
 

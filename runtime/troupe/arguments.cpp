@@ -2,31 +2,19 @@
 
 #include <algorithm>
 
-#include "runtime/troupe/text_table.hpp"
+#include "runtime/base/terminal_text.hpp"
 
 namespace troupe {
 namespace {
 
 constexpr std::size_t columns = 80;
-constexpr std::size_t text_column = 24;
-
-std::string two_columns(const std::string& name, std::string_view text) {
-  std::string line = "  " + name;
-  line += line.size() + 2 > text_column ? "\n" : std::string(text_column - line.size(), ' ');
-  if (line.ends_with('\n')) line += std::string(text_column, ' ');
-  std::string wrapped = paragraph(text, columns - text_column);
-  for (auto at = wrapped.find('\n'); at + 1 < wrapped.size(); at = wrapped.find('\n', at + 1)) {
-    wrapped.insert(at + 1, text_column, ' ');
-  }
-  return line + wrapped;
-}
 
 std::string program_help() {
   std::string text =
       "troupe: shows what runs on Troupe's actor runtime, and ends it.\n\n"
       "Usage: troupe COMMAND [options]\n\nCommands:\n";
   for (const auto& info : state_commands()) {
-    text += two_columns(std::string(info.name), info.summary);
+    text += two_columns(info.name, info.summary);
   }
   return text + "\ntroupe COMMAND --help tells the options of each.\n";
 }
@@ -35,7 +23,7 @@ std::string command_help(const StateCommandInfo& info) {
   std::string text = paragraph(info.summary, columns);
   text += fmt::format("\nUsage: troupe {} [{}]{} [options]\n\n", info.name, info.word,
                       info.takes_several ? "..." : "");
-  text += two_columns(std::string(info.word), info.word_text) + "\nOptions:\n";
+  text += two_columns(info.word, info.word_text) + "\nOptions:\n";
   for (const auto& option : info.options) {
     std::string name(option.name);
     if (!option.short_name.empty()) name = fmt::format("{}, {}", option.short_name, name);

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "runtime/troupe/printable.hpp"
+#include "runtime/base/terminal_text.hpp"
 
 namespace troupe {
 

@@ -3,7 +3,7 @@
 #include <set>
 
 #include "runtime/troupe/answer.hpp"
-#include "runtime/troupe/ask_actors.hpp"
+#include "runtime/troupe/ask_pages.hpp"
 #include "runtime/troupe/commands.hpp"
 #include "runtime/troupe/log_reader.hpp"
 
@@ -76,11 +76,11 @@ Columns<LogRow> log_columns() {
 }
 
 Result<int> list_logs(const ReachedCluster& cluster, const StateCommand& command) {
-  TROUPE_TRY(const auto nodes, cluster.client->get<NodesReply>(AskNodes{}, answer_limit));
+  TROUPE_TRY(const auto nodes, ask_nodes(*cluster.client));
   TROUPE_TRY(const auto actors, ask_actors(*cluster.client, command.limit, 0));
   const auto driver = cluster.client->get<LogPiece>(AskLog{"driver", 0, 0}, answer_limit);
   std::vector<LogRow> rows{{"driver", "driver", driver.ok() ? driver->path : ""}};
-  for (const auto& node : nodes.nodes) rows.push_back({node.name, "agent", node.log_path});
+  for (const auto& node : nodes) rows.push_back({node.name, "agent", node.log_path});
   for (const auto& actor : actors.actors) {
     if (actor.node != "driver") rows.push_back({actor.name, actor.type, actor.log_path});
   }

@@ -24,29 +24,30 @@ std::string remedy(const ClusterFile& cluster) {
   return fmt::format("`ssh {} {} status`", cluster.host, program.ok() ? *program : "troupe");
 }
 
-/// True if the host of the address has said that nothing listens there.
+/// True if the host of the address, or a firewall in its name, has said that nothing listens there.
 bool is_refused(const Error& error) {
   return error.message.ends_with(std::strerror(ECONNREFUSED));  // a link's error names the errno
 }
 
 /// What it means that a driver of another machine has this error, and what to do.
-std::string explain(const ClusterFile& cluster, const Error& error, bool is_gone) {
-  constexpr const char* clean = "`status --clean` removes its file";
+std::string explain(const ClusterFile& cluster, const Error& error) {
   const std::string address = fmt::format("{}:{}", cluster.address, cluster.port);
   const std::string look = remedy(cluster);
   if (is_loopback(cluster.address)) {
     return fmt::format("it runs on {} alone and listens on its loopback: ask there, e.g. {}",
                        cluster.host, look);
   }
-  if (is_gone && error.code == ErrorCode::permission_denied) {
-    return fmt::format("another program listens at {} ({}), so its driver was killed: {}", address,
-                       error.message, clean);
+  const std::string ended = fmt::format(
+      "if it has ended, {} removes its file; if that host is gone for good, `status {}:{} --clean` "
+      "does",
+      look, cluster.host, cluster.driver.pid);
+  if (error.code == ErrorCode::permission_denied) {
+    return fmt::format("another program answers at {} ({}): {}", address, error.message, ended);
   }
-  if (is_gone) {
+  if (is_refused(error)) {
     return fmt::format(
-        "nothing listens at {} ({}), so its driver was killed: {}; with a firewall between, look "
-        "by {}",
-        address, error.message, clean, look);
+        "nothing listens at {} ({}), or a firewall between here and there says so: {}", address,
+        error.message, ended);
   }
   if (error.code == ErrorCode::timeout) {
     return fmt::format(
@@ -65,9 +66,7 @@ void take_error(ReachedCluster& reached, Error error) {
       error.message += "; its process is there, but stopped or too busy";
     }
   } else if (error.code != ErrorCode::unsupported) {  // which is of another version
-    reached.is_gone = !is_loopback(cluster.address) &&
-                      (error.code == ErrorCode::permission_denied || is_refused(error));
-    error.message = explain(cluster, error, reached.is_gone);
+    error.message = explain(cluster, error);
   }
   reached.status = std::move(error);
 }
@@ -81,6 +80,13 @@ Result<std::string> folder_of(const StateCommand& command) {
 std::string describe(const ClusterFile& cluster) {
   return printable(
       fmt::format("{} (pid {} on {})", cluster.name, cluster.driver.pid, cluster.host));
+}
+
+Error several(const std::vector<ReachedCluster>& clusters, std::string_view verb) {
+  std::string list;
+  for (const auto& cluster : clusters) list += "\n  " + describe(cluster.found.file);
+  return fail(ErrorCode::invalid_argument,
+              "several clusters {}; name one by its name, pid or HOST:PID:{}", verb, list);
 }
 
 Result<ReachedClusters> reach_clusters(LinkLoop& loop, const StateCommand& command) {
@@ -98,7 +104,7 @@ Result<ReachedClusters> reach_clusters(LinkLoop& loop, const StateCommand& comma
     answers.push_back(client.ok() ? (*client)->ask(AskStatus{})
                                   : Future<StateReply>(client.error()));
     reached.push_back(
-        {std::move(cluster), client.ok() ? *std::move(client) : nullptr, StatusReply{}, false});
+        {std::move(cluster), client.ok() ? *std::move(client) : nullptr, StatusReply{}});
   }
   const auto until = std::chrono::steady_clock::now() + answer_limit;
   for (std::size_t i = 0; i < reached.size(); ++i) {
@@ -123,11 +129,7 @@ Result<ReachedCluster> reach_one(LinkLoop& loop, const StateCommand& command) {
     const auto first = std::ranges::find_if(reached, answers);
     const bool ends_it = command.kind == StateCommand::Kind::stop;  // not one that is not named
     if (!ends_it && std::ranges::count_if(reached, answers) == 1) return std::move(*first);
-    std::string list;
-    for (const auto& cluster : reached) list += "\n  " + describe(cluster.found.file);
-    return fail(ErrorCode::invalid_argument,
-                "several clusters {}; name one by its name, pid or HOST:PID:{}",
-                command.cluster.empty() ? "run" : "are meant", list);
+    return several(reached, command.cluster.empty() ? "run" : "are meant");
   }
   if (reached.empty()) {
     TROUPE_TRY(const std::string folder, folder_of(command));

@@ -3,6 +3,7 @@
 #include <chrono>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "runtime/state/state_client.hpp"
@@ -18,9 +19,6 @@ struct ReachedCluster {
   FoundCluster found;
   std::unique_ptr<StateClient> client;  ///< null if it cannot be reached at all
   Result<StatusReply> status = StatusReply{};
-  /// Nobody listens at its address, or somebody else: its driver was killed. Only for clusters of
-  /// other machines; those of this one are in ReachedClusters::ended.
-  bool is_gone = false;
 };
 
 struct ReachedClusters {
@@ -39,6 +37,9 @@ Result<ReachedClusters> reach_clusters(LinkLoop& loop, const StateCommand& comma
 /// answers. Errors: not_found says where was looked; invalid_argument lists several; the reason why
 /// it does not answer.
 Result<ReachedCluster> reach_one(LinkLoop& loop, const StateCommand& command);
+
+/// "several clusters are meant; ..." with a list of them; invalid_argument.
+Error several(const std::vector<ReachedCluster>& clusters, std::string_view verb);
 
 /// "stories (pid 7 on c7)".
 std::string describe(const ClusterFile& cluster);

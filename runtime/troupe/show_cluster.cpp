@@ -1,5 +1,5 @@
 #include "runtime/troupe/answer.hpp"
-#include "runtime/troupe/ask_actors.hpp"
+#include "runtime/troupe/ask_pages.hpp"
 #include "runtime/troupe/commands.hpp"
 
 namespace troupe {
@@ -140,14 +140,14 @@ Columns<GroupState> group_columns() {
 }  // namespace
 
 Result<int> show_nodes(const ReachedCluster& cluster, const StateCommand& command) {
-  TROUPE_TRY(const auto reply, cluster.client->get<NodesReply>(AskNodes{}, answer_limit));
+  TROUPE_TRY(const auto nodes, ask_nodes(*cluster.client));
   if (command.json) {
-    print_json(cluster.found.file, {{"nodes", json_list(node_columns(), reply.nodes)}});
+    print_json(cluster.found.file, {{"nodes", json_list(node_columns(), nodes)}});
     return 0;
   }
   const std::size_t columns = terminal_columns();
-  print(text_table(node_columns(), reply.nodes).text(columns));
-  for (const NodeState& node : reply.nodes) {
+  print(text_table(node_columns(), nodes).text(columns));
+  for (const NodeState& node : nodes) {
     if (node.life != NodeState::Life::lost) continue;
     print(paragraph(fmt::format("{}: its agent {}", node.name, node.lost_because), columns));
   }
@@ -176,14 +176,13 @@ Result<int> show_actors(const ReachedCluster& cluster, const StateCommand& comma
 }
 
 Result<int> show_groups(const ReachedCluster& cluster, const StateCommand& command) {
-  TROUPE_TRY(const auto reply, cluster.client->get<GroupsReply>(AskGroups{}, answer_limit));
+  TROUPE_TRY(const auto groups, ask_groups(*cluster.client));
   if (command.json) {
-    print_json(cluster.found.file,
-               {{"placement_groups", json_list(group_columns(), reply.groups)}});
+    print_json(cluster.found.file, {{"placement_groups", json_list(group_columns(), groups)}});
     return 0;
   }
   std::vector<BundleRow> rows;
-  for (const GroupState& group : reply.groups) {
+  for (const GroupState& group : groups) {
     const auto bundles = bundles_of(group);
     rows.insert(rows.end(), bundles.begin(), bundles.end());
   }

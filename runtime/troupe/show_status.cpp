@@ -72,7 +72,7 @@ std::string notes(const std::vector<Row>& rows, const std::vector<ClusterFile>& 
     std::string file;
     if (row.is_removed) file = "; its file is removed";
     if (command.cleans && !row.is_removed) {
-      file = fmt::format("; it may run, so its file stays: {}", row.reached.found.path);
+      file = fmt::format("; it runs, so its file stays: {}", row.reached.found.path);
     }
     text += paragraph(fmt::format("{} does not answer: {}{}", describe(row.reached.found.file),
                                   row.reached.status.error().message, file),
@@ -81,14 +81,21 @@ std::string notes(const std::vector<Row>& rows, const std::vector<ClusterFile>& 
   return text;
 }
 
+/// Removes the file of a cluster, unless it is known to run; true if it did. Nothing that comes
+/// over the network proves that a driver has ended, so this is for clusters that the user names.
+bool remove_file(const ReachedCluster& cluster) {
+  const bool runs = cluster.status.ok() || cluster.found.is_alive;
+  return !runs && ::unlink(cluster.found.path.c_str()) == 0;
+}
+
 }  // namespace
 
 Result<int> show_status(LinkLoop& loop, const StateCommand& command) {
   TROUPE_TRY(auto reached, reach_clusters(loop, command));
+  if (command.cleans && reached.clusters.size() > 1) return several(reached.clusters, "are meant");
   std::vector<Row> rows;
   for (ReachedCluster& cluster : reached.clusters) {
-    const bool goes =
-        command.cleans && cluster.is_gone && ::unlink(cluster.found.path.c_str()) == 0;
+    const bool goes = command.cleans && remove_file(cluster);
     rows.push_back({std::move(cluster), goes});
   }
   if (command.json) {

@@ -26,9 +26,8 @@ std::vector<StateCommandInfo> make_commands() {
        "only this one, by its name, pid, HOST:PID or id",
        {json,
         {"--clean", "", "",
-         "remove the files of clusters on other hosts whose drivers were killed: nothing listens "
-         "any "
-         "more at their addresses"},
+         "remove the file of CLUSTER, of another host, which does not answer: whether its driver "
+         "has ended can be seen on that host alone, where `status` removes such files by itself"},
         folder},
        R"(A cluster is a running program of yours that has called Cluster::start: a
 launcher's job, or any other. It is found by a file in your home, so this works
@@ -153,6 +152,11 @@ Result<StateCommand> judge_state_command(const StateCommandInfo& info, const Giv
       TROUPE_TRY(const std::uint64_t seconds, number_of(name, value, 86'400));
       command.wait = std::chrono::seconds(seconds);
     }
+  }
+  if (command.cleans && command.cluster.empty()) {
+    return fail(ErrorCode::invalid_argument,
+                "--clean removes the file of one cluster, which may still run: name it, by its "
+                "name, pid, HOST:PID or id");
   }
   const bool has_log_options = command.follows || command.lines;
   if (command.logs.empty() && has_log_options) {

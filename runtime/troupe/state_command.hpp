@@ -21,7 +21,7 @@ struct StateCommand {
   std::vector<std::string> logs;  ///< of `logs`: whose; empty: list them
   bool json = false;
   bool follows = false;
-  bool cleans = false;                 ///< of `status`: files of clusters that are gone go
+  bool cleans = false;                 ///< of `status`: the file of `cluster`, which is named, goes
   std::uint64_t limit = 1000;          ///< of lists of actors: the first ones; 0: all
   std::uint32_t ended = 10;            ///< of `actors`: so many that have ended
   std::optional<std::uint64_t> lines;  ///< of `logs`: the last ones; none: all

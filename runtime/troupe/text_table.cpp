@@ -11,7 +11,7 @@ constexpr std::size_t least_cut = 8;  ///< no cell is cut to less
 std::string cut(const std::string& text, std::size_t width) {
   constexpr std::string_view end = "...";
   if (width_of(text) <= width) return text;
-  return std::string(cut_to(text, width - end.size())).append(end);
+  return std::string(beginning_of(text, width - end.size())).append(end);
 }
 
 }  // namespace
@@ -49,23 +49,6 @@ std::string TextTable::text(std::size_t columns) const {
     text += line + "\n";
   }
   return text;
-}
-
-std::string paragraph(std::string_view sentence, std::size_t columns, std::size_t indent) {
-  std::string text, line;
-  std::string rest = printable(sentence);
-  while (!rest.empty()) {
-    const std::string word = rest.substr(0, rest.find(' '));
-    rest.erase(0, std::min(word.size() + 1, rest.size()));
-    if (columns != 0 && line.find_first_not_of(' ') != line.npos &&
-        width_of(line) + 1 + width_of(word) > columns) {
-      text += line + "\n";
-      line = std::string(indent, ' ');
-    }
-    if (line.find_first_not_of(' ') != line.npos) line += ' ';
-    line += word;
-  }
-  return text + line + "\n";
 }
 
 }  // namespace troupe

@@ -2,10 +2,9 @@
 
 #include <cstddef>
 #include <string>
-#include <string_view>
 #include <vector>
 
-#include "runtime/troupe/printable.hpp"
+#include "runtime/base/terminal_text.hpp"
 
 namespace troupe {
 
@@ -22,9 +21,5 @@ class TextTable {
  private:
   std::vector<std::vector<std::string>> rows_;
 };
-
-/// Breaks a sentence between words into lines of at most `columns`, if that is not 0. All but the
-/// first are indented by `indent`. A longer word has a line of its own. Each ends with a newline.
-std::string paragraph(std::string_view sentence, std::size_t columns, std::size_t indent = 0);
 
 }  // namespace troupe

@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include "launcher/report/json_numbers.hpp"
-#include "launcher/terminal/terminal_text.hpp"
+#include "runtime/base/terminal_text.hpp"
 
 namespace troupe {
 namespace {
@@ -15,8 +15,8 @@ constexpr std::size_t columns = 79;
 /// `bytes` on one line; a long one is cut at the front, because the end of a path says most.
 std::string fitted(const std::string& label, const std::string& bytes) {
   const std::size_t room = columns - label.size();
-  const std::string text = on_one_line(bytes);
-  if (columns_of(text) <= room) return label + text + "\n";
+  const std::string text = printable(bytes);
+  if (width_of(text) <= room) return label + text + "\n";
   return label + "..." + std::string(end_of(text, room - 3)) + "\n";
 }
 

@@ -113,22 +113,6 @@ bool is_word_character(char32_t c) {
   }
 }
 
-bool is_control(char32_t c) {
-  switch (utf8proc_category(static_cast<utf8proc_int32_t>(c))) {
-    case UTF8PROC_CATEGORY_CC:
-    case UTF8PROC_CATEGORY_ZL:
-    case UTF8PROC_CATEGORY_ZP:
-      return true;
-    default:
-      return false;
-  }
-}
-
-std::size_t columns_of(char32_t c) {
-  return static_cast<std::size_t>(
-      std::max(utf8proc_charwidth(static_cast<utf8proc_int32_t>(c)), 0));
-}
-
 std::string normalize(std::string_view text, NormalForm form) {
   if (form == NormalForm::nfc) return normalize_nfc(text);
   std::string out;

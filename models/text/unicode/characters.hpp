@@ -1,6 +1,5 @@
 #pragma once
 
-#include <cstddef>
 #include <string>
 #include <string_view>
 
@@ -15,12 +14,6 @@ bool is_python_space(char32_t code_point);
 /// Alphabetic, a mark, decimal digit, connector or joiner: the `\w` of Rust's regex library (UTS
 /// #18, annex C), with which the tokenizers library finds the borders of words.
 bool is_word_character(char32_t code_point);
-
-/// A control character, or one that ends a line or a paragraph (Cc, Zl, Zp).
-bool is_control(char32_t code_point);
-
-/// Its columns on a terminal: 0 (marks, formats), 1 or 2 (wide ones).
-std::size_t columns_of(char32_t code_point);
 
 /// Unicode normalisation forms (UAX #15) with utf8proc's tables.
 enum class NormalForm { nfc, nfd, nfkc, nfkd };

@@ -120,6 +120,7 @@ Result<void> NetworkMesh::check() const {
 }
 
 Result<void> NetworkMesh::wait_closed() const {
+  const BlockingScope waits;
   LinkTurn turn(*state_->loop);
   std::unique_lock lock(state_->mutex);
   Deadline news = deadline_in(news_limit);
@@ -129,6 +130,7 @@ Result<void> NetworkMesh::wait_closed() const {
 }
 
 void NetworkMesh::drain() {
+  const BlockingScope waits;
   const auto end = Deadline::Clock::now() + drain_limit;
   LinkTurn turn(*state_->loop);
   std::unique_lock lock(state_->mutex);

@@ -34,6 +34,7 @@ NetworkMesh::State::~State() {
 
 // Notices go after all that was put, and a link closes without sending what is queued.
 void NetworkMesh::State::take_leave() {
+  const BlockingScope waits;
   LinkTurn turn(*loop);
   std::unique_lock lock(mutex);
   close(std::nullopt, connected ? ShutdownNotice::left : ShutdownNotice::aborted);

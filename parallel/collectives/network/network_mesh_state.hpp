@@ -14,6 +14,7 @@
 
 #include "parallel/collectives/network/frame_buffers.hpp"
 #include "parallel/collectives/network/network_mesh.hpp"
+#include "runtime/base/blocking.hpp"
 #include "runtime/base/deadline.hpp"
 #include "runtime/link/link.hpp"
 
@@ -74,7 +75,8 @@ struct NetworkMesh::State {
 
   void close(std::optional<Error> why, ShutdownNotice notice = ShutdownNotice::aborted);
   Error cause() const;
-  // Runs the loop, which wants the mutex, until something has happened or until `until`.
+  // Runs the loop, which wants the mutex, until something has happened or until `until`. The caller
+  // has announced that it waits (BlockingScope).
   void await_news(std::unique_lock<std::mutex>& lock, LinkTurn& turn,
                   Deadline::Clock::time_point until);
   template <class Ready>
@@ -115,6 +117,8 @@ template <class Ready>
 Result<void> NetworkMesh::State::wait(std::unique_lock<std::mutex>& lock, LinkTurn& turn, int peer,
                                       const Ready& ready) {
   using Clock = Deadline::Clock;
+  if (ready()) return {};
+  const BlockingScope waits;
   std::optional<Clock::time_point> end;
   while (!ready()) {
     if (!closing && !at(peer).gone && deadline.is_over()) {

@@ -72,7 +72,7 @@ void bench(std::uint64_t actors) {
   std::jthread user([&] { others = use(registry, is_over); });
   std::vector<double> pages, computed;
   std::uint64_t told = 0, bytes = 0;
-  AskActors ask{.actors = max_actors_page};
+  AskActors ask{.actors = max_page};
   const auto start = Clock::now();
   while (true) {
     const auto page_begin = Clock::now();

@@ -145,13 +145,24 @@ TEST_F(StateOverHosts, a_driver_that_is_stopped_is_said_not_to_answer) {
   EXPECT_THAT(why, HasSubstr("stopped"));
 }
 
-TEST_F(StateOverHosts, a_driver_that_was_killed_is_said_to_be_gone_and_clean_removes_its_file) {
+TEST_F(StateOverHosts, a_driver_behind_a_firewall_that_resets_connections_keeps_its_file) {
+  const ObservedProgram program(folder(), 1);
+  {
+    // The kernel of this host resets what is sent to that address, as a firewall does.
+    const HostChange resets(2, "ip addr add 10.77.0.254/32 dev lo",
+                            "ip addr del 10.77.0.254/32 dev lo");
+    EXPECT_THAT(why_unreached(2), HasSubstr("firewall"));
+    EXPECT_EQ(troupe(2, {"status", "--clean"}).code, 2);
+  }
+  EXPECT_EQ(status(2)["nodes_alive"], 1) << "its file is there";
+}
+
+TEST_F(StateOverHosts, a_driver_that_was_killed_may_be_cleaned_up_by_name_elsewhere) {
   ObservedProgram program(folder(), 1);
   program.process().signal(SIGKILL);
   ASSERT_TRUE(program.process().wait(std::chrono::seconds(10)));
-  const std::string why = why_unreached(2);
-  EXPECT_THAT(why, HasSubstr("--clean"));
-  const Said said = troupe(2, {"status", "--clean"});
+  EXPECT_THAT(why_unreached(2), HasSubstr("--clean"));
+  const Said said = troupe(2, {"status", "--clean", "observed"});
   EXPECT_EQ(said.code, 0) << said.text;
   EXPECT_THAT(said.text, HasSubstr("removed"));
   EXPECT_EQ(answer(2, {"status"})["clusters"].size(), 0U);

@@ -27,9 +27,17 @@ class Floods : public testing::TestWithParam<std::size_t> {
   static constexpr int calls = 2 * credits;
 
   Floods() {
+    CallHub::Options bounds;
+    bounds.credits = credits;
+    bounds.credit_bytes = std::size_t{8} << 20;
+    start(bounds);
+  }
+
+  /// Starts the cluster, in place of the one before.
+  void start(const CallHub::Options& bounds) {
+    cluster_.reset();
     ClusterOptions options;
-    options.calls.credits = credits;
-    options.calls.credit_bytes = std::size_t{8} << 20;
+    options.calls = bounds;
     options.calls.credit_timeout = 1ms;
     cluster_ = start_cluster(std::move(options));
     silent_ = must(cluster_->spawn<Recorder>({}).get(limit));
@@ -86,6 +94,40 @@ TEST_P(Floods, of_an_actor_whose_process_is_stopped_are_bounded_and_leave_others
   ::kill(silent_pid_, SIGCONT);
 }
 
+using LargeFloods = Floods;
+
+TEST_P(LargeFloods, of_a_process_that_is_stopped_are_bounded_by_its_link_too) {
+  start({});  // credits for 256 MiB, of which a link queues 64
+  ASSERT_EQ(::kill(silent_pid_, SIGSTOP), 0);
+  const std::string text(GetParam(), 'x');
+  [[maybe_unused]] const double caller_before = resident_mib(::getpid());
+  [[maybe_unused]] const double callee_before = resident_mib(silent_pid_);
+  const auto begin = Clock::now();
+  std::vector<Future<std::string>> kept;
+  int refused = 0;
+  for (int i = 1; i <= calls; ++i) {
+    auto answer = silent_.call<&Recorder::echo>(text);
+    if (!answer.ready()) {
+      kept.push_back(std::move(answer));
+      continue;
+    }
+    const auto error = answer.get(0s);
+    ASSERT_FALSE(error.ok());
+    ASSERT_EQ(error.error().code, ErrorCode::resource_exhausted) << error.error().message;
+    ++refused;
+    ASSERT_EQ(must(other_.call<&Counter::add>(1).get(limit)), refused);
+  }
+  EXPECT_LT(Clock::now() - begin, 1500ms) << "before a stopped process is given up";
+  EXPECT_GE(refused, calls / 3);
+#ifndef __SANITIZE_ADDRESS__  // which keeps freed memory
+  EXPECT_LT(resident_mib(::getpid()) - caller_before, 80);
+  EXPECT_LT(resident_mib(silent_pid_) - callee_before, 8);
+#endif
+  ::kill(silent_pid_, SIGCONT);
+  for (auto& answer : kept) EXPECT_TRUE(answer.get(limit).ok());
+}
+
+INSTANTIATE_TEST_SUITE_P(Sizes, LargeFloods, testing::Values(std::size_t{1} << 20));
 INSTANTIATE_TEST_SUITE_P(Sizes, Floods,
                          testing::Values(std::size_t{1} << 10, std::size_t{1} << 20));
 

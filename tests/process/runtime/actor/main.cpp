@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include "tests/process/runtime/actor/cpu_reader.hpp"
 #include "tests/process/runtime/actor/crowd.hpp"
 #include "tests/process/runtime/actor/parent.hpp"
 #include "tests/process/runtime/actor/secret_seeker.hpp"
@@ -15,6 +16,7 @@ int main(int argc, char** argv) {
   types.add<troupe::test::SecretSeeker>();
   types.add<troupe::test::Parent>();
   types.add<troupe::test::Member>();
+  types.add<troupe::test::CpuReader>();
   troupe::init(argc, argv, types);
   ::testing::InitGoogleTest(&argc, argv);
   return RUN_ALL_TESTS();

@@ -155,6 +155,26 @@ TEST(Spawn, lets_destructors_ask_the_agent_when_the_job_ends) {
   EXPECT_EQ(outcome, "ok");
 }
 
+TEST(Spawn, forgets_the_memory_of_actors_whose_processes_have_all_ended) {
+  const auto cluster = start_cluster();
+  const auto spawn = [&] { return must(cluster->spawn<Insider>({}).get(limit)); };
+  const auto kill = [&](const ActorHandle<Insider>& actor) {
+    const Promise<void> died;
+    const auto token = cluster->watch(actor, [died](const ActorDown&) { died.complete({}); });
+    ASSERT_TRUE(cluster->kill(actor).ok());
+    ASSERT_TRUE(died.future().get(limit).ok());
+  };
+  const auto first = spawn(), second = spawn();
+  must(first.call<&Insider::write_memory>("left", 4096, 7).get(limit));
+  EXPECT_EQ(must(second.call<&Insider::read_memory>("left", 4096).get(limit)), 7);
+  kill(first);
+  const auto third = spawn();
+  EXPECT_EQ(must(third.call<&Insider::read_memory>("left", 4096).get(limit)), 7);
+  kill(second);
+  kill(third);
+  EXPECT_EQ(must(spawn().call<&Insider::read_memory>("left", 4096).get(limit)), 0);
+}
+
 /// Asks its context for memory when told to continue.
 class Straggler {
  public:

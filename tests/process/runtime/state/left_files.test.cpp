@@ -63,7 +63,7 @@ TEST_F(LeftFiles, the_next_cluster_of_the_machine_removes_them) {
   EXPECT_EQ(status()["clusters"][0]["name"], "two");
 }
 
-TEST_F(LeftFiles, clean_removes_those_of_other_machines_whose_drivers_are_gone_and_no_others) {
+TEST_F(LeftFiles, those_of_other_machines_go_only_if_they_are_named_and_do_not_answer) {
   const auto program = start_program("one");
   ClusterFile elsewhere = file_of_program();
   elsewhere.driver.machine = "another machine";
@@ -82,15 +82,32 @@ TEST_F(LeftFiles, clean_removes_those_of_other_machines_whose_drivers_are_gone_a
   for (const auto& cluster : shown["clusters"]) {
     EXPECT_EQ(cluster["answers"], cluster["name"] == "one") << cluster;
   }
-  const Said said = troupe({"status", "--clean"});
+  const Said refused = troupe({"status", "killed"});
+  EXPECT_THAT(refused.text, HasSubstr("or a firewall"));
+  EXPECT_THAT(refused.text, HasSubstr("--clean"));
+  EXPECT_EQ(troupe({"status", "--clean"}).code, 2) << "a refused connection proves nothing";
+  const std::string place = "elsewhere:" + std::to_string(program.pid());
+  EXPECT_EQ(troupe({"status", "--clean", place}).code, 2) << "two are meant";
+  EXPECT_EQ(files(), 3U);
+  const Said said = troupe({"status", "--clean", "killed"});
   EXPECT_EQ(said.code, 0) << said.text;
   EXPECT_THAT(said.text, HasSubstr("its file is removed"));
-  EXPECT_THAT(said.text, HasSubstr("its file stays"));
   EXPECT_EQ(files(), 2U);
   EXPECT_EQ(troupe({"nodes"}).code, 0) << "the only one that answers is meant";
   EXPECT_EQ(troupe({"stop"}).code, 2) << "but not to be ended";
-  shown = status({"--clean"});
-  EXPECT_EQ(shown["clusters"].size(), 2U) << shown;
+  shown = status({"--clean", "on-its-loopback"});
+  EXPECT_EQ(shown["clusters"][0]["removed"], true) << shown;
+  EXPECT_EQ(files(), 1U);
+}
+
+TEST_F(LeftFiles, clean_leaves_the_file_of_a_cluster_that_runs) {
+  const auto program = start_program("one");
+  EXPECT_EQ(status({"--clean", "one"})["clusters"][0]["removed"], false);
+  ASSERT_EQ(::kill(program.pid(), SIGSTOP), 0);
+  const Said stopped = troupe({"status", "--clean", "one"});
+  ASSERT_EQ(::kill(program.pid(), SIGCONT), 0);
+  EXPECT_THAT(stopped.text, HasSubstr("its file stays"));
+  EXPECT_EQ(files(), 1U);
 }
 
 TEST_F(LeftFiles, what_is_no_cluster_file_is_passed_over_with_the_reason) {

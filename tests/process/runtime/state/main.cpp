@@ -4,12 +4,32 @@
 #include <gtest/gtest.h>
 
 #include "tests/process/runtime/actor/test_actors.hpp"
+#include "tests/process/runtime/state/state_fixture.hpp"
 
 namespace troupe::test {
 namespace {
 
-/// A program on a Cluster: starts two actors and waits for a signal. PROGRAM --cluster NAME LOGS
-int run_cluster(const std::string& name, const std::string& logs, bool handles_sigterm) {
+/// A program whose cluster waits for nodes that do not come.
+int await_nodes(const std::string& name) {
+  ClusterOptions options;
+  options.name = name;
+  options.address = "127.0.0.1";
+  options.join.emplace();
+  options.nodes.resize(many);
+  for (int i = 0; i < many; ++i) options.nodes[i].cpus = i;
+  options.start_timeout = limit;
+  bool has_said = false;
+  options.while_waiting = [&](const ClusterWait&) {
+    if (!std::exchange(has_said, true)) std::puts("ready");
+    std::fflush(stdout);
+    return true;
+  };
+  return Cluster::start(std::move(options)).ok() ? 1 : 0;
+}
+
+/// A program on a Cluster: starts two actors and waits for a signal.
+int run_cluster(const std::string& name, const std::string& logs, std::string_view manner) {
+  const bool handles_sigterm = manner != "dies";
   sigset_t ends;
   sigemptyset(&ends);
   sigaddset(&ends, SIGTERM);
@@ -17,7 +37,7 @@ int run_cluster(const std::string& name, const std::string& logs, bool handles_s
   ClusterOptions options;
   options.name = name;
   options.log_folder = logs;
-  options.nodes = {{"node0", 4, {0, 1}}};
+  options.nodes = {{"node0", 4, {0, 1}, 0, {{"slots", many}}}};
   auto cluster = start_cluster(std::move(options));
   const auto group = must(cluster->create_placement_group({"pair", {{.devices = 1}}}));
   const auto first =
@@ -27,6 +47,10 @@ int run_cluster(const std::string& name, const std::string& logs, bool handles_s
                ->spawn<Counter>(
                    {.name = "second", .resources = {.devices = 1}, .bundle = group.bundle(0)}, 2)
                .get(limit));
+  for (int i = 0; manner == "groups" && i < many; ++i) {
+    must(cluster->create_placement_group(
+        {fmt::format("group-{}", i), {{.custom = {{"slots", 1}}}}}));
+  }
   std::puts("ready");
   std::fflush(stdout);
   int signal = 0;
@@ -46,8 +70,11 @@ int main(int argc, char** argv) {
   troupe::ActorTypes types;
   types.add<troupe::test::Counter>();
   troupe::init(argc, argv, types);
+  // --cluster NAME LOGS MANNER: handles or dies (of SIGTERM), has many groups, awaits many nodes
   if (argc > 4 && std::string_view(argv[1]) == "--cluster") {
-    return troupe::test::run_cluster(argv[2], argv[3], argv[4] == std::string_view("handles"));
+    const std::string_view manner = argv[4];
+    if (manner == "awaits") return troupe::test::await_nodes(argv[2]);
+    return troupe::test::run_cluster(argv[2], argv[3], manner);
   }
   ::testing::InitGoogleTest(&argc, argv);
   return RUN_ALL_TESTS();

@@ -63,6 +63,23 @@ TEST_F(State, says_how_many_actors_a_limit_leaves_out) {
   EXPECT_THAT(troupe({"logs", "--limit", "1"}).text, HasSubstr("1 of 2 actors are left out"));
 }
 
+TEST_F(State, shows_more_groups_and_nodes_than_a_page_has) {
+  const auto groups = start_program("one", "groups");
+  const json shown = json::parse(troupe({"groups", "--json"}).text)["placement_groups"];
+  ASSERT_EQ(shown.size(), many + 1U);
+  EXPECT_EQ(shown[0]["name"], "pair");
+  for (int i = 0; i < many; ++i) EXPECT_EQ(shown[i + 1]["name"], fmt::format("group-{}", i));
+  const auto nodes = start_program("two", "awaits");
+  const json awaited = json::parse(troupe({"nodes", "two", "--json"}).text)["nodes"];
+  ASSERT_EQ(awaited.size(), std::size_t{many});
+  for (int i = 0; i < many; ++i) {
+    EXPECT_EQ(awaited[i]["state"], "awaited");
+    EXPECT_EQ(awaited[i]["total"]["cpus"], i) << "in the order of the cluster's nodes";
+  }
+  EXPECT_EQ(json::parse(troupe({"logs", "--cluster", "two", "--json"}).text)["logs"].size(),
+            many + 1U);
+}
+
 TEST_F(State, help_fits_80_columns) {
   for (const char* command : {"status", "nodes", "actors", "groups", "logs", "stop", "--help"}) {
     const Said help = troupe({command, "--help"});

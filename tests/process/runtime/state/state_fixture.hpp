@@ -24,6 +24,9 @@ namespace troupe::test {
 
 using nlohmann::json;
 
+/// More than a page of an answer has.
+constexpr int many = 600;
+
 inline std::string text_of(const std::filesystem::path& path) {
   std::ifstream file(path);
   std::ostringstream text;

@@ -24,7 +24,8 @@ Bytes bytes_of(const std::string& text) {
 /// A link that keeps what is sent on it.
 class DeafLink final : public Link {
  public:
-  Result<void> send(std::span<const std::byte> body, std::span<const std::byte> trailer) override {
+  Result<void> send(std::span<const std::byte> body, std::span<const std::byte> trailer,
+                    std::chrono::nanoseconds) override {
     Bytes frame(body.begin(), body.end());
     frame.insert(frame.end(), trailer.begin(), trailer.end());
     sent.push_back(std::move(frame));

@@ -16,9 +16,9 @@ std::span<const std::byte> bytes_of(const std::string& text) {
 
 Bytes some_request(Mutator& mutator) {
   const std::vector<StateRequest> requests{AskStatus{},
-                                           AskNodes{},
+                                           AskNodes{256},
                                            AskActors{7, 10, 9, 8},
-                                           AskGroups{},
+                                           AskGroups{3},
                                            AskLog{"worker-0", -100, 4096},
                                            AskStop{"somebody"}};
   return encode_request(requests[mutator.below(requests.size())]);
@@ -39,9 +39,13 @@ Bytes some_reply(Mutator& mutator) {
   piece.bytes.resize(mutator.below(40));
   StatusReply status;
   status.log_folder = "/logs";
-  const std::vector<StateReply> replies{
-      status, NodesReply{{node}}, ActorsReply{{actor}, 1, {ended}}, GroupsReply{{group}},
-      piece,  StopReply{},        StateRefusal{ErrorCode::io, "no"}};
+  const std::vector<StateReply> replies{status,
+                                        NodesReply{{node}, false},
+                                        ActorsReply{{actor}, 1, {ended}},
+                                        GroupsReply{{group}, true},
+                                        piece,
+                                        StopReply{},
+                                        StateRefusal{ErrorCode::io, "no"}};
   return encode_reply(replies[mutator.below(replies.size())]);
 }
 

@@ -1,10 +1,12 @@
 #include "launcher/progress/progress_view.hpp"
 
+#include <algorithm>
 #include <string>
 
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "runtime/base/terminal_text.hpp"
 #include "tests/unit/launcher/progress/progress_state.hpp"
 
 namespace troupe::progress_test {
@@ -266,6 +268,19 @@ TEST(ProgressView, survives_an_unknown_total_nonsense_and_time_going_back) {
   EXPECT_TRUE(view.live_lines(80)[0].starts_with("8 done")) << view.live_lines(80)[0];
   EXPECT_NE(view.live_lines(80)[1].find("KV 100%"), std::string::npos);
   EXPECT_FALSE(view.summary().empty());
+}
+
+TEST(ProgressView, fits_a_name_of_wide_characters) {
+  ProgressView view;
+  ProgressState state;
+  state.phase = "loading 物語物語物語物語物語";
+  view.update(state);
+  for (int columns = 1; columns < 60; ++columns) {
+    const auto lines = view.live_lines(columns);
+    ASSERT_EQ(lines.size(), 1U);
+    EXPECT_LE(width_of(lines[0]), static_cast<std::size_t>(std::max(columns - 1, 1))) << columns;
+  }
+  EXPECT_EQ(view.live_lines(34)[0], "loading 物語物語物語物語物語  0 s");
 }
 
 TEST(Format, writes_durations_and_counts_as_people_do) {

@@ -1,6 +1,7 @@
 #include "runtime/actor/actor_registry.hpp"
 
 #include <algorithm>
+#include <chrono>
 #include <functional>
 
 #include <gtest/gtest.h>
@@ -291,8 +292,8 @@ TEST(ActorRegistry, tells_of_its_actors_and_of_ends_in_pages) {
   AskActors ask{.actors = 1'000'000, .ended = 1'000'000};
   for (bool is_more = true; is_more;) {
     const ActorsReply reply = registry.actor_states(ask);
-    EXPECT_LE(reply.actors.size(), max_actors_page);
-    EXPECT_LE(reply.ended.size(), max_actors_page);
+    EXPECT_LE(reply.actors.size(), max_page);
+    EXPECT_LE(reply.ended.size(), max_page);
     EXPECT_EQ(reply.all_actors, living);
     for (const auto& actor : reply.actors) told.push_back(ask.after = actor.id);
     for (const auto& actor : reply.ended) told_ended.push_back(ask.ended_before = actor.id);
@@ -305,6 +306,70 @@ TEST(ActorRegistry, tells_of_its_actors_and_of_ends_in_pages) {
   EXPECT_TRUE(registry.actor_states({.after = all.back(), .actors = 10}).actors.empty());
   EXPECT_TRUE(registry.actor_states({.ended_before = 999'999, .ended = 10}).ended.empty());
   EXPECT_EQ(registry.log_of(std::to_string(all[0]))->node, "node") << "of one that has ended";
+}
+
+/// How long 200 placement groups take to come and go, each with an actor that may be restarted,
+/// beside other actors, [ms].
+double ms_of_groups_beside(int others) {
+  ActorRegistry registry({{"node", 2, {}}}, PlacementStrategy::pack, {"/logs"});
+  const SpawnOptions options{.process = "p", .max_restarts = 1};
+  for (int i = 0; i < others; ++i) {
+    EXPECT_TRUE(registry.admit(options, "A", {}, [](const auto&) {}).ok());
+  }
+  const auto begin = std::chrono::steady_clock::now();
+  for (int i = 0; i < 200; ++i) {
+    const auto group = registry.create_placement_group({"", {{.cpus = 1}}});
+    SpawnOptions inside = options;
+    inside.bundle = group->bundle(0);
+    inside.process = "q";
+    EXPECT_TRUE(registry.admit(inside, "A", {}, [](const auto&) {}).ok());
+    EXPECT_EQ(registry.place_again(group->id).error().code, ErrorCode::not_found);
+    const auto doomed = registry.remove_placement_group(group->id);
+    EXPECT_EQ(doomed->size(), 1U);
+    for (const auto& place : *doomed) registry.on_process_ended({place.process, 7, true, false, 9});
+  }
+  const auto took = std::chrono::steady_clock::now() - begin;
+  return std::chrono::duration<double, std::milli>(took).count();
+}
+
+TEST(ActorRegistry, lets_groups_come_and_go_at_a_cost_of_their_own_actors) {
+  const double alone = ms_of_groups_beside(0);
+  EXPECT_LT(ms_of_groups_beside(50'000), 10 * alone + 20);
+}
+
+TEST(ActorRegistry, tells_of_its_placement_groups_in_pages) {
+  ActorRegistry registry({{"node", 2'000, {}}}, PlacementStrategy::pack, {"/logs"});
+  const auto make = [&](std::size_t bundles) {
+    PlacementGroupOptions options;
+    options.bundles.assign(bundles, {.cpus = 1});
+    return registry.create_placement_group(options)->id;
+  };
+  std::vector<PlacementGroupId> all;
+  for (int i = 0; i < 300; ++i) all.push_back(make(2));
+  const PlacementGroupId removed = all[100], large = make(max_page + 44);
+  ASSERT_TRUE(registry.remove_placement_group(removed).ok());
+  std::erase(all, removed);
+  all.push_back(large);
+  all.push_back(make(1));
+  std::vector<PlacementGroupId> told;
+  std::vector<std::size_t> bundles_of_pages;
+  AskGroups ask;
+  for (bool is_last = false; !is_last;) {
+    const GroupsReply page = registry.group_states(ask);
+    ASSERT_FALSE(page.groups.empty());
+    std::size_t bundles = 0;
+    for (const auto& state : page.groups) {
+      told.push_back(ask.after = state.group.id);
+      bundles += state.group.bundles.size();
+      EXPECT_EQ(state.free.size(), state.group.bundles.size());
+    }
+    bundles_of_pages.push_back(bundles);
+    is_last = page.is_last;
+  }
+  EXPECT_EQ(told, all);
+  EXPECT_EQ(bundles_of_pages, (std::vector<std::size_t>{256, 256, 86, max_page + 44, 1}));
+  EXPECT_TRUE(registry.group_states({.after = all.back()}).groups.empty());
+  EXPECT_TRUE(registry.group_states({.after = all.back()}).is_last);
 }
 
 TEST(RestartBudget, waits_longer_each_time_until_an_incarnation_lives_for_a_while) {

@@ -4,6 +4,7 @@
 #include <condition_variable>
 #include <future>
 #include <mutex>
+#include <thread>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -26,7 +27,7 @@ class Process {
                     ->start({[this, echoes](const std::shared_ptr<Link>& link, Bytes& frame) {
                                EXPECT_TRUE(transport_->on_own_thread());
                                if (echoes) {
-                                 EXPECT_TRUE(link->send(frame, {}).ok());
+                                 EXPECT_TRUE(link->send(frame, {}, limit).ok());
                                }
                                std::lock_guard lock(mutex_);
                                frames_.push_back(std::move(frame));
@@ -78,7 +79,7 @@ TEST(NetworkTransport, frames_go_to_another_locality_and_back_in_order) {
   std::vector<Bytes> sent;
   for (std::uint8_t i = 0; i < 50; ++i) {
     sent.push_back(bytes_of(i, std::size_t{1} << (i % 20)));
-    ASSERT_TRUE(link->send(sent.back(), {}).ok());
+    ASSERT_TRUE(link->send(sent.back(), {}, limit).ok());
   }
   EXPECT_EQ(second.frames(50), sent);
   EXPECT_EQ(first.frames(50), sent);
@@ -90,7 +91,7 @@ TEST(NetworkTransport, a_process_of_the_same_locality_is_reached_without_the_net
   Process second(key_of(1), {"here", "127.0.0.1"}, true);
   std::string endpoint = second.transport().endpoint();
   endpoint.replace(endpoint.rfind(' ') + 1, std::string::npos, "1");  // a port of nobody
-  ASSERT_TRUE(first.transport().connect(endpoint)->send(bytes_of(1, 3), {}).ok());
+  ASSERT_TRUE(first.transport().connect(endpoint)->send(bytes_of(1, 3), {}, limit).ok());
   EXPECT_EQ(first.frames(1), std::vector<Bytes>{bytes_of(1, 3)});
 }
 
@@ -98,11 +99,11 @@ TEST(NetworkTransport, each_end_is_told_once_that_a_link_is_over) {
   Process first(key_of(1), {"here", "127.0.0.1"});
   auto second = std::make_unique<Process>(key_of(1), NetworkAddress{"there", "127.0.0.1"});
   const auto link = first.transport().connect(second->transport().endpoint());
-  ASSERT_TRUE(link->send(bytes_of(1, 3), {}).ok());
+  ASSERT_TRUE(link->send(bytes_of(1, 3), {}, limit).ok());
   ASSERT_EQ(second->frames(1).size(), 1U);
   second.reset();
   ASSERT_EQ(first.ends(1).size(), 1U);
-  EXPECT_EQ(link->send(bytes_of(1, 3), {}).error().code, ErrorCode::peer_died);
+  EXPECT_EQ(link->send(bytes_of(1, 3), {}, limit).error().code, ErrorCode::peer_died);
   EXPECT_EQ(first.ends(1).size(), 1U);
 }
 
@@ -110,7 +111,7 @@ TEST(NetworkTransport, a_process_of_another_job_is_not_let_in) {
   Process first(key_of(1), {"here", "127.0.0.1"});
   Process second(key_of(2), {"there", "127.0.0.1"});
   const auto link = first.transport().connect(second.transport().endpoint());
-  (void)link->send(bytes_of(1, 3), {});
+  (void)link->send(bytes_of(1, 3), {}, limit);
   EXPECT_EQ(first.ends(1).size(), 1U);
   EXPECT_TRUE(second.frames(0).empty());
 }
@@ -138,7 +139,7 @@ TEST_P(ImpostorTest, does_not_get_in_under_the_name_of_another_process_of_the_jo
   keys.ask = [pair](const std::string&, const CallKeys::Answer& answer) { answer(pair); };
   Process impostor(keys, {GetParam(), "127.0.0.1"});
   const auto link = impostor.transport().connect(server.transport().endpoint());
-  (void)link->send(bytes_of(1, 3), {});
+  (void)link->send(bytes_of(1, 3), {}, limit);
   EXPECT_EQ(impostor.ends(1).size(), 1U);
   EXPECT_TRUE(server.frames(0).empty());
 }
@@ -162,12 +163,40 @@ TEST(NetworkTransport, frames_wait_for_a_key_that_comes_late) {
     Process client(keys, {locality, "127.0.0.1"});
     const auto link = client.transport().connect(server.transport().endpoint());
     ASSERT_EQ(asked.get_future().wait_for(limit), std::future_status::ready);
-    ASSERT_TRUE(link->send(bytes_of(1, 3), {}).ok());
-    ASSERT_TRUE(link->send(bytes_of(2, 3), {}).ok());
+    ASSERT_TRUE(link->send(bytes_of(1, 3), {}, limit).ok());
+    ASSERT_TRUE(link->send(bytes_of(2, 3), {}, limit).ok());
     EXPECT_TRUE(server.frames(0).empty());
     EXPECT_EQ(client.transport().flush(20ms).error().code, ErrorCode::timeout) << locality;
     answer(call_pair_key(call_listener_key(job, listener), keys.name));
     EXPECT_EQ(client.frames(2), (std::vector<Bytes>{bytes_of(1, 3), bytes_of(2, 3)})) << locality;
+    EXPECT_TRUE(client.transport().flush(limit).ok()) << locality;
+  }
+}
+
+TEST(NetworkTransport, a_sender_waits_for_room_while_a_link_is_not_there_yet) {
+  const auto job = *JobKeys::from_secret(key_of(1));
+  Process server(key_of(1), {"here", "127.0.0.1"});
+  for (const std::string locality : {"here", "there"}) {
+    CallKeys keys = call_keys(job, *draw_call_name("job"));
+    CallKeys::Answer answer;
+    std::promise<std::string> asked;
+    keys.ask = [&](const std::string& whose, CallKeys::Answer to) {
+      answer = std::move(to);
+      asked.set_value(whose);
+    };
+    Process client(keys, {locality, "127.0.0.1"});
+    const auto link = client.transport().connect(server.transport().endpoint());
+    const Key key = call_pair_key(call_listener_key(job, asked.get_future().get()), keys.name);
+    const Bytes large(std::size_t{16} << 20);
+    std::size_t sent = 0;
+    Result<void> last;
+    while (sent < 10 && (last = link->send(large, {}, 20ms)).ok()) ++sent;
+    ASSERT_FALSE(last.ok()) << locality;
+    EXPECT_EQ(last.error().code, ErrorCode::resource_exhausted) << last.error().message;
+    std::promise<Result<void>> waited;
+    std::jthread waits([&] { waited.set_value(link->send(bytes_of(1, 3), {}, limit)); });
+    answer(key);
+    EXPECT_TRUE(waited.get_future().get().ok()) << locality;
     EXPECT_TRUE(client.transport().flush(limit).ok()) << locality;
   }
 }
@@ -181,7 +210,7 @@ TEST(NetworkTransport, a_link_whose_key_is_refused_ends) {
     };
     Process client(keys, {locality, "127.0.0.1"});
     const auto link = client.transport().connect(server.transport().endpoint());
-    (void)link->send(bytes_of(1, 3), {});
+    (void)link->send(bytes_of(1, 3), {}, limit);
     const auto ends = client.ends(1);
     ASSERT_EQ(ends.size(), 1U);
     EXPECT_EQ(ends.front().message, "not for you");

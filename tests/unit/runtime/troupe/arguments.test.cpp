@@ -44,6 +44,8 @@ TEST(TroupeArguments, what_cannot_be_meant_is_refused_with_what_can) {
   EXPECT_THAT(refusal({"logs", "-f"}), HasSubstr("whose log?"));
   EXPECT_THAT(refusal({"status", "--json=yes"}), HasSubstr("takes no value"));
   EXPECT_THAT(refusal({"actors", "--ended", "5000"}), HasSubstr("4096"));
+  EXPECT_THAT(refusal({"status", "--clean"}), HasSubstr("name it"));
+  EXPECT_TRUE(parsed({"status", "--clean", "c7:12"}).cleans);
 }
 
 }  // namespace

@@ -71,14 +71,5 @@ TEST(TextTable, rows_may_have_fewer_cells_than_the_heading) {
   EXPECT_EQ(table.text(), "A  B\n1\n\n");
 }
 
-TEST(Paragraph, breaks_between_words_and_indents_what_follows) {
-  EXPECT_EQ(paragraph("one two three four", 9, 2), "one two\n  three\n  four\n");
-  EXPECT_EQ(paragraph("one two", 0), "one two\n");
-  EXPECT_EQ(paragraph("", 10), "\n");
-  EXPECT_EQ(paragraph("a incomprehensibilities b", 10), "a\nincomprehensibilities\nb\n");
-  EXPECT_EQ(paragraph("\u4e2d\u6587 \u4e2d\u6587", 8), "\u4e2d\u6587\n\u4e2d\u6587\n");
-  EXPECT_EQ(paragraph("a\nb", 80), "a?b\n");
-}
-
 }  // namespace
 }  // namespace troupe

@@ -7,6 +7,7 @@
 
 #include "parallel/collectives/network/network_addresses.hpp"
 #include "runtime/link/link.hpp"
+#include "tests/support/announced_wait.hpp"
 
 namespace troupe {
 namespace {
@@ -72,13 +73,32 @@ TEST(NetworkMesh, frame_that_no_rank_sends_closes_the_group_as_corrupt) {
   EXPECT_EQ(outcome_of(wrong.back()), ErrorCode::peer_died);
 }
 
+// Two ranks that are connected.
+struct Pair {
+  Pair() {
+    const std::vector<std::string> all{zero->addresses(), one->addresses()};
+    auto other = std::async(std::launch::async, [&] { return one->connect(all, 10s); });
+    EXPECT_TRUE(zero->connect(all, 10s).ok());
+    EXPECT_TRUE(other.get().ok());
+  }
+  std::unique_ptr<NetworkMesh> zero = std::move(*NetworkMesh::listen("lo", 0, 2, 4096, key));
+  std::unique_ptr<NetworkMesh> one = std::move(*NetworkMesh::listen("lo", 1, 2, 4096, key));
+};
+
+TEST(NetworkMesh, wait_for_a_piece_is_announced) {
+  const Pair pair;
+  const auto wait = [&] {
+    pair.one->arm(10s);
+    EXPECT_TRUE(pair.one->take(0, NetworkMesh::Lane::message).ok());
+  };
+  const auto send = [&] {
+    EXPECT_TRUE(pair.zero->put(1, NetworkMesh::Lane::message, {}, std::vector<std::byte>(8)).ok());
+  };
+  EXPECT_LT(test::least_ms_behind(wait, send), test::least_ms_to_find_a_wait / 2);
+}
+
 TEST(NetworkMesh, lane_is_full_until_the_other_rank_takes) {
-  auto zero = std::move(*NetworkMesh::listen("lo", 0, 2, 4096, key));
-  auto one = std::move(*NetworkMesh::listen("lo", 1, 2, 4096, key));
-  const std::vector<std::string> all{zero->addresses(), one->addresses()};
-  auto other = std::async(std::launch::async, [&] { return one->connect(all, 10s); });
-  ASSERT_TRUE(zero->connect(all, 10s).ok());
-  ASSERT_TRUE(other.get().ok());
+  const auto [zero, one] = Pair();
   const std::vector<std::byte> piece(zero->piece_bytes());
   const auto put = [&] { return zero->put(1, NetworkMesh::Lane::message, {}, piece); };
   for (int i = 0; i < 8; ++i) ASSERT_TRUE(put().ok());
