@@ -46,13 +46,13 @@ SchedulerConfig scheduler_config(const EngineSpec& spec, const EngineInfo& info)
 
 }  // namespace
 
-Domain::Domain(Cluster& cluster, const EngineSpec& spec, const Mesh& mesh, PlacementGroup workers,
-               std::int32_t index)
+Domain::Domain(Cluster& cluster, const EngineSpec& spec, const Mesh& mesh,
+               std::vector<PlacementGroup> groups, std::int32_t index)
     : cluster_(cluster),
       spec_(spec),
       mesh_(mesh),
-      placed_(std::move(workers)),
-      nodes_(nodes_of_ranks(mesh, placed_)),
+      groups_(std::move(groups)),
+      nodes_(nodes_of_ranks(mesh, groups_)),
       index_(index) {}
 
 std::string Domain::executor_name() const {
@@ -92,7 +92,7 @@ void Domain::begin_spawn(const ActorHandle<Driver>& driver,
   spawning_executor_.push_back(cluster_.spawn<Executor>(
       // In the bundle of the rank that answers, so that it moves with that.
       {.name = executor_name(),
-       .bundle = placed_.bundle(bundle_of(mesh_, answering_rank(), placed_.bundles.size())),
+       .bundle = placed().bundle(bundle_of(mesh_, answering_rank(), placed().bundles.size())),
        .max_restarts = max_restarts(),
        .restarts_after_exit = can_restart()},
       ExecutorSpec{.model_path = spec_.model_path,
@@ -103,11 +103,11 @@ void Domain::begin_spawn(const ActorHandle<Driver>& driver,
                    .reports = reports}));
   const int end = first_rank() + replicas() * workers_per_replica();
   for (int rank = first_rank(); rank < end; ++rank) {
-    const std::size_t bundle = bundle_of(mesh_, rank, placed_.bundles.size());
+    const std::size_t bundle = bundle_of(mesh_, rank, placed().bundles.size());
     spawning_workers_.push_back(
         cluster_.spawn<Worker>({.name = worker_name(rank),
                                 .resources = {.devices = 1},
-                                .bundle = placed_.bundle(bundle),
+                                .bundle = placed().bundle(bundle),
                                 .hides_other_devices = false,  // peers map its memory
                                 .max_restarts = max_restarts(),
                                 .restarts_after_exit = can_restart()},
@@ -166,11 +166,12 @@ Result<void> Domain::begin_load() {
 }
 
 void Domain::note_places() {
-  const auto groups = cluster_.placement_groups();
-  const auto found = std::ranges::find(groups, placed_.id, &PlacementGroup::id);
-  if (found == groups.end()) return;
-  placed_ = *found;
-  nodes_ = nodes_of_ranks(mesh_, placed_);
+  const auto now = cluster_.placement_groups();
+  for (PlacementGroup& group : groups_) {
+    const auto found = std::ranges::find(now, group.id, &PlacementGroup::id);
+    if (found != now.end()) group = *found;
+  }
+  nodes_ = nodes_of_ranks(mesh_, groups_);
 }
 
 Result<std::vector<WorkerReport>> Domain::finish_load() {

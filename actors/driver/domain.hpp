@@ -45,10 +45,10 @@ AfterSubmission after_submission(const Result<void>& taken);
 /// may submit, drain, take what was given up, and note answers and figures.
 class Domain {
  public:
-  /// `cluster`, `spec` and `mesh` outlive the object. `index` counts domains from 0. `workers` was
-  /// made of worker_bundles().
-  Domain(Cluster& cluster, const EngineSpec& spec, const Mesh& mesh, PlacementGroup workers,
-         std::int32_t index);
+  /// `cluster`, `spec` and `mesh` outlive the object. `index` counts domains from 0. `groups`: of
+  /// all domains, in order, made of worker_bundles().
+  Domain(Cluster& cluster, const EngineSpec& spec, const Mesh& mesh,
+         std::vector<PlacementGroup> groups, std::int32_t index);
 
   /// Requests the processes of the executor, which reports to `driver`, and of the workers, which
   /// report their progress to `load_progress`, if set.
@@ -108,6 +108,7 @@ class Domain {
   std::int32_t replicas() const { return mesh_.replicas_per_domain(); }
   int workers_per_replica() const { return mesh_.world_size() / mesh_.shape().data; }
   int first_rank() const { return index_ * replicas() * workers_per_replica(); }
+  const PlacementGroup& placed() const { return groups_[static_cast<std::size_t>(index_)]; }
   bool can_restart() const { return spec_.restart.max > 0; }
   /// Recovery bounds restarts; the runtime only pauses between early ends.
   int max_restarts() const { return can_restart() ? -1 : 0; }
@@ -143,8 +144,8 @@ class Domain {
   Cluster& cluster_;
   const EngineSpec& spec_;
   const Mesh& mesh_;
-  PlacementGroup placed_;           ///< the workers' bundles
-  std::vector<std::string> nodes_;  ///< of the ranks
+  std::vector<PlacementGroup> groups_;  ///< the workers' bundles, of all domains
+  std::vector<std::string> nodes_;      ///< of the ranks
   std::int32_t index_;
 
   std::vector<Future<ActorHandle<Executor>>> spawning_executor_;  ///< one, or none

@@ -118,7 +118,7 @@ Result<void> Domain::recover(const std::vector<ActorDown>& losses,
                              const std::function<void()>& on_paused) {
   std::vector<std::uint64_t> under_way;
   {
-    const PlaceKeeper keeper(cluster_, placed_.id, spec_.restart);
+    const PlaceKeeper keeper(cluster_, placed().id, spec_.restart);
     TROUPE_TRY(under_way, pause(losses));
   }
   std::vector<std::uint64_t> given_up = judge_crash(losses, std::move(under_way));
@@ -130,7 +130,7 @@ Result<void> Domain::recover(const std::vector<ActorDown>& losses,
                     RequestLedger::max_crashes, cause_of(losses).message));
   }
   TROUPE_CHECK(find_places());
-  const PlaceKeeper keeper(cluster_, placed_.id, spec_.restart);
+  const PlaceKeeper keeper(cluster_, placed().id, spec_.restart);
   begin_form();
   TROUPE_CHECK(begin_load());
   const auto loaded = finish_load();
@@ -211,7 +211,7 @@ std::vector<std::string> Domain::take_given_up() {
 }
 
 Result<void> Domain::find_places() {
-  PlaceFinder finder(cluster_, placed_.id, spec_.restart);
+  PlaceFinder finder(cluster_, placed().id, spec_.restart);
   while (true) {
     TROUPE_TRY(const bool is_placed, finder.look());
     if (is_placed) return {};

@@ -43,10 +43,14 @@ Result<EngineInfo> Driver::start() {
   const std::int32_t domains = spec_.data_parallel_size / mesh_.replicas_per_domain();
   std::vector<NodeSpec> specs;
   for (const auto& node : cluster_->nodes()) specs.push_back(node.spec);
-  TROUPE_TRY(const PlacementGroup workers,
-             cluster_->create_placement_group({.name = "workers",
-                                               .bundles = worker_bundles(mesh_, specs),
-                                               .moves = spec_.restart.max > 0}));
+  std::vector<PlacementGroup> workers;
+  for (std::int32_t index = 0; index < domains; ++index) {
+    TROUPE_TRY(workers.emplace_back(),
+               cluster_->create_placement_group(
+                   {.name = domains == 1 ? "workers" : fmt::format("workers-{}", index),
+                    .bundles = worker_bundles(mesh_, specs),
+                    .moves = spec_.restart.max > 0}));
+  }
   const std::vector<std::string> nodes = nodes_of_ranks(mesh_, workers);
   for (std::int32_t index = 0; index < domains; ++index) {
     domains_.push_back(std::make_unique<Domain>(*cluster_, spec_, mesh_, workers, index));

@@ -36,15 +36,21 @@ int parent_of(int pid) {
   return parent;
 }
 
-/// The agent of the host that `process` runs on; 0 if there is none.
-int agent_with(const std::string& process) {
+/// The process of that name and host; 0 if there is none.
+int process_named(const std::string& process) {
   for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
     const std::string name = entry.path().filename();
     int pid = 0;
     if (std::from_chars(name.data(), name.data() + name.size(), pid).ec != std::errc()) continue;
-    if (text_of(entry.path() / "cmdline").starts_with("troupe: " + process)) return parent_of(pid);
+    if (text_of(entry.path() / "cmdline").starts_with("troupe: " + process)) return pid;
   }
   return 0;
+}
+
+/// The agent of the host that `process` runs on; 0 if there is none.
+int agent_with(const std::string& process) {
+  const int pid = process_named(process);
+  return pid == 0 ? 0 : parent_of(pid);
 }
 
 class HostSurvival : public testing::Test {
@@ -54,10 +60,10 @@ class HostSurvival : public testing::Test {
     job_.write_input(golden_input());
   }
 
-  /// Two tensor ranks on the first two of `hosts` hosts, and `more`; waits for an answer.
-  void start(int hosts, std::vector<std::string> more = {}) {
+  /// Two ranks of `kind` on the first two of `hosts` hosts, and `more`; waits for an answer.
+  void start(int hosts, std::vector<std::string> more = {}, const std::string& kind = "tensor") {
     for (const std::string& setting : on_hosts(hosts, 1)) more.push_back(setting);
-    more.emplace_back("parallel.tensor_parallel_size=2");
+    more.push_back("parallel." + kind + "_parallel_size=2");
     more.emplace_back("engine.max_num_seqs=8");
     arguments_ = as_arguments(more);
     running_ = job_.start(arguments_);
@@ -111,6 +117,19 @@ TEST_F(HostSurvival, of_a_host_that_is_back_later_waits_for_it) {
                                       "waiting for a node", run_limit))
       << job_.log();
   test::set_link(2, true);
+  expect_all_answers(running_->wait(run_limit));
+}
+
+TEST_F(HostSurvival, of_a_replica_does_not_wait_for_the_host_of_another_one) {
+  ASSERT_NO_FATAL_FAILURE(start(2, {}, "data"));
+  const auto log = job_.folder() / "out.jsonl.job" / "launcher.log";
+  test::set_link(2, false);
+  const bool waits = running_->wait_for_text(log, "waiting for a node", run_limit);
+  const int worker = process_named("worker-0 on h1");
+  const bool is_killed = worker != 0 && ::kill(worker, SIGKILL) == 0;
+  const bool recovers = running_->wait_for_text(log, "recovered in", run_limit);
+  test::set_link(2, true);
+  ASSERT_TRUE(waits && is_killed && recovers) << job_.log();
   expect_all_answers(running_->wait(run_limit));
 }
 
