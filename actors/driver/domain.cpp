@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "actors/driver/call_until_taken.hpp"
 #include "actors/driver/driver.hpp"
 #include "actors/driver/rank_placement.hpp"
 #include "runtime/base/log.hpp"
@@ -86,8 +87,10 @@ WorkerSpec Domain::worker_spec(int rank, const ActorHandle<LoadProgress>& load_p
 }
 
 void Domain::begin_spawn(const ActorHandle<Driver>& driver,
-                         const ActorHandle<LoadProgress>& load_progress) {
+                         const ActorHandle<LoadProgress>& load_progress,
+                         std::function<void(const Error&)> on_failed) {
   driver_ = driver;
+  on_failed_ = std::move(on_failed);
   const ActorHandle<ReportSink> reports = driver;
   spawning_executor_.push_back(cluster_.spawn<Executor>(
       // In the bundle of the rank that answers, so that it moves with that.
@@ -149,10 +152,11 @@ void Domain::begin_form() {
     group_.emplace(mesh_.shape().data == replicas() ? "workers" : fmt::format("workers-{}", index_),
                    std::vector<ActorHandle<GroupMember>>(workers_.begin(), workers_.end()));
   }
-  // In a recovery members may be loading still, for the attempt before this one.
+  // In a recovery members may be loading still, for the attempt before this one. A loss is the next
+  // attempt's, so that it counts.
   const std::chrono::milliseconds limit =
       serving_.empty() ? std::chrono::milliseconds(start_timeout) : load_timeout;
-  forming_ = std::async(std::launch::async, [this, limit] { return group_->form(limit); });
+  forming_ = std::async(std::launch::async, [this, limit] { return group_->form(limit, 1); });
 }
 
 Result<void> Domain::begin_load() {
@@ -303,21 +307,21 @@ void Domain::submit_again(std::uint32_t incarnation, std::int32_t replica,
                           std::vector<SubmittedRequest> requests) {
   const auto kept = std::make_shared<std::vector<SubmittedRequest>>(std::move(requests));
   executor_.call<&Executor::submit>(incarnation, replica, *kept)
-      .then([kept, domain = index_, incarnation, replica,
-             driver = driver_](const Result<void>& taken) {
+      .then([kept, domain = index_, incarnation, replica, driver = driver_,
+             on_failed = on_failed_](const Result<void>& taken) {
         switch (after_submission(taken)) {
           case AfterSubmission::nothing:
             return;
           case AfterSubmission::submit_again:
             log::warning("{} requests wait for the executor: {}", kept->size(),
                          taken.error().message);
-            driver.call<&Driver::submit_again>(domain, incarnation, replica, std::move(*kept));
-            return;
+            return call_until_taken<&Driver::submit_again>(driver, on_failed, domain, incarnation,
+                                                           replica, std::move(*kept));
           case AfterSubmission::refuse:
             std::vector<std::uint64_t> ids;
             for (const SubmittedRequest& submitted : *kept) ids.push_back(submitted.request.id);
-            driver.call<&Driver::refuse>(domain, std::move(ids), std::string("internal_error"),
-                                         taken.error().message);
+            call_until_taken<&Driver::refuse>(driver, on_failed, domain, std::move(ids),
+                                              std::string("internal_error"), taken.error().message);
         }
       });
 }
@@ -340,10 +344,8 @@ void Domain::drain() {
     const std::lock_guard lock(requests_mutex_);
     is_draining_ = true;
   }
-  executor_.call<&Executor::drain>().then([](const Result<void>& drained) {
-    // A lost executor's next incarnation is told again.
-    if (!drained.ok()) log::warning("drain: {}", drained.error().message);
-  });
+  // A lost executor's next incarnation is told again.
+  call_until_taken<&Executor::drain>(executor_, on_failed_);
 }
 
 void Domain::note_answers(EngineReport& report) {

@@ -1,7 +1,6 @@
 #include <algorithm>
 #include <chrono>
 #include <condition_variable>
-#include <iterator>
 #include <mutex>
 #include <span>
 #include <stop_token>
@@ -10,6 +9,7 @@
 #include <vector>
 
 #include "actors/api/losses.hpp"
+#include "actors/driver/call_until_taken.hpp"
 #include "actors/driver/domain.hpp"
 #include "actors/driver/driver.hpp"
 #include "actors/driver/rank_placement.hpp"
@@ -25,6 +25,9 @@ constexpr auto pause_timeout = std::chrono::minutes(10);
 constexpr auto leave_timeout = std::chrono::milliseconds(1000);
 
 constexpr std::chrono::milliseconds look_interval{50};
+/// Between two starts of lost nodes' agents: at first, and at most.
+constexpr std::chrono::milliseconds first_start_pause{250};
+constexpr std::chrono::milliseconds longest_start_pause{2000};
 
 /// Finds places for bundles that were lost with their nodes.
 class PlaceFinder {
@@ -50,7 +53,8 @@ class PlaceFinder {
     if (now >= next_start_) {
       log::info("waiting for a node: {}", placed.error().message);
       cluster_.start_lost_nodes();
-      next_start_ = now + std::chrono::seconds(2);
+      next_start_ = now + start_pause_;
+      start_pause_ = std::min(2 * start_pause_, longest_start_pause);
     }
     return false;
   }
@@ -61,6 +65,7 @@ class PlaceFinder {
   const std::int64_t wait_seconds_;
   Deadline deadline_;
   std::chrono::steady_clock::time_point next_start_{};
+  std::chrono::milliseconds start_pause_ = first_start_pause;
 };
 
 /// While it lives, a thread of it finds places for bundles that are lost: those that wait for the
@@ -86,6 +91,7 @@ class PlaceKeeper {
       if (!finder) finder.emplace(cluster_, group_, limit_);
       const Result<bool> looked = finder->look();
       if (looked.ok()) continue;
+      if (looked.error().code == ErrorCode::cancelled) return;  // the cluster ends, and its actors
       log::warning("{}", looked.error().message);
       const Result<void> removed = cluster_.remove_placement_group(group_);
       if (!removed.ok()) log::debug("{}", removed.error().message);
@@ -114,20 +120,20 @@ bool Domain::is_lost(ActorId actor, const std::vector<ActorDown>& losses) const 
       losses, [&](const ActorDown& down) { return down.id == actor && needs(down); });
 }
 
-Result<void> Domain::recover(const std::vector<ActorDown>& losses,
+Result<void> Domain::recover(const std::function<std::vector<ActorDown>()>& losses,
                              const std::function<void()>& on_paused) {
-  std::vector<std::uint64_t> under_way;
   {
     const PlaceKeeper keeper(cluster_, placed().id, spec_.restart);
-    TROUPE_TRY(under_way, pause(losses));
+    TROUPE_CHECK(pause(losses()));
   }
-  std::vector<std::uint64_t> given_up = judge_crash(losses, std::move(under_way));
+  const std::vector<ActorDown> known = losses();  // with those that were reported meanwhile
+  std::vector<std::uint64_t> given_up = judge_crash(known);
   on_paused();
   if (!given_up.empty()) {
-    driver_.call<&Driver::refuse>(
-        index_, std::move(given_up), std::string("process_crashed"),
+    call_until_taken<&Driver::refuse>(
+        driver_, on_failed_, index_, std::move(given_up), std::string("process_crashed"),
         fmt::format("{} times a process crashed while it computed this request, the last time: {}",
-                    RequestLedger::max_crashes, cause_of(losses).message));
+                    RequestLedger::max_crashes, cause_of(known).message));
   }
   TROUPE_CHECK(find_places());
   const PlaceKeeper keeper(cluster_, placed().id, spec_.restart);
@@ -139,7 +145,7 @@ Result<void> Domain::recover(const std::vector<ActorDown>& losses,
   return finish_serve(info_);
 }
 
-Result<std::vector<std::uint64_t>> Domain::pause(const std::vector<ActorDown>& losses) {
+Result<void> Domain::pause(const std::vector<ActorDown>& losses) {
   std::optional<Future<std::vector<std::uint64_t>>> pausing;
   if (!is_lost(executor_.id(), losses)) pausing = executor_.call<&Executor::pause>();
   struct Leaving {
@@ -154,13 +160,15 @@ Result<std::vector<std::uint64_t>> Domain::pause(const std::vector<ActorDown>& l
     if (serves == serving_.end() || is_lost(worker.id(), losses)) continue;
     leaving.push_back({&worker, serves->second, worker.call<&Worker::leave>()});
   }
+  if (serving_.contains(workers_.front().id())) judge_.steps_ended(serving_);
   for (const auto& worker : workers_) serving_.erase(worker.id());
   Deadline deadline(leave_timeout);
   for (Leaving& one : leaving) await_leave(*one.worker, one.incarnation, one.call, deadline);
-  if (!pausing) return std::vector<std::uint64_t>();
+  if (!pausing) return {};
   auto paused = pausing->get(pause_timeout);
   if (!paused.ok()) return from_actor(executor_.name(), std::move(paused).error());
-  return paused;
+  judge_.add_under_way(*paused);
+  return {};
 }
 
 void Domain::await_leave(const ActorHandle<Worker>& worker, std::uint32_t incarnation,
@@ -183,18 +191,14 @@ void Domain::await_leave(const ActorHandle<Worker>& worker, std::uint32_t incarn
   }
 }
 
-std::vector<std::uint64_t> Domain::judge_crash(const std::vector<ActorDown>& losses,
-                                               std::vector<std::uint64_t> under_way) {
-  std::vector<ActorDown> latest;
-  std::ranges::copy_if(losses, std::back_inserter(latest), [this](const ActorDown& down) {
-    return judged_.emplace(down.id, down.incarnation).second;
-  });
-  if (latest.empty() || !began_inside(latest)) return {};
+std::vector<std::uint64_t> Domain::judge_crash(const std::vector<ActorDown>& losses) {
+  if (!judge_.is_crash(losses)) return {};
+  std::vector<std::uint64_t> under_way = judge_.under_way();
   RequestLedger::CrashVerdict verdict;
   {
     const std::lock_guard lock(requests_mutex_);
     // A dead executor does not say which.
-    if (is_lost(executor_.id(), latest)) under_way = ledger_.given();
+    if (is_lost(executor_.id(), losses)) under_way = ledger_.given();
     verdict = ledger_.note_crash(under_way);
   }
   log::info("{} requests were under way in that crash; {} are suspects, {} are given up",
