@@ -48,13 +48,15 @@ SchedulerConfig scheduler_config(const EngineSpec& spec, const EngineInfo& info)
 }  // namespace
 
 Domain::Domain(Cluster& cluster, const EngineSpec& spec, const Mesh& mesh,
-               std::vector<PlacementGroup> groups, std::int32_t index)
+               std::vector<PlacementGroup> groups, std::int32_t index,
+               std::function<void(const EngineWait&)> on_wait)
     : cluster_(cluster),
       spec_(spec),
       mesh_(mesh),
       groups_(std::move(groups)),
       nodes_(nodes_of_ranks(mesh, groups_)),
-      index_(index) {}
+      index_(index),
+      places_(cluster, placed().id, index, spec.restart, std::move(on_wait)) {}
 
 std::string Domain::executor_name() const {
   return mesh_.shape().data == replicas() ? "executor" : fmt::format("executor-{}", index_);

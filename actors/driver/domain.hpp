@@ -16,6 +16,7 @@
 #include "actors/api/request.hpp"
 #include "actors/api/request_progress.hpp"
 #include "actors/driver/crash_judge.hpp"
+#include "actors/driver/place_finder.hpp"
 #include "actors/driver/request_ledger.hpp"
 #include "actors/executor/executor.hpp"
 #include "actors/worker/worker.hpp"
@@ -46,9 +47,10 @@ AfterSubmission after_submission(const Result<void>& taken);
 class Domain {
  public:
   /// `cluster`, `spec` and `mesh` outlive the object. `index` counts domains from 0. `groups`: of
-  /// all domains, in order, made of worker_bundles().
+  /// all domains, in order, made of worker_bundles(). `on_wait`: EngineEvents::on_wait.
   Domain(Cluster& cluster, const EngineSpec& spec, const Mesh& mesh,
-         std::vector<PlacementGroup> groups, std::int32_t index);
+         std::vector<PlacementGroup> groups, std::int32_t index,
+         std::function<void(const EngineWait&)> on_wait);
 
   /// Requests the processes of the executor, which reports to `driver`, and of the workers, which
   /// report their progress to `load_progress`, if set.
@@ -119,13 +121,12 @@ class Domain {
   Result<void> pause(const std::vector<ActorDown>& losses);
   bool is_lost(ActorId actor, const std::vector<ActorDown>& losses) const;
   /// Waits until `worker` has left; kills it if it serves still after `deadline`.
-  void await_leave(const ActorHandle<Worker>& worker, std::uint32_t incarnation, Future<void>& call,
-                   Deadline& deadline);
+  void await_leave(const ActorHandle<Worker>& worker, Future<void>& call, Deadline& deadline);
+  /// True if the incarnation that serves is there.
+  bool serves_still(ActorId actor) const;
   /// If the losses are a crash that has not been counted: counts it against the requests which
   /// were under way. Returns those that are given up.
   std::vector<std::uint64_t> judge_crash(const std::vector<ActorDown>& losses);
-  /// Waits until the workers' bundles have places.
-  Result<void> find_places();
   /// Takes note of where the workers' bundles are.
   void note_places();
   /// Gives the executor requests that it does not have and is to have now.
@@ -168,6 +169,7 @@ class Domain {
   std::function<void(const Error&)> on_failed_;
   std::vector<WatchToken> watches_;
 
+  PlaceFinder places_;
   CrashJudge judge_;
   std::vector<std::uint64_t> taken_back_;  ///< for the executor, once it starts
 

@@ -64,7 +64,8 @@ Result<EngineInfo> Driver::start() {
     on_down(down);
   };
   for (std::int32_t index = 0; index < domains; ++index) {
-    domains_.push_back(std::make_unique<Domain>(*cluster_, spec_, mesh_, workers, index));
+    domains_.push_back(
+        std::make_unique<Domain>(*cluster_, spec_, mesh_, workers, index, events_.on_wait));
     domains_.back()->begin_spawn(self, load_progress, on_failed);
     recoveries_.push_back(std::make_unique<Recovery>(
         *domains_.back(),

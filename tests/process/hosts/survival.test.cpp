@@ -1,14 +1,12 @@
-#include <charconv>
 #include <csignal>
 #include <filesystem>
-#include <fstream>
-#include <sstream>
 #include <thread>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "tests/process/hosts/support/cluster_settings.hpp"
+#include "tests/process/hosts/support/host_processes.hpp"
 #include "tests/process/launcher/support/launcher_job.hpp"
 #include "tests/process/launcher/support/topologies.hpp"
 #include "tests/support/hosts/test_hosts.hpp"
@@ -20,38 +18,6 @@ namespace {
 
 using namespace std::chrono_literals;
 using ::testing::HasSubstr;
-
-std::string text_of(const std::filesystem::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::stringstream text;
-  text << file.rdbuf();
-  return text.str();
-}
-
-int parent_of(int pid) {
-  const std::string stat = text_of("/proc/" + std::to_string(pid) + "/stat");
-  std::istringstream fields(stat.substr(stat.rfind(") ") + 4));
-  int parent = 0;
-  fields >> parent;
-  return parent;
-}
-
-/// The process of that name and host; 0 if there is none.
-int process_named(const std::string& process) {
-  for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
-    const std::string name = entry.path().filename();
-    int pid = 0;
-    if (std::from_chars(name.data(), name.data() + name.size(), pid).ec != std::errc()) continue;
-    if (text_of(entry.path() / "cmdline").starts_with("troupe: " + process)) return pid;
-  }
-  return 0;
-}
-
-/// The agent of the host that `process` runs on; 0 if there is none.
-int agent_with(const std::string& process) {
-  const int pid = process_named(process);
-  return pid == 0 ? 0 : parent_of(pid);
-}
 
 class HostSurvival : public testing::Test {
  protected:
@@ -116,8 +82,15 @@ TEST_F(HostSurvival, of_a_host_that_is_back_later_waits_for_it) {
   ASSERT_TRUE(running_->wait_for_text(job_.folder() / "out.jsonl.job" / "launcher.log",
                                       "waiting for a node", run_limit))
       << job_.log();
+  ASSERT_TRUE(
+      running_->wait_for_stderr("waiting at most 5:00 (restart.wait_seconds) for a node in "
+                                "place of 'h2'; its agent is started again every 2 s",
+                                run_limit))
+      << job_.log();
   test::set_link(2, true);
-  expect_all_answers(running_->wait(run_limit));
+  const Ended ended = running_->wait(run_limit);
+  expect_all_answers(ended);
+  EXPECT_THAT(ended.err, HasSubstr("s: 'h2' takes the place of 'h2'"));
 }
 
 TEST_F(HostSurvival, of_a_replica_does_not_wait_for_the_host_of_another_one) {
