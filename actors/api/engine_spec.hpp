@@ -86,6 +86,16 @@ struct EngineRecovery {
   std::vector<std::string> given_up = {};
 };
 
+/// A wait for nodes in place of lost ones. It is reported when it has lasted for a second, when an
+/// agent that came is refused meanwhile, and when it has ended well.
+struct EngineWait {
+  std::int32_t domain = 0;           ///< of whose ranks the places are
+  std::vector<std::string> lost;     ///< nodes
+  std::vector<std::string> refused;  ///< agents since the last report, "NAME: why"
+  std::vector<std::string> found;    ///< the nodes in their place; empty: it goes on
+  double seconds = 0;                ///< so far
+};
+
 /// Callbacks of an engine. Called on the engine's threads; must not block.
 struct EngineEvents {
   std::function<void(EngineReport)> on_report;
@@ -100,6 +110,8 @@ struct EngineEvents {
   /// The engine goes on without a lost process until that is replaced, or has recovered. May be
   /// empty.
   std::function<void(const EngineRecovery&)> on_recovery = {};
+  /// A recovery waits for a node, or does no longer. May be empty.
+  std::function<void(const EngineWait&)> on_wait = {};
 };
 
 }  // namespace troupe

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "actors/driver/call_until_taken.hpp"
 #include "actors/driver/driver.hpp"
 #include "actors/driver/rank_placement.hpp"
 #include "runtime/base/log.hpp"
@@ -46,14 +47,16 @@ SchedulerConfig scheduler_config(const EngineSpec& spec, const EngineInfo& info)
 
 }  // namespace
 
-Domain::Domain(Cluster& cluster, const EngineSpec& spec, const Mesh& mesh, PlacementGroup workers,
-               std::int32_t index)
+Domain::Domain(Cluster& cluster, const EngineSpec& spec, const Mesh& mesh,
+               std::vector<PlacementGroup> groups, std::int32_t index,
+               std::function<void(const EngineWait&)> on_wait)
     : cluster_(cluster),
       spec_(spec),
       mesh_(mesh),
-      placed_(std::move(workers)),
-      nodes_(nodes_of_ranks(mesh, placed_)),
-      index_(index) {}
+      groups_(std::move(groups)),
+      nodes_(nodes_of_ranks(mesh, groups_)),
+      index_(index),
+      places_(cluster, placed().id, index, spec.restart, std::move(on_wait)) {}
 
 std::string Domain::executor_name() const {
   return mesh_.shape().data == replicas() ? "executor" : fmt::format("executor-{}", index_);
@@ -86,13 +89,15 @@ WorkerSpec Domain::worker_spec(int rank, const ActorHandle<LoadProgress>& load_p
 }
 
 void Domain::begin_spawn(const ActorHandle<Driver>& driver,
-                         const ActorHandle<LoadProgress>& load_progress) {
+                         const ActorHandle<LoadProgress>& load_progress,
+                         std::function<void(const Error&)> on_failed) {
   driver_ = driver;
+  on_failed_ = std::move(on_failed);
   const ActorHandle<ReportSink> reports = driver;
   spawning_executor_.push_back(cluster_.spawn<Executor>(
       // In the bundle of the rank that answers, so that it moves with that.
       {.name = executor_name(),
-       .bundle = placed_.bundle(bundle_of(mesh_, answering_rank(), placed_.bundles.size())),
+       .bundle = placed().bundle(bundle_of(mesh_, answering_rank(), placed().bundles.size())),
        .max_restarts = max_restarts(),
        .restarts_after_exit = can_restart()},
       ExecutorSpec{.model_path = spec_.model_path,
@@ -103,11 +108,11 @@ void Domain::begin_spawn(const ActorHandle<Driver>& driver,
                    .reports = reports}));
   const int end = first_rank() + replicas() * workers_per_replica();
   for (int rank = first_rank(); rank < end; ++rank) {
-    const std::size_t bundle = bundle_of(mesh_, rank, placed_.bundles.size());
+    const std::size_t bundle = bundle_of(mesh_, rank, placed().bundles.size());
     spawning_workers_.push_back(
         cluster_.spawn<Worker>({.name = worker_name(rank),
                                 .resources = {.devices = 1},
-                                .bundle = placed_.bundle(bundle),
+                                .bundle = placed().bundle(bundle),
                                 .hides_other_devices = false,  // peers map its memory
                                 .max_restarts = max_restarts(),
                                 .restarts_after_exit = can_restart()},
@@ -149,10 +154,11 @@ void Domain::begin_form() {
     group_.emplace(mesh_.shape().data == replicas() ? "workers" : fmt::format("workers-{}", index_),
                    std::vector<ActorHandle<GroupMember>>(workers_.begin(), workers_.end()));
   }
-  // In a recovery members may be loading still, for the attempt before this one.
+  // In a recovery members may be loading still, for the attempt before this one. A loss is the next
+  // attempt's, so that it counts.
   const std::chrono::milliseconds limit =
       serving_.empty() ? std::chrono::milliseconds(start_timeout) : load_timeout;
-  forming_ = std::async(std::launch::async, [this, limit] { return group_->form(limit); });
+  forming_ = std::async(std::launch::async, [this, limit] { return group_->form(limit, 1); });
 }
 
 Result<void> Domain::begin_load() {
@@ -166,11 +172,12 @@ Result<void> Domain::begin_load() {
 }
 
 void Domain::note_places() {
-  const auto groups = cluster_.placement_groups();
-  const auto found = std::ranges::find(groups, placed_.id, &PlacementGroup::id);
-  if (found == groups.end()) return;
-  placed_ = *found;
-  nodes_ = nodes_of_ranks(mesh_, placed_);
+  const auto now = cluster_.placement_groups();
+  for (PlacementGroup& group : groups_) {
+    const auto found = std::ranges::find(now, group.id, &PlacementGroup::id);
+    if (found != now.end()) group = *found;
+  }
+  nodes_ = nodes_of_ranks(mesh_, groups_);
 }
 
 Result<std::vector<WorkerReport>> Domain::finish_load() {
@@ -302,21 +309,21 @@ void Domain::submit_again(std::uint32_t incarnation, std::int32_t replica,
                           std::vector<SubmittedRequest> requests) {
   const auto kept = std::make_shared<std::vector<SubmittedRequest>>(std::move(requests));
   executor_.call<&Executor::submit>(incarnation, replica, *kept)
-      .then([kept, domain = index_, incarnation, replica,
-             driver = driver_](const Result<void>& taken) {
+      .then([kept, domain = index_, incarnation, replica, driver = driver_,
+             on_failed = on_failed_](const Result<void>& taken) {
         switch (after_submission(taken)) {
           case AfterSubmission::nothing:
             return;
           case AfterSubmission::submit_again:
             log::warning("{} requests wait for the executor: {}", kept->size(),
                          taken.error().message);
-            driver.call<&Driver::submit_again>(domain, incarnation, replica, std::move(*kept));
-            return;
+            return call_until_taken<&Driver::submit_again>(driver, on_failed, domain, incarnation,
+                                                           replica, std::move(*kept));
           case AfterSubmission::refuse:
             std::vector<std::uint64_t> ids;
             for (const SubmittedRequest& submitted : *kept) ids.push_back(submitted.request.id);
-            driver.call<&Driver::refuse>(domain, std::move(ids), std::string("internal_error"),
-                                         taken.error().message);
+            call_until_taken<&Driver::refuse>(driver, on_failed, domain, std::move(ids),
+                                              std::string("internal_error"), taken.error().message);
         }
       });
 }
@@ -339,10 +346,8 @@ void Domain::drain() {
     const std::lock_guard lock(requests_mutex_);
     is_draining_ = true;
   }
-  executor_.call<&Executor::drain>().then([](const Result<void>& drained) {
-    // A lost executor's next incarnation is told again.
-    if (!drained.ok()) log::warning("drain: {}", drained.error().message);
-  });
+  // A lost executor's next incarnation is told again.
+  call_until_taken<&Executor::drain>(executor_, on_failed_);
 }
 
 void Domain::note_answers(EngineReport& report) {

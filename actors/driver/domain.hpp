@@ -6,7 +6,6 @@
 #include <future>
 #include <mutex>
 #include <optional>
-#include <set>
 #include <span>
 #include <string>
 #include <unordered_map>
@@ -16,6 +15,8 @@
 #include "actors/api/report.hpp"
 #include "actors/api/request.hpp"
 #include "actors/api/request_progress.hpp"
+#include "actors/driver/crash_judge.hpp"
+#include "actors/driver/place_finder.hpp"
 #include "actors/driver/request_ledger.hpp"
 #include "actors/executor/executor.hpp"
 #include "actors/worker/worker.hpp"
@@ -45,15 +46,18 @@ AfterSubmission after_submission(const Result<void>& taken);
 /// may submit, drain, take what was given up, and note answers and figures.
 class Domain {
  public:
-  /// `cluster`, `spec` and `mesh` outlive the object. `index` counts domains from 0. `workers` was
-  /// made of worker_bundles().
-  Domain(Cluster& cluster, const EngineSpec& spec, const Mesh& mesh, PlacementGroup workers,
-         std::int32_t index);
+  /// `cluster`, `spec` and `mesh` outlive the object. `index` counts domains from 0. `groups`: of
+  /// all domains, in order, made of worker_bundles(). `on_wait`: EngineEvents::on_wait.
+  Domain(Cluster& cluster, const EngineSpec& spec, const Mesh& mesh,
+         std::vector<PlacementGroup> groups, std::int32_t index,
+         std::function<void(const EngineWait&)> on_wait);
 
   /// Requests the processes of the executor, which reports to `driver`, and of the workers, which
   /// report their progress to `load_progress`, if set.
+  /// Calls to the driver that fail on it go to `on_failed`.
   void begin_spawn(const ActorHandle<Driver>& driver,
-                   const ActorHandle<LoadProgress>& load_progress);
+                   const ActorHandle<LoadProgress>& load_progress,
+                   std::function<void(const Error&)> on_failed);
   /// Waits for them; from then on `on_down` is called at the end of each one. Errors name the
   /// actor.
   Result<void> finish_spawn(const DownCallback& on_down);
@@ -71,12 +75,12 @@ class Domain {
   /// True if the engine cannot go on without what has ended: an actor of this domain, in the
   /// incarnation that serves or a later one.
   bool needs(const ActorDown& down) const;
-  /// Goes on after these losses of actors, of which some may be replaced already: one attempt of
-  /// Recovery. A new incarnation of the executor gets all that is not answered. `on_paused` is
-  /// called once the survivors have stopped. Errors: peer_died, cancelled and io if another actor
-  /// has been lost meanwhile; others are final, as resource_exhausted if no node took the place of
-  /// a lost one within RestartLimit::wait_seconds.
-  Result<void> recover(const std::vector<ActorDown>& losses,
+  /// Goes on after losses of actors, of which some may be replaced already: one attempt of
+  /// Recovery. `losses` returns all that are known by now. A new incarnation of the executor gets
+  /// all that is not answered. `on_paused` is called once the survivors have stopped. Errors:
+  /// peer_died, cancelled and io if another actor has been lost meanwhile; others are final, as
+  /// resource_exhausted if no node took the place of a lost one within RestartLimit::wait_seconds.
+  Result<void> recover(const std::function<std::vector<ActorDown>()>& losses,
                        const std::function<void()>& on_paused);
   /// Hashes of the prompts of requests given up since the last call (EngineRecovery::given_up).
   std::vector<std::string> take_given_up();
@@ -108,22 +112,21 @@ class Domain {
   std::int32_t replicas() const { return mesh_.replicas_per_domain(); }
   int workers_per_replica() const { return mesh_.world_size() / mesh_.shape().data; }
   int first_rank() const { return index_ * replicas() * workers_per_replica(); }
+  const PlacementGroup& placed() const { return groups_[static_cast<std::size_t>(index_)]; }
   bool can_restart() const { return spec_.restart.max > 0; }
   /// Recovery bounds restarts; the runtime only pauses between early ends.
   int max_restarts() const { return can_restart() ? -1 : 0; }
   /// Makes the executor, unless it is lost, pause, and the workers that serve and are not lost
-  /// leave; kills workers that do not in time. Returns the requests of the steps in flight.
-  Result<std::vector<std::uint64_t>> pause(const std::vector<ActorDown>& losses);
+  /// leave; kills workers that do not in time.
+  Result<void> pause(const std::vector<ActorDown>& losses);
   bool is_lost(ActorId actor, const std::vector<ActorDown>& losses) const;
   /// Waits until `worker` has left; kills it if it serves still after `deadline`.
-  void await_leave(const ActorHandle<Worker>& worker, std::uint32_t incarnation, Future<void>& call,
-                   Deadline& deadline);
-  /// If some of these losses are new and began inside a process: counts that against requests which
+  void await_leave(const ActorHandle<Worker>& worker, Future<void>& call, Deadline& deadline);
+  /// True if the incarnation that serves is there.
+  bool serves_still(ActorId actor) const;
+  /// If the losses are a crash that has not been counted: counts it against the requests which
   /// were under way. Returns those that are given up.
-  std::vector<std::uint64_t> judge_crash(const std::vector<ActorDown>& losses,
-                                         std::vector<std::uint64_t> under_way);
-  /// Waits until the workers' bundles have places.
-  Result<void> find_places();
+  std::vector<std::uint64_t> judge_crash(const std::vector<ActorDown>& losses);
   /// Takes note of where the workers' bundles are.
   void note_places();
   /// Gives the executor requests that it does not have and is to have now.
@@ -143,8 +146,8 @@ class Domain {
   Cluster& cluster_;
   const EngineSpec& spec_;
   const Mesh& mesh_;
-  PlacementGroup placed_;           ///< the workers' bundles
-  std::vector<std::string> nodes_;  ///< of the ranks
+  std::vector<PlacementGroup> groups_;  ///< the workers' bundles, of all domains
+  std::vector<std::string> nodes_;      ///< of the ranks
   std::int32_t index_;
 
   std::vector<Future<ActorHandle<Executor>>> spawning_executor_;  ///< one, or none
@@ -163,10 +166,11 @@ class Domain {
   std::chrono::steady_clock::time_point started_at_{};
   std::uint32_t loaded_executor_ = 0;  ///< the incarnation that has loaded last
   ActorHandle<Driver> driver_;         ///< of begin_spawn()
+  std::function<void(const Error&)> on_failed_;
   std::vector<WatchToken> watches_;
 
-  /// Losses that judge_crash() has seen: actors and their incarnations.
-  std::set<std::pair<ActorId, std::uint32_t>> judged_;
+  PlaceFinder places_;
+  CrashJudge judge_;
   std::vector<std::uint64_t> taken_back_;  ///< for the executor, once it starts
 
   std::mutex requests_mutex_;                 ///< of the next four

@@ -4,6 +4,7 @@
 #include <string>
 #include <utility>
 
+#include "actors/driver/call_until_taken.hpp"
 #include "actors/driver/kv_budget.hpp"
 #include "actors/driver/rank_placement.hpp"
 #include "actors/executor/request_preprocessor.hpp"
@@ -43,18 +44,37 @@ Result<EngineInfo> Driver::start() {
   const std::int32_t domains = spec_.data_parallel_size / mesh_.replicas_per_domain();
   std::vector<NodeSpec> specs;
   for (const auto& node : cluster_->nodes()) specs.push_back(node.spec);
-  TROUPE_TRY(const PlacementGroup workers,
-             cluster_->create_placement_group({.name = "workers",
-                                               .bundles = worker_bundles(mesh_, specs),
-                                               .moves = spec_.restart.max > 0}));
-  const std::vector<std::string> nodes = nodes_of_ranks(mesh_, workers);
+  std::vector<PlacementGroup> workers;
   for (std::int32_t index = 0; index < domains; ++index) {
-    domains_.push_back(std::make_unique<Domain>(*cluster_, spec_, mesh_, workers, index));
-    domains_.back()->begin_spawn(context_.self<Driver>(), load_progress);
+    TROUPE_TRY(workers.emplace_back(),
+               cluster_->create_placement_group(
+                   {.name = domains == 1 ? "workers" : fmt::format("workers-{}", index),
+                    .bundles = worker_bundles(mesh_, specs),
+                    .moves = spec_.restart.max > 0}));
+  }
+  const std::vector<std::string> nodes = nodes_of_ranks(mesh_, workers);
+  const auto self = context_.self<Driver>();
+  // A call that the driver itself fails on ends the engine: what it was to do is not done.
+  const auto on_failed = [on_down = events_.on_down](const Error& error) {
+    ActorDown down;
+    down.name = "driver";
+    down.node = "driver";
+    down.cause = DownCause::exited;
+    down.message = "the driver failed: " + error.message;
+    on_down(down);
+  };
+  for (std::int32_t index = 0; index < domains; ++index) {
+    domains_.push_back(
+        std::make_unique<Domain>(*cluster_, spec_, mesh_, workers, index, events_.on_wait));
+    domains_.back()->begin_spawn(self, load_progress, on_failed);
     recoveries_.push_back(std::make_unique<Recovery>(
         *domains_.back(),
-        [driver = context_.self<Driver>(), index] { driver.call<&Driver::attempt_paused>(index); },
-        [driver = context_.self<Driver>(), index] { driver.call<&Driver::attempt_ended>(index); }));
+        [self, on_failed, index] {
+          call_until_taken<&Driver::attempt_paused>(self, on_failed, index);
+        },
+        [self, on_failed, index] {
+          call_until_taken<&Driver::attempt_ended>(self, on_failed, index);
+        }));
   }
   for (std::int32_t index = 0; index < domains; ++index) {
     TROUPE_CHECK(domains_[static_cast<std::size_t>(index)]->finish_spawn(watcher(index)));

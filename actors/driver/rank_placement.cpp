@@ -21,37 +21,46 @@ Error no_room(const Mesh& mesh, std::span<const NodeSpec> nodes) {
 
 }  // namespace
 
+int ranks_per_domain(const Mesh& mesh) {
+  return mesh.replicas_per_domain() * (mesh.world_size() / mesh.shape().data);
+}
+
 std::vector<Resources> worker_bundles(const Mesh& mesh, std::span<const NodeSpec> nodes) {
   const int tensor = mesh.shape().tensor;
   const bool fits_on_one = std::ranges::any_of(
       nodes, [&](const NodeSpec& node) { return std::ssize(node.devices) >= tensor; });
   const int each = fits_on_one ? tensor : 1;
   const Resources bundle{.devices = each};
-  return std::vector<Resources>(static_cast<std::size_t>(mesh.world_size() / each), bundle);
+  return std::vector<Resources>(static_cast<std::size_t>(ranks_per_domain(mesh) / each), bundle);
 }
 
 std::size_t bundle_of(const Mesh& mesh, int rank, std::size_t bundles) {
-  const auto ranks_each = static_cast<std::size_t>(mesh.world_size()) / bundles;
-  return static_cast<std::size_t>(rank) / ranks_each;
+  const auto ranks = static_cast<std::size_t>(ranks_per_domain(mesh));
+  return static_cast<std::size_t>(rank) % ranks / (ranks / bundles);
 }
 
 Result<std::vector<int>> place_ranks(const Mesh& mesh, std::span<const NodeSpec> nodes) {
   const std::vector<Resources> bundles = worker_bundles(mesh, nodes);
   std::vector<Resources> free;
   for (const NodeSpec& node : nodes) free.push_back(node.capacity());
-  const auto placed = place_bundles(bundles, free, PlacementStrategy::pack);
-  if (!placed) return no_room(mesh, nodes);
   std::vector<int> node_of_rank;
-  for (int rank = 0; rank < mesh.world_size(); ++rank) {
-    node_of_rank.push_back(static_cast<int>((*placed)[bundle_of(mesh, rank, bundles.size())]));
+  while (std::ssize(node_of_rank) < mesh.world_size()) {
+    const auto placed = place_bundles(bundles, free, PlacementStrategy::pack);
+    if (!placed) return no_room(mesh, nodes);
+    for (std::size_t i = 0; i < bundles.size(); ++i) free[(*placed)[i]] -= bundles[i];
+    for (int rank = 0; rank < ranks_per_domain(mesh); ++rank) {
+      node_of_rank.push_back(static_cast<int>((*placed)[bundle_of(mesh, rank, bundles.size())]));
+    }
   }
   return node_of_rank;
 }
 
-std::vector<std::string> nodes_of_ranks(const Mesh& mesh, const PlacementGroup& workers) {
+std::vector<std::string> nodes_of_ranks(const Mesh& mesh, std::span<const PlacementGroup> domains) {
   std::vector<std::string> names;
   for (int rank = 0; rank < mesh.world_size(); ++rank) {
-    names.push_back(workers.bundles[bundle_of(mesh, rank, workers.bundles.size())].node);
+    const auto domain = static_cast<std::size_t>(rank / ranks_per_domain(mesh));
+    const auto& bundles = domains[domain].bundles;
+    names.push_back(bundles[bundle_of(mesh, rank, bundles.size())].node);
   }
   return names;
 }

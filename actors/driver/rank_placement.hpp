@@ -10,17 +10,21 @@
 
 namespace troupe {
 
-/// The bundles of the workers of a mesh, in mesh order, for a placement group that packs: one for
-/// each tensor group if there is a node with as many devices, else one for each rank. A worker
-/// takes a device.
+// Each step domain has a placement group of its own, which packs, so that a domain which has lost a
+// node waits for no other one's.
+
+/// The ranks of a step domain, which are consecutive.
+int ranks_per_domain(const Mesh& mesh);
+/// The bundles of the workers of one step domain of a mesh, in mesh order: one for each tensor
+/// group if there is a node with as many devices, else one for each rank. A worker takes a device.
 std::vector<Resources> worker_bundles(const Mesh& mesh, std::span<const NodeSpec> nodes);
-/// The index of the bundle of a rank, if the mesh has so many.
+/// The index of a rank's bundle in its domain's group, if that has so many.
 std::size_t bundle_of(const Mesh& mesh, int rank, std::size_t bundles);
 
-/// The node of each rank of a group made of worker_bundles().
-std::vector<std::string> nodes_of_ranks(const Mesh& mesh, const PlacementGroup& workers);
-/// The same for a group that would be made on these nodes while nobody else is there. Errors:
-/// resource_exhausted with what is needed and what there is.
+/// The node of each rank; `domains`: a group made of worker_bundles() for each domain, in order.
+std::vector<std::string> nodes_of_ranks(const Mesh& mesh, std::span<const PlacementGroup> domains);
+/// The same for groups that would be made in this order on these nodes while nobody else is there.
+/// Errors: resource_exhausted with what is needed and what there is.
 Result<std::vector<std::string>> nodes_of_ranks(const Mesh& mesh, std::span<const NodeSpec> nodes);
 /// The same, as indices into `nodes`.
 Result<std::vector<int>> place_ranks(const Mesh& mesh, std::span<const NodeSpec> nodes);

@@ -17,15 +17,23 @@ Recovery::~Recovery() {
 
 bool Recovery::lost(const ActorDown& down, Clock::time_point now) {
   if (losses_.empty()) since_ = now;
-  losses_.push_back(down);
+  {
+    const std::lock_guard lock(mutex_);
+    losses_.push_back(down);
+  }
   return !is_running() && domain_.needs(down);
+}
+
+std::vector<ActorDown> Recovery::losses() const {
+  const std::lock_guard lock(mutex_);
+  return losses_;
 }
 
 void Recovery::begin() {
   known_ = losses_.size();
-  attempt_ = std::thread([this, losses = losses_] {
+  attempt_ = std::thread([this] {
     try {
-      outcome_ = domain_.recover(losses, on_paused_);
+      outcome_ = domain_.recover([this] { return losses(); }, on_paused_);
     } catch (...) {
       outcome_ = fail(ErrorCode::internal, "the recovery threw: {}", current_exception_text());
     }
@@ -61,6 +69,7 @@ std::optional<EngineRecovery> Recovery::take_complete() {
   const FirstStep step = *std::exchange(first_step_, std::nullopt);
   told_ = 0;
   const std::chrono::duration<double> until_start = domain_.started_at() - since_;
+  const std::lock_guard lock(mutex_);
   return EngineRecovery{.lost = std::exchange(losses_, {}),
                         .seconds = until_start.count() + static_cast<double>(step.wait_us) * 1e-6,
                         .sequences = step.sequences,

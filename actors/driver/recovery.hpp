@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <mutex>
 #include <optional>
 #include <thread>
 #include <vector>
@@ -71,8 +72,8 @@ class Recovery {
   /// goes on.
   std::optional<EngineRecovery> take_untold();
 
-  /// The losses since the last recovery was complete.
-  const std::vector<ActorDown>& losses() const { return losses_; }
+  /// The losses since the last recovery was complete, all that are known by now. Any thread.
+  std::vector<ActorDown> losses() const;
   /// Notes the executor's first step of an epoch.
   void note(const FirstStep& step) { first_step_ = step; }
   /// If the last attempt has succeeded and its first step is noted, in whichever order: completes
@@ -82,6 +83,7 @@ class Recovery {
  private:
   Domain& domain_;
   std::function<void()> on_paused_, on_ended_;
+  mutable std::mutex mutex_;  ///< of losses_, which the thread of an attempt reads as well
   std::vector<ActorDown> losses_;
   std::size_t told_ = 0;       ///< number of losses_ that take_untold() has returned
   std::size_t known_ = 0;      ///< number of losses_ when the attempt began

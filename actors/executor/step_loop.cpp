@@ -48,6 +48,7 @@ Result<void> StepLoop::run() {
       return stepped;
     }
     TROUPE_CHECK(report_if_due());
+    TROUPE_CHECK(await_reports());
   }
   return report_.completions.empty() && report_.dropped.empty() ? Result<void>() : report_now();
 }
@@ -82,6 +83,11 @@ void StepLoop::interrupt() {
   }
 }
 
+bool StepLoop::is_idle() {
+  return !inbox_.stopping && !inbox_.pausing && inbox_.submitted.empty() &&
+         inbox_.draining == draining_ && domain_.live() == 0 && domain_.in_flight() == 0;
+}
+
 bool StepLoop::take_inbox() {
   std::vector<ExecutorInbox::Entry> submitted;
   bool begins_to_drain = false;
@@ -92,10 +98,7 @@ bool StepLoop::take_inbox() {
     if (was_live) idle.forget();
     std::unique_lock lock(inbox_.mutex);
     // Reports are sent by now, so the loop can sleep until a call comes.
-    inbox_.changed.wait(lock, [this] {
-      return inbox_.stopping || inbox_.pausing || !inbox_.submitted.empty() ||
-             inbox_.draining != draining_ || domain_.live() > 0 || domain_.in_flight() > 0;
-    });
+    inbox_.changed.wait(lock, [this] { return !is_idle(); });
     if (!was_live) idle_us_ += now_us() - asleep_us;
     if (inbox_.stopping || inbox_.pausing) return false;
     submitted.swap(inbox_.submitted);
@@ -263,7 +266,31 @@ void StepLoop::update_stats() {
   stats_.scheduler = domain_.counters();
 }
 
+Result<void> StepLoop::check_reports() {
+  while (!unanswered_.empty() && unanswered_.front().ready()) {
+    const Result<void> taken = unanswered_.front().get(std::chrono::seconds(0));
+    unanswered_.pop_front();
+    if (taken.ok() || taken.error().code == ErrorCode::cancelled) continue;  // this process ends
+    return fail(taken.error().code, "a report was not taken: {}", taken.error().message);
+  }
+  return {};
+}
+
+Result<void> StepLoop::await_reports() {
+  constexpr std::chrono::milliseconds turn{20};
+  while (!unanswered_.empty()) {
+    {
+      const std::lock_guard lock(inbox_.mutex);
+      if (!is_idle()) return {};
+    }
+    (void)unanswered_.front().wait(turn);
+    TROUPE_CHECK(check_reports());
+  }
+  return {};
+}
+
 Result<void> StepLoop::report_if_due() {
+  TROUPE_CHECK(check_reports());
   if (domain_.live() == 0 && domain_.in_flight() == 0) note_first_step();
   const bool first = !first_token_reported_ && stats_.output_tokens > 0;
   const auto now = Clock::now();
@@ -292,12 +319,9 @@ Result<void> StepLoop::report_now() {
   last_report_ = now;
   for (EngineReport& part :
        split_report(std::exchange(report_, EngineReport{}), max_report_bytes)) {
-    // The call's answer is not awaited; if the driver is gone this process ends as well. A report
-    // that could not be sent has failed by now.
-    auto sent = reports_.call<&ReportSink::report>(std::move(part));
-    if (sent.ready()) TROUPE_CHECK(sent.get(std::chrono::seconds(0)));
+    unanswered_.push_back(reports_.call<&ReportSink::report>(std::move(part)));
   }
-  return {};
+  return check_reports();
 }
 
 }  // namespace troupe

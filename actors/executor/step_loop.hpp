@@ -45,7 +45,7 @@ class StepLoop {
 
   /// Runs until inbox.stopping or inbox.pausing: then ok. All that is answered has been reported.
   /// May be called again after restart(). Errors: a worker that does not answer, or answers
-  /// wrongly; a sink that takes no reports.
+  /// wrongly; a report that the sink did not take, with whose answers a new executor begins anew.
   Result<void> run();
 
   /// Forgets the steps in flight and what the workers hold (Scheduler::restart), and goes on over
@@ -84,9 +84,16 @@ class StepLoop {
   Result<void> take_updates(std::vector<SequenceUpdate> updates);
   void note_step(std::int64_t planned_us, std::int64_t answered_us, std::uint64_t model_us,
                  std::uint64_t sequences);
-  /// Errors: a report that could not be sent to the sink; its answers would be lost.
+  /// Errors: those of check_reports().
   Result<void> report_if_due();
   Result<void> report_now();
+  /// Looks at the answers to reports. Errors: one was not taken; what it said would be lost.
+  Result<void> check_reports();
+  /// While there is nothing to do, waits for the answers to all reports. Errors: as
+  /// check_reports().
+  Result<void> await_reports();
+  /// True if take_inbox() would wait.
+  bool is_idle();
   /// The first step since restart() is done, or there is nothing to do.
   void note_first_step();
   void update_stats();
@@ -102,6 +109,7 @@ class StepLoop {
   StepEncoder encoder_;
   std::deque<std::int64_t> sent_at_us_;  ///< of the steps in flight, oldest first
   EngineReport report_;
+  std::deque<Future<void>> unanswered_;  ///< calls that have sent reports, oldest first
   EngineStats stats_;
   StepBatch step_records_;
   SchedulerCounters counted_;  ///< counters when the last step was recorded

@@ -22,6 +22,7 @@
 #include "launcher/job/node_preflight.hpp"
 #include "launcher/job/node_wait.hpp"
 #include "launcher/job/pending_requests.hpp"
+#include "launcher/job/replacement_wait.hpp"
 #include "launcher/job/request_feed.hpp"
 #include "launcher/job/shown_answers.hpp"
 #include "launcher/job/stop_request.hpp"
@@ -69,6 +70,7 @@ class BatchJob {
   ExitCode write_refusals();
   std::optional<ExitCode> start_engine();
   void note(const EngineRecovery& recovery);
+  void note(const EngineWait& wait);
   ExitCode serve();
   std::optional<ExitCode> handle_signals();
   StopRequest::Wish wish() { return stop_.wish(signals_.count(), Clock::now()); }
@@ -97,6 +99,7 @@ class BatchJob {
   const Clock::time_point began_ = Clock::now();
 
   JobReporter reporter_;
+  ReplacementWait replacement_wait_{plan_.config};
   std::string failure_;
   std::optional<JobFiles> files_;
   std::optional<JobOutput> output_;
@@ -263,6 +266,7 @@ std::optional<ExitCode> BatchJob::start_engine() {
            }});
   signals_.on_pause({}, {});
   if (!session.ok()) return failed(session.error());
+  replacement_wait_.set_join_command(nodes.join_command());
   session_ = *std::move(session);
   signals_.on_pause([this] { session_->suspend(); }, [this] { session_->resume(); });
   state_.phase = "loading " + plan_.config.model.path;
@@ -293,6 +297,10 @@ void BatchJob::note(const EngineRecovery& recovery) {
   if (metrics_) metrics_->metrics().count_recovery(recovery);
 }
 
+void BatchJob::note(const EngineWait& wait) {
+  for (const auto& message : replacement_wait_.take(wait, Clock::now())) teller_.tell_wait(message);
+}
+
 ExitCode BatchJob::serve() {
   while (true) {
     if (const auto ended = handle_signals()) return *ended;
@@ -316,6 +324,7 @@ ExitCode BatchJob::serve() {
       if (!taken.ok()) return failed(taken.error());
     }
     for (const EngineRecovery& recovery : content.recoveries) note(recovery);
+    for (const EngineWait& wait : content.waits) note(wait);
     // After the answers that came before the end.
     if (!content.downs.empty()) return actor_down(std::move(content.downs));
     if (const auto synced = files_->journal.sync_if_due(Clock::now()); !synced.ok()) {
@@ -407,6 +416,7 @@ void BatchJob::count_lines() {
 
 void BatchJob::update_progress() {
   state_.seconds = std::chrono::duration<double>(Clock::now() - began_).count();
+  state_.notice = replacement_wait_.notice(Clock::now());
   progress_.update(state_);
   if (metrics_) metrics_->metrics().set_lines(state_.done, state_.total);
   if (metrics_) metrics_->metrics().set_rank_busy(state_.rank_busy);

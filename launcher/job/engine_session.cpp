@@ -42,6 +42,14 @@ Result<std::unique_ptr<EngineSession>> EngineSession::start(const JobPlan& plan,
       return preflight.look_at(nodes, node);
     };
   }
+  if (has_preflight(plan)) {
+    session->trial_ = std::make_unique<NodeTrial>(
+        preflight_needs(plan), [&ends = session->is_ending_] { return !ends.load(); });
+    cluster.judge_replacement = [&trial = *session->trial_](Cluster& nodes,
+                                                            const JoinedNode& node) {
+      return trial.judge(nodes, node);
+    };
+  }
   TROUPE_TRY(session->cluster_, Cluster::start(std::move(cluster)));
   times.note("agents");
   if (has_preflight(plan)) {
@@ -52,6 +60,7 @@ Result<std::unique_ptr<EngineSession>> EngineSession::start(const JobPlan& plan,
     if (!report.needs.stage_folder.empty()) {
       TROUPE_TRY(const auto folders,
                  stage_checkpoints(*session->cluster_, report, events.on_staging));
+      session->trial_->set_folders(folders);
       if (!folders.empty()) spec.model_path = folders[0];
       if (folders.size() > 1) spec.draft_model_path = folders[1];
       times.note("copies");
@@ -59,23 +68,24 @@ Result<std::unique_ptr<EngineSession>> EngineSession::start(const JobPlan& plan,
   }
   log::info("the nodes were ready after {}", times.text());
   Mailbox& mailbox = session->mailbox_;
-  TROUPE_TRY(
-      session->engine_,
-      Engine::create(*session->cluster_, std::move(spec),
-                     {.on_report = [&mailbox](EngineReport r) { mailbox.put(std::move(r)); },
-                      .on_down = [&mailbox](const ActorDown& d) { mailbox.put(d); },
-                      .on_telemetry =
-                          [&mailbox](bool all, Result<ProcessTelemetry> told) {
-                            mailbox.put(Mailbox::Telemetry{all, std::move(told)});
-                          },
-                      .on_loading = [&mailbox](const LoadingState& s) { mailbox.put(s); },
-                      .on_recovery = [&mailbox](const EngineRecovery& r) { mailbox.put(r); }}));
+  TROUPE_TRY(session->engine_,
+             Engine::create(*session->cluster_, std::move(spec),
+                            {.on_report = [&mailbox](EngineReport r) { mailbox.put(std::move(r)); },
+                             .on_down = [&mailbox](const ActorDown& d) { mailbox.put(d); },
+                             .on_telemetry =
+                                 [&mailbox](bool all, Result<ProcessTelemetry> told) {
+                                   mailbox.put(Mailbox::Telemetry{all, std::move(told)});
+                                 },
+                             .on_loading = [&mailbox](const LoadingState& s) { mailbox.put(s); },
+                             .on_recovery = [&mailbox](const EngineRecovery& r) { mailbox.put(r); },
+                             .on_wait = [&mailbox](const EngineWait& w) { mailbox.put(w); }}));
   return session;
 }
 
 EngineSession::~EngineSession() { shutdown(); }
 
 void EngineSession::shutdown() {
+  is_ending_ = true;
   if (cluster_) cluster_->shutdown(shutdown_limit);
 }
 

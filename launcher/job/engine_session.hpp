@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <functional>
@@ -10,6 +11,7 @@
 #include "actors/engine/engine.hpp"
 #include "launcher/job/job_plan.hpp"
 #include "launcher/job/mailbox.hpp"
+#include "launcher/job/node_trial.hpp"
 #include "launcher/preflight/preflight.hpp"
 #include "launcher/staging/staging.hpp"
 #include "runtime/actor/cluster.hpp"
@@ -71,6 +73,8 @@ class EngineSession {
   EngineSession() = default;
 
   Mailbox mailbox_;  // before the engine, whose threads write to it
+  std::atomic<bool> is_ending_ = false;
+  std::unique_ptr<NodeTrial> trial_;  // before the cluster, a thread of which uses it
   std::unique_ptr<Cluster> cluster_;
   std::unique_ptr<Engine> engine_;
 };

@@ -61,11 +61,17 @@ void JobTeller::tell_errors(const ErrorTally& tally) {
   const std::string errors = describe(tally);
   if (errors.empty()) return;
   log::info("{}", errors);
-  if (options_.json_progress) {
-    progress_.print(errors);  // as a JSON object, as every line is
-  } else {
-    progress_.tell(errors);
-  }
+  show(errors);
+}
+
+void JobTeller::show(const std::string& text) {
+  if (options_.json_progress) return progress_.print(text);
+  progress_.tell(text);
+}
+
+void JobTeller::tell_wait(const std::string& message) {
+  log::warning("{}", message);
+  show("launcher: " + message);
 }
 
 void JobTeller::tell_files(const std::string& output, const std::string& folder) {

@@ -27,12 +27,16 @@ class JobTeller {
   void tell_journal(const Journal& journal, std::uint64_t done, std::uint64_t total);
   void tell_preflight(const PreflightReport& report);
   void tell_recovery(const EngineRecovery& recovery);
+  /// Of a wait in which a person can do something, also with --quiet.
+  void tell_wait(const std::string& message);
   void tell_errors(const ErrorTally& errors);
   /// Where a finished job's answers, logs and report are.
   void tell_files(const std::string& output, const std::string& folder);
 
  private:
   void warn(const std::string& warning);
+  /// Shows text in any mode; to programs as a JSON object, as every line is.
+  void show(const std::string& text);
 
   ProgressPrinter& progress_;
   const RunOptions& options_;

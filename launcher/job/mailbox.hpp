@@ -28,10 +28,12 @@ class Mailbox {
     std::vector<EngineReport> reports;
     std::vector<ActorDown> downs;
     std::vector<EngineRecovery> recoveries;
+    std::vector<EngineWait> waits;
     std::vector<Telemetry> telemetry;
 
     bool empty() const {
-      return reports.empty() && downs.empty() && recoveries.empty() && telemetry.empty();
+      return reports.empty() && downs.empty() && recoveries.empty() && waits.empty() &&
+             telemetry.empty();
     }
   };
 
@@ -54,6 +56,14 @@ class Mailbox {
     {
       std::lock_guard lock(mutex_);
       content_.recoveries.push_back(recovery);
+    }
+    filled_.notify_one();
+  }
+
+  void put(const EngineWait& wait) {
+    {
+      std::lock_guard lock(mutex_);
+      content_.waits.push_back(wait);
     }
     filled_.notify_one();
   }

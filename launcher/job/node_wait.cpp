@@ -30,16 +30,16 @@ std::string NodeWait::update(const ClusterWait& state) {
   }
   if (config_.launch != "join") return "";
   auto listen = HostPort::parse(config_.listen);
-  if (!std::exchange(has_told_how_, true) && listen.ok()) {
+  if (join_command_.empty() && listen.ok()) {
     // The name of an interface means nothing to other machines.
     if (auto address = interface_address(listen->host); address.ok()) listen->host = *address;
     listen->port = state.port;
-    tell_(
-        fmt::format("waiting for {} node{}, which {} to run:\n  launcher agent --join {} "
-                    "--token-file {}",
-                    state.expected, state.expected == 1 ? "" : "s",
-                    state.expected == 1 ? "is" : "are each", shell_word(listen->text()),
-                    shell_word(std::filesystem::absolute(config_.token_file).string())));
+    join_command_ =
+        fmt::format("launcher agent --join {} --token-file {}", shell_word(listen->text()),
+                    shell_word(std::filesystem::absolute(config_.token_file).string()));
+    tell_(fmt::format("waiting for {} node{}, which {} to run:\n  {}", state.expected,
+                      state.expected == 1 ? "" : "s", state.expected == 1 ? "is" : "are each",
+                      join_command_));
   }
   for (; told_refused_ < state.refused.size(); ++told_refused_) {
     tell_(fmt::format("refused {}", state.refused[told_refused_]));

@@ -73,6 +73,12 @@ NodeVerdict Preflight::look_at(Cluster& cluster, const JoinedNode& node) {
   return {NodeVerdict::Kind::refused, std::move(against)};
 }
 
+ProbedNode Preflight::take(std::size_t index) {
+  const Look look = std::exchange(looks_.at(index), Look{});
+  look.look->leave();
+  return look.look->node();
+}
+
 std::string Preflight::judge_alone(std::size_t index) const {
   PreflightNeeds needs = needs_;
   needs.nodes.clear();

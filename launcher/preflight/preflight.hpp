@@ -36,6 +36,11 @@ class Preflight {
   /// that could not take part whatever the others are.
   NodeVerdict look_at(Cluster& cluster, const JoinedNode& node);
 
+  /// Ends the probes of a node on which look_at() has decided, and returns what they have found.
+  ProbedNode take(std::size_t index);
+  /// With the files of the checkpoints, once a node has been looked at.
+  const PreflightNeeds& needs() const { return needs_; }
+
   /// Looks at the nodes that were not looked at before, and at the links between all. Asks
   /// `keep_going` now and then. Errors: cancelled; those of starting actors. A node that does not
   /// answer is a finding. Call once.

@@ -188,9 +188,13 @@ std::vector<std::string> ProgressView::live_lines(int columns) const {
     const double share = static_cast<double>(state_.done) / static_cast<double>(state_.total);
     first.insert(first.begin(), fmt::format("[{}]", bar(share, bar_cells)));
   }
-  std::vector<std::string> lines = {fitted(first, room)};
+  std::vector<std::string> lines;
+  if (!state_.notice.empty()) {
+    lines.emplace_back(beginning_of(on_one_line(state_.notice), room));
+  }
+  lines.push_back(fitted(first, room));
+  if (lines.back().empty()) lines.back() = done_of_total(state_, false).substr(0, room);
   if (std::string line = fitted(second, room); !line.empty()) lines.push_back(std::move(line));
-  if (lines.front().empty()) lines.front() = done_of_total(state_, false).substr(0, room);
   if (wide) {
     for (std::string& line : rank_lines(room)) lines.push_back(std::move(line));
   }
@@ -202,6 +206,7 @@ std::string ProgressView::json_line(std::string_view outcome) const {
   line["type"] = "progress";
   line["state"] = !outcome.empty() ? "finished" : state_.phase.empty() ? "running" : "loading";
   if (!outcome.empty()) line["outcome"] = outcome;
+  line["notice"] = state_.notice;
   line["seconds"] = rounded(state_.seconds);
   line["done"] = state_.done;
   line["total"] = state_.total > 0 ? ordered_json(state_.total) : ordered_json();
@@ -233,10 +238,11 @@ std::string ProgressView::log_line() const {
   }
   const std::string eta = remaining();
   return fmt::format(
-      "{}, {}, {} output tok/s, {} prompt tok/s, {} running, {} waiting, KV {:.0f}%{}",
-      done_of_total(state_, false), plural(state_.errors, "error"), format_count(output_speed()),
-      format_count(prompt_speed()), state_.running, state_.waiting,
-      100 * std::clamp(state_.kv_use, 0.0, 1.0), eta.empty() ? "" : ", " + eta + " left");
+      "{}{}, {}, {} output tok/s, {} prompt tok/s, {} running, {} waiting, KV {:.0f}%{}",
+      state_.notice.empty() ? "" : on_one_line(state_.notice) + "; ", done_of_total(state_, false),
+      plural(state_.errors, "error"), format_count(output_speed()), format_count(prompt_speed()),
+      state_.running, state_.waiting, 100 * std::clamp(state_.kv_use, 0.0, 1.0),
+      eta.empty() ? "" : ", " + eta + " left");
 }
 
 std::string ProgressView::summary() const {

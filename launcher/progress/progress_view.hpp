@@ -13,6 +13,7 @@ namespace troupe {
 struct ProgressState {
   double seconds = 0;       ///< since the job began; does not go back
   std::string phase;        ///< not empty before requests run: "loading fable-moe"
+  std::string notice;       ///< what the job waits for while requests run; often empty
   std::uint64_t total = 0;  ///< lines of the input; 0: not known
   std::uint64_t done = 0;   ///< lines with an answer or an error
   std::uint64_t errors = 0;
@@ -49,8 +50,8 @@ class ProgressView {
   void update(const ProgressState& state);
 
   /// One or two lines for a terminal `columns` wide, none longer than columns - 1 (at least 1), the
-  /// most important first; what does not fit is omitted entirely. From 100 columns on with a bar,
-  /// and up to four more lines with a bar per rank.
+  /// most important first; what does not fit is omitted entirely. Before them a notice, if there is
+  /// one. From 100 columns on with a bar, and up to four more lines with a bar per rank.
   std::vector<std::string> live_lines(int columns) const;
 
   /// One line for a log: everything, at any length.

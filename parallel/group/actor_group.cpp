@@ -14,9 +14,6 @@
 namespace troupe {
 namespace {
 
-/// More losses than these in a row have a cause that waiting does not cure.
-constexpr int attempts = 5;
-
 /// A name that no other group has: this owner may have formed groups in an earlier life. Empty if
 /// there are no random bytes.
 std::string unique_name(const std::string& name) {
@@ -75,15 +72,15 @@ std::vector<std::string> ActorGroup::names() const {
   return names;
 }
 
-Result<void> ActorGroup::form(std::chrono::milliseconds timeout) {
+Result<void> ActorGroup::form(std::chrono::milliseconds timeout, int tries) {
   if (id_.empty()) return fail(ErrorCode::internal, "there are no random bytes for its name");
   Deadline deadline(timeout);
   const bool can_restart = std::ranges::any_of(
       members_, [](const auto& member) { return member.address().is_restartable; });
-  for (int attempt = 1;; ++attempt) {
+  for (int left = tries - 1;; --left) {
     ++epoch_;
     const Result<void> formed = form_epoch(deadline);
-    if (formed.ok() || attempt == attempts || !can_restart || !is_loss(formed.error())) {
+    if (formed.ok() || left <= 0 || !can_restart || !is_loss(formed.error())) {
       return formed;
     }
     log::info("group {} forms again: {}", id_, formed.error().message);

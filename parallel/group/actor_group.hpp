@@ -32,10 +32,11 @@ class ActorGroup {
   ActorGroup(const std::string& name, std::vector<ActorHandle<GroupMember>> members);
 
   /// Forms the group under the next epoch, and waits until all members have joined it: for members
-  /// that are being started, too. If one is lost meanwhile, it begins again, up to four times.
+  /// that are being started, too. If one is lost meanwhile, it begins again: `tries` times in
+  /// all.
   /// Calls to members that are made later find the group formed. Errors name the member: those of
   /// GroupMember, timeout.
-  Result<void> form(std::chrono::milliseconds timeout = std::chrono::seconds(30));
+  Result<void> form(std::chrono::milliseconds timeout = std::chrono::seconds(30), int tries = 5);
 
   /// Gives the rank to another actor, from the next form() on.
   void replace(int rank, ActorHandle<GroupMember> member);

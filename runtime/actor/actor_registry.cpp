@@ -27,6 +27,16 @@ void ActorRegistry::name_node(std::size_t node, const std::string& name) {
   placement_.name_node(node, name);
 }
 
+void ActorRegistry::put_node_on_trial(std::size_t node) {
+  std::lock_guard lock(mutex_);
+  placement_.put_on_trial(node);
+}
+
+void ActorRegistry::admit_node(std::size_t node) {
+  std::lock_guard lock(mutex_);
+  placement_.admit_node(node);
+}
+
 Result<void> ActorRegistry::check_name(const std::string& name) const {
   if (name.find('/') != std::string::npos) {
     return fail(ErrorCode::invalid_argument,

@@ -88,6 +88,10 @@ class ActorRegistry {
   /// See Cluster.
   Result<PlacementGroup> create_placement_group(const PlacementGroupOptions& options);
   std::vector<PlacementGroup> placement_groups() const;
+  /// The node gets actors that name it alone, until admit_node().
+  void put_node_on_trial(std::size_t node);
+  void admit_node(std::size_t node);
+
   /// See Cluster; the restarts of actors that waited for it are due.
   Result<PlacementGroup> place_again(PlacementGroupId id);
   /// Returns the processes of the group's actors, which are to be killed; no actor is admitted into
@@ -173,6 +177,10 @@ class ActorRegistry {
     std::string label;
     std::unordered_set<ActorId> actors;
     bool is_closed = false;  ///< takes no more actors
+    /// Of an actor that has ended itself and is started again: what it held, as the process still
+    /// uses that, and when its restart is due. Both wait for the end of the process.
+    std::vector<PlacementTable::Reservation> held;
+    std::vector<DueRestart> restarts;
   };
   using Actors = std::map<ActorId, Actor>;  ///< in order, for pages of them
 
@@ -187,7 +195,8 @@ class ActorRegistry {
   ActorDown describe(const Actor& actor, DownCause cause, int code, const std::string& what) const;
   /// Gives the actor a place and a process there.
   Result<Admission> place(Actor& actor, const SpawnOptions& options);
-  void leave_process(Actor& actor);
+  /// Returns the actor's reservation, or with `until_its_end` leaves it to the process.
+  void leave_process(Actor& actor, bool until_its_end = false);
   /// Lets the actor wait for a restart, if it may be restarted after this; adds how to `down`.
   bool begin_restart(Actor& actor, ActorDown& down);
   void remove(Actors::iterator found);

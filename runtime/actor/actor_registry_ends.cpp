@@ -91,7 +91,10 @@ std::vector<ActorDown> ActorRegistry::on_node_lost(std::size_t node, const std::
 void ActorRegistry::forget_process(ProcessId id) {
   const auto found = processes_.find(id);
   if (found == processes_.end()) return;
-  processes_of_node_[found->second.node].erase(id);
+  Process& process = found->second;
+  for (const auto& reservation : process.held) placement_.release(reservation);
+  restarts_.insert(restarts_.end(), process.restarts.begin(), process.restarts.end());
+  processes_of_node_[process.node].erase(id);
   processes_.erase(found);
 }
 
@@ -173,13 +176,17 @@ void ActorRegistry::lose_owner(ActorId id) {
   orphans_.push_back(id);
 }
 
-void ActorRegistry::leave_process(Actor& actor) {
+void ActorRegistry::leave_process(Actor& actor, bool until_its_end) {
   if (actor.restarts && actor.restarts->is_waiting) return;
   const ActorId id = actor.address.id;
-  placement_.release(actor.reservation);
   if (actor.reservation.bundle) leave_group(id, actor.reservation.bundle->group);
   Process& process = processes_.at(actor.process);
   process.actors.erase(id);
+  if (until_its_end) {
+    process.held.push_back(actor.reservation);
+  } else {
+    placement_.release(actor.reservation);
+  }
   if (!process.actors.empty() || process.is_closed) return;
   close(process);
   idle_.push_back({process.node, actor.process});
@@ -195,13 +202,18 @@ bool ActorRegistry::begin_restart(Actor& actor, ActorDown& down) {
   const auto now = RestartBudget::Clock::now();
   const auto delay = actor.restarts->budget.take(now);
   if (!delay) return false;
-  leave_process(actor);
+  // A process that was this actor's alone ends now, and until then holds its devices and ports.
+  const auto process = processes_.find(actor.process);  // none if it waits for a restart
+  const bool ends = down.cause == DownCause::exited && process != processes_.end() &&
+                    process->second.actors.size() == 1;
+  leave_process(actor, ends);
   if (!std::exchange(actor.restarts->is_waiting, true)) ++waiting_;
   actor.restarts->last_end = down.message;
   actor.restarts->last_log = {down.log_path, down.node};
   actor.is_there = false;
   for (const ActorId owned : std::exchange(actor.owned, {})) lose_owner(owned);
-  restarts_.push_back({actor.address.id, now + *delay});
+  auto& restarts = ends ? process->second.restarts : restarts_;
+  restarts.push_back({actor.address.id, now + *delay});
   down.restarts = true;
   down.message += delay->count() == 0
                       ? "; it is started again"

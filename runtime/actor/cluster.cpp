@@ -104,12 +104,19 @@ NodeAgents::Events ClusterImpl::agent_events() {
   return {[this](const std::string& node, const AgentReady& hello) {
             return bootstrap_of(node, hello);
           },
-          [this](std::size_t node, const std::string& name) { registry_->name_node(node, name); },
+          [this](std::size_t node, const std::string& name, bool on_trial) {
+            registry_->name_node(node, name);
+            if (on_trial) registry_->put_node_on_trial(node);
+          },
           [this](std::size_t node, ControlMessage message) {
             on_agent_message(node, std::move(message));
           },
           options_.judge ? [this](const JoinedNode& node) { return options_.judge(*this, node); }
                          : std::function<NodeVerdict(const JoinedNode&)>(),
+          options_.judge_replacement
+              ? [this](const JoinedNode& node) { return options_.judge_replacement(*this, node); }
+              : std::function<NodeVerdict(const JoinedNode&)>(),
+          [this](std::size_t node) { registry_->admit_node(node); },
           [this](std::size_t node, const std::string& how) {
             {
               std::lock_guard lock(followers_mutex_);

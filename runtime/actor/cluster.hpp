@@ -71,6 +71,10 @@ struct ClusterOptions {
   /// can be started on nodes that have joined. A refused agent is told why and ends, and so do its
   /// actors; another one may take its place.
   std::function<NodeVerdict(Cluster& cluster, const JoinedNode& node)> judge{};
+  /// The same for nodes that come in place of lost ones, once all have come: one that is started
+  /// again, or joins. Called on a thread of the cluster's; it may take its time, but must return
+  /// soon once shutdown() has begun. Until it is welcome the node takes only actors that name it.
+  std::function<NodeVerdict(Cluster& cluster, const JoinedNode& node)> judge_replacement{};
   /// The ports at which this process and all others of the job listen for other hosts.
   PortRange ports{};
   /// Called every 100 ms while agents are awaited, and when all have come; false gives up
@@ -242,6 +246,9 @@ class Cluster {
   /// agent comes is there again, under its name. Agents that join by themselves may take the places
   /// of lost ones at any time.
   virtual void start_lost_nodes() = 0;
+  /// The agents that have been refused since all nodes had come, each once, as "NAME: why"; the
+  /// first 10,000.
+  virtual std::vector<std::string> refused_nodes() const = 0;
   /// Kills the actors in the group, as `kill` does, and returns at once. Each bundle's resources
   /// are free again once its actors have ended: at once if there are none. not_found if it has been
   /// removed already.

@@ -112,15 +112,21 @@ void ClusterImpl::publish(const ActorAddress& again) {
 }
 
 void ClusterImpl::restart(ActorId actor) {
-  Result<void> sent;
+  std::optional<ActorFailed> failed;
+  std::optional<ProcessEnded> unsent;
   {
     std::lock_guard lock(spawning_);
     auto again = registry_->admit_again(actor);
     if (!again.ok() && again.error().code == ErrorCode::not_found) return;
-    sent = again.ok() ? send_start(again->admission, std::move(again->arguments)) : again.error();
+    if (!again.ok()) {
+      failed = {actor, again.error().code, again.error().message};
+    } else if (!send_start(again->admission, std::move(again->arguments)).ok()) {
+      unsent = {.process = again->admission.process};
+    }
   }
-  if (sent.ok()) return;
-  publish(registry_->on_failed({actor, sent.error().code, sent.error().message}));
+  if (failed) publish(registry_->on_failed(*failed));
+  // Its node is being lost: it is tried again, as after the end of its process.
+  if (unsent) publish(registry_->on_process_ended(*unsent));
 }
 
 Result<void> ClusterImpl::send_start(const ActorRegistry::Admission& admission, Bytes arguments) {

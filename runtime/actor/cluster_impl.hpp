@@ -52,6 +52,7 @@ class ClusterImpl final : public Cluster {
   }
   Result<PlacementGroup> place_again(PlacementGroupId id) override;
   void start_lost_nodes() override { agents_.start_lost(); }
+  std::vector<std::string> refused_nodes() const override { return agents_.refused(); }
   Result<void> remove_placement_group(PlacementGroupId id) override;
   std::vector<PlacementGroup> placement_groups() const override {
     return registry_->placement_groups();

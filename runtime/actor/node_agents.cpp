@@ -6,7 +6,6 @@
 
 #include "runtime/actor/last_words.hpp"
 #include "runtime/base/deadline.hpp"
-#include "runtime/node/node_name.hpp"
 
 namespace troupe {
 namespace {
@@ -18,8 +17,6 @@ constexpr const char* loopback = "127.0.0.1";
 constexpr milliseconds wait_turn{100};
 /// How often ClusterOptions::judge is called.
 constexpr milliseconds judge_turn{10};
-/// Refusals that are told of: a few for each node of a large job.
-constexpr std::size_t max_refusals = 10'000;
 /// How long agents that are to be suspended may take.
 constexpr milliseconds suspend_limit{1000};
 
@@ -97,6 +94,7 @@ void NodeAgents::start_keeper(std::size_t index) {
 
 void NodeAgents::start_lost() {
   if (options_.join) return;
+  const std::lock_guard starts(starts_mutex_);
   for (std::size_t i = 0; i < nodes_.size(); ++i) {
     std::unique_ptr<NodeKeeper> ended;
     {
@@ -125,7 +123,7 @@ Result<void> NodeAgents::wait() {
     if (options_.while_waiting && !options_.while_waiting(state)) {
       return fail(ErrorCode::cancelled, "stopped before all nodes had come");
     }
-    const milliseconds turn = judge_nodes() ? judge_turn : wait_turn;
+    const milliseconds turn = judge_nodes(events_.judge) ? judge_turn : wait_turn;
     lock.lock();
     const std::uint64_t seen = arrivals_;
     (void)wait_for(changed_, lock, std::min<std::chrono::nanoseconds>(turn, deadline.left()),
@@ -133,6 +131,7 @@ Result<void> NodeAgents::wait() {
   }
   all_came_ = std::ranges::all_of(nodes_, [](const Node& node) { return node.welcome; });
   if (!all_came_ && options_.join) return not_all_joined();
+  refused_at_start_ = refused_.size();
   if (options_.while_waiting) {
     const ClusterWait state = waiting();
     lock.unlock();
@@ -150,53 +149,11 @@ Result<void> NodeAgents::wait() {
     }
   }
   if (failed) return *std::move(failed);
+  if (events_.judge_replacement || options_.join) {
+    replacements_ =
+        std::jthread([this](const std::stop_token& stop) { receive_replacements(stop); });
+  }
   return {};
-}
-
-bool NodeAgents::judge_nodes() {
-  if (!events_.judge) return false;
-  std::vector<JoinedNode> unjudged;
-  {
-    std::lock_guard lock(mutex_);
-    for (std::size_t i = 0; i < nodes_.size(); ++i) {
-      const Node& node = nodes_[i];
-      if (node.ready && !node.welcome) {
-        unjudged.push_back({i, node.arrival, node.name, node.address});
-      }
-    }
-  }
-  bool some_are_pending = false;
-  for (const JoinedNode& joined : unjudged) {
-    const NodeVerdict verdict = events_.judge(joined);
-    if (verdict.kind == NodeVerdict::Kind::refused) refuse(joined, verdict.why);
-    some_are_pending |= verdict.kind == NodeVerdict::Kind::pending;
-    if (verdict.kind != NodeVerdict::Kind::welcome) continue;
-    std::lock_guard lock(mutex_);
-    Node& node = nodes_[joined.index];
-    node.welcome = node.ready && node.arrival == joined.arrival;
-  }
-  return some_are_pending;
-}
-
-/// Turns the agent away, and frees its place.
-void NodeAgents::refuse(const JoinedNode& joined, const std::string& why) {
-  Node& node = nodes_[joined.index];
-  {
-    std::lock_guard lock(mutex_);
-    if (!node.ready || node.arrival != joined.arrival) return;
-    (void)control_->send(node.agent, AgentRefused{why});
-    node.agent = 0;  // what it says from now on is ignored
-    last_refusal_ = fmt::format("{}: {}", joined.name, why);
-    // An agent that is started again and again is told of once.
-    if (refused_.size() < max_refusals &&
-        std::ranges::find(refused_, last_refusal_) == refused_.end()) {
-      refused_.push_back(last_refusal_);
-    }
-  }
-  log::warning("node '{}' is refused: {}", joined.name, why);
-  events_.on_ended(joined.index, "was refused: " + why);
-  std::lock_guard lock(mutex_);
-  node = Node{};
 }
 
 ClusterWait NodeAgents::waiting() {
@@ -264,71 +221,16 @@ void NodeAgents::on_agent_message(AgentKey agent, ControlMessage message) {
   events_.on_message(index, std::move(message));
 }
 
-NodeAgents::Node* NodeAgents::place_of(const AgentReady& hello) {
-  const auto found = std::ranges::find_if(nodes_, [&](const Node& node) {
-    return !node.ready && !node.over && (options_.join || node.name == hello.node);
-  });
-  return found == nodes_.end() ? nullptr : &*found;
-}
-
-std::string NodeAgents::unused_name(const std::string& host) const {
-  const auto is_taken = [&](const std::string& name) {
-    return std::ranges::any_of(nodes_,
-                               [&](const Node& node) { return node.ready && node.name == name; });
-  };
-  return free_node_name(node_name_of(host), is_taken);
-}
-
-void NodeAgents::on_agent_ready(AgentKey agent, const AgentReady& hello) {
-  std::lock_guard lock(mutex_);
-  if (!control_) return;
-  Node* node = place_of(hello);
-  if (node == nullptr) {
-    const std::string why = options_.join
-                                ? fmt::format("this job has all of its {} nodes", nodes_.size())
-                                : fmt::format("node '{}' has its agent, or has ended", hello.node);
-    log::warning("an agent on {} wants to join, but {}", hello.host, why);
-    (void)control_->send(agent, AgentRefused{why});
-    return;
-  }
-  if (options_.join) node->name = unused_name(hello.host);
-  if (options_.join || !node->how.empty()) {
-    events_.on_named(static_cast<std::size_t>(node - nodes_.data()), node->name);
-  }
-  node->how.clear();
-  if (!control_->send(agent, events_.bootstrap_of(node->name, hello)).ok()) return;  // it is lost
-  node->agent = agent;
-  node->agent_pid = hello.pid;
-  node->host = hello.host;
-  node->address = hello.address;
-  node->cpus = hello.cpus;
-  std::ranges::sort(node->cpus);
-  node->arrival = ++arrivals_;
-  node->ready = true;
-  node->welcome = !events_.judge || all_came_;
-  if (is_suspended_) (void)control_->send(agent, Suspend{});
-  changed_.notify_all();
-  log::debug("the agent of node '{}' has come from {} ({}), pid {}", node->name, hello.host,
-             hello.address, hello.pid);
-}
-
-void NodeAgents::on_agent_refused(const std::string& name, const Error& why) {
-  log::error("{}", why.message);
-  std::lock_guard lock(mutex_);
-  last_refusal_ = why.message;
-  for (Node& node : nodes_) {
-    if (node.name == name && !node.ready) node.refused = why.message;
-  }
-  changed_.notify_all();
-}
-
 void NodeAgents::on_agent_lost(AgentKey agent, const Error& why) {
   std::size_t index = 0;
   bool is_replaceable = false;
   {
     std::lock_guard lock(mutex_);
     const auto found = std::ranges::find(nodes_, agent, &Node::agent);
-    if (found == nodes_.end()) return;
+    if (found == nodes_.end()) {
+      std::erase_if(early_, [agent](const EarlyAgent& early) { return early.key == agent; });
+      return;
+    }
     if (!stopping_) log::info("an agent is lost: {}", why.message);
     found->agent = 0;
     if (found->keeper) {
@@ -352,6 +254,7 @@ void NodeAgents::on_agent_lost(AgentKey agent, const Error& why) {
   if (stopping_) return;
   std::lock_guard lock(mutex_);  // another one may take its place
   nodes_[index].over = nodes_[index].ready = nodes_[index].welcome = false;
+  seat_early_agent();
 }
 
 void NodeAgents::on_process_ended(std::size_t index, const std::string& how) {
@@ -378,7 +281,9 @@ Result<void> NodeAgents::send(std::size_t node, const ControlMessage& message) {
   // Not under mutex_: sending wakes another thread, for which this one may have to leave its core,
   // and events wait for that mutex.
   std::shared_lock lock(lifetime_);
-  if (agent == 0 || !control_) return {};
+  if (agent == 0 || !control_) {
+    return fail(ErrorCode::peer_died, "the agent of its node is not there");
+  }
   return control_->send(agent, message);
 }
 
@@ -429,6 +334,14 @@ void NodeAgents::resume() {
 
 void NodeAgents::stop(milliseconds timeout) {
   if (stopping_.exchange(true)) return;
+  const std::lock_guard starts(starts_mutex_);  // a start that goes on ends first
+  replacements_.request_stop();
+  changed_.notify_all();
+  if (replacements_.joinable()) replacements_.join();
+  {
+    const std::lock_guard lock(mutex_);
+    for (const EarlyAgent& early : std::exchange(early_, {})) turn_away(early.key, early.hello);
+  }
   send_to_all(Shutdown{timeout.count() / 2});
   std::unique_lock lock(mutex_);
   const auto all_over = [this] {

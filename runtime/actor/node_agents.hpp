@@ -9,11 +9,13 @@
 #include <optional>
 #include <shared_mutex>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "runtime/actor/cluster.hpp"
 #include "runtime/actor/log_places.hpp"
 #include "runtime/actor/node_keeper.hpp"
+#include "runtime/base/deadline.hpp"
 #include "runtime/control/control_plane.hpp"
 
 namespace troupe {
@@ -29,10 +31,15 @@ class NodeAgents {
     /// What an agent that has come is to be given.
     std::function<AgentBootstrap(const std::string& node, const AgentReady& hello)> bootstrap_of;
     /// An agent has joined as this node, or the agent of a lost node has come again.
-    std::function<void(std::size_t node, const std::string& name)> on_named;
+    /// `on_trial`: it is judged by judge_replacement first.
+    std::function<void(std::size_t node, const std::string& name, bool on_trial)> on_named;
     std::function<void(std::size_t node, ControlMessage message)> on_message;
     /// See ClusterOptions::judge; null: all are welcome.
     std::function<NodeVerdict(const JoinedNode& node)> judge;
+    /// See ClusterOptions::judge_replacement; null: all are welcome. On a thread of this object.
+    std::function<NodeVerdict(const JoinedNode& node)> judge_replacement;
+    /// A node on trial is welcome.
+    std::function<void(std::size_t node)> on_welcome;
     /// The agent has ended or is lost ("(pid 7) was killed by signal 9 (SIGKILL)").
     std::function<void(std::size_t node, const std::string& how)> on_ended;
   };
@@ -54,7 +61,10 @@ class NodeAgents {
   /// ControlServer::admit_other.
   std::uint16_t admit_observer(const LinkPeer& peer, const Key& key, LinkEvents events);
 
-  /// Sends to the node's agent, if it lives. Errors: those of ControlServer::send.
+  /// See Cluster::refused_nodes.
+  std::vector<std::string> refused() const;
+
+  /// Sends to the node's agent. Errors: peer_died if it is not there; those of ControlServer::send.
   Result<void> send(std::size_t node, const ControlMessage& message);
   void send_to_all(const ControlMessage& message);
   /// Sends Suspend, and waits at most `timeout` until all have answered.
@@ -91,6 +101,13 @@ class NodeAgents {
     std::string refused;  ///< why its agent was turned away
   };
 
+  /// An agent that has come when no place was free: a loss that makes one may just be found out.
+  struct EarlyAgent {
+    AgentKey key = 0;
+    AgentReady hello;
+    Deadline until;  ///< then it is refused
+  };
+
   Result<void> listen();
   void start_keepers();
   void start_keeper(std::size_t index);
@@ -100,10 +117,20 @@ class NodeAgents {
   Result<void> has_come(const Node& node) const;
   Error not_all_joined() const;
   /// Asks for verdicts on the nodes that have none; true if some are pending.
-  bool judge_nodes();
+  using Judge = std::function<NodeVerdict(const JoinedNode&)>;
+  bool judge_nodes(const Judge& judge);
   void refuse(const JoinedNode& node, const std::string& why);
+  void note_refusal(std::string refusal);
+  /// Gives a place to an agent; mutex_ is held.
+  void seat(Node& node, AgentKey agent, const AgentReady& hello);
+  void seat_early_agent();
+  void turn_away(AgentKey agent, const AgentReady& hello);
+  /// Once all have come: judges nodes that take the place of lost ones, and refuses those that are
+  /// too many.
+  void receive_replacements(const std::stop_token& stop);
   void on_agent_message(AgentKey agent, ControlMessage message);
   void on_agent_ready(AgentKey agent, const AgentReady& hello);
+  bool is_early(AgentKey agent, const AgentReady& hello);
   void on_agent_lost(AgentKey agent, const Error& why);
   void on_agent_refused(const std::string& node, const Error& why);
   void on_process_ended(std::size_t node, const std::string& how);
@@ -122,9 +149,13 @@ class NodeAgents {
   std::vector<Node> nodes_;
   std::string last_refusal_;          ///< of an agent that wanted to join
   std::vector<std::string> refused_;  ///< see ClusterWait
+  std::size_t refused_at_start_ = 0;  ///< the number of these when all had come
+  std::vector<EarlyAgent> early_;     ///< bounded
   std::uint64_t arrivals_ = 0;
   bool all_came_ = false;
   bool is_suspended_ = false;
+  std::mutex starts_mutex_;    ///< of start_lost() and the end; taken first
+  std::jthread replacements_;  ///< ends first
 };
 
 }  // namespace troupe

@@ -70,6 +70,7 @@ std::string PlacementTable::holders(const Node& node, const AmountOf& amount_of)
 
 std::string PlacementTable::lack(const Node& node, const Resources& asked) const {
   if (!node.alive) return fmt::format("'{}' is lost", node.spec.name);
+  if (node.on_trial) return fmt::format("'{}' is being looked at", node.spec.name);
   std::vector<std::string> parts;
   const auto compare = [&](const AmountOf& amount_of, const std::string& what) {
     const std::int64_t free = amount_of(node.free.amounts);
@@ -105,7 +106,9 @@ Error PlacementTable::refusal(const PlacementGroupOptions& options) const {
   std::size_t count = 0;
   for (std::size_t i = 0; i < options.bundles.size(); ++i) {
     const Resources& asked = options.bundles[i];
-    if (std::ranges::any_of(nodes_, [&](const Node& node) { return node.has_room(asked); })) {
+    if (std::ranges::any_of(nodes_, [&](const Node& node) {
+          return !node.on_trial && node.has_room(asked);
+        })) {
       continue;
     }
     if (++count > max_bundles_named) continue;

@@ -42,7 +42,7 @@ Result<PlacementTable::Reservation> PlacementTable::place(const Resources& asked
     const bool spreads =
         strategy == PlacementStrategy::spread || strategy == PlacementStrategy::strict_spread;
     for (std::size_t i = 0; i < nodes_.size(); ++i) {
-      if (!nodes_[i].has_room(asked)) continue;
+      if (nodes_[i].on_trial || !nodes_[i].has_room(asked)) continue;
       if (best == nodes_.size() || (spreads && nodes_[i].actors < nodes_[best].actors)) best = i;
     }
     if (best == nodes_.size()) {
@@ -171,7 +171,7 @@ std::optional<std::vector<std::size_t>> PlacementTable::find_places(
   std::vector<std::size_t> living;
   std::vector<Resources> free;
   for (std::size_t i = 0; i < nodes_.size(); ++i) {
-    if (!nodes_[i].alive) continue;
+    if (!nodes_[i].alive || nodes_[i].on_trial) continue;
     living.push_back(i);
     free.push_back(nodes_[i].free.amounts);
   }
@@ -303,7 +303,7 @@ void PlacementTable::name_node(std::size_t node, const std::string& name) {
 
 void PlacementTable::remove_node(std::size_t index) {
   Node& node = nodes_[index];
-  node.alive = false;
+  node.alive = node.on_trial = false;
   for (const auto& [id, count] : std::exchange(node.bundles, {})) {
     for (Bundle& bundle : groups_.at(id).bundles) {
       if (bundle.node != index || bundle.state != BundleState::held) continue;

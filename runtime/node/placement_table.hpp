@@ -80,6 +80,9 @@ class PlacementTable {
 
   /// The node has another name from now on, and is there, even if it was removed.
   void name_node(std::size_t node, const std::string& name);
+  /// The node takes only actors that name it, and no bundles, until it is admitted or removed.
+  void put_on_trial(std::size_t node) { nodes_[node].on_trial = true; }
+  void admit_node(std::size_t node) { nodes_[node].on_trial = false; }
   /// The node gets no more actors, and the bundles on it are lost.
   void remove_node(std::size_t node);
 
@@ -89,6 +92,7 @@ class PlacementTable {
     ResourceRoom free;
     std::size_t actors = 0;
     bool alive = true;
+    bool on_trial = false;
     std::map<PlacementGroupId, std::size_t> bundles{};  ///< how many each group has here
 
     bool has_room(const Resources& asked) const { return alive && free.amounts.covers(asked); }

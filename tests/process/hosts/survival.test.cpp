@@ -1,14 +1,12 @@
-#include <charconv>
 #include <csignal>
 #include <filesystem>
-#include <fstream>
-#include <sstream>
 #include <thread>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "tests/process/hosts/support/cluster_settings.hpp"
+#include "tests/process/hosts/support/host_processes.hpp"
 #include "tests/process/launcher/support/launcher_job.hpp"
 #include "tests/process/launcher/support/topologies.hpp"
 #include "tests/support/hosts/test_hosts.hpp"
@@ -21,32 +19,6 @@ namespace {
 using namespace std::chrono_literals;
 using ::testing::HasSubstr;
 
-std::string text_of(const std::filesystem::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::stringstream text;
-  text << file.rdbuf();
-  return text.str();
-}
-
-int parent_of(int pid) {
-  const std::string stat = text_of("/proc/" + std::to_string(pid) + "/stat");
-  std::istringstream fields(stat.substr(stat.rfind(") ") + 4));
-  int parent = 0;
-  fields >> parent;
-  return parent;
-}
-
-/// The agent of the host that `process` runs on; 0 if there is none.
-int agent_with(const std::string& process) {
-  for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
-    const std::string name = entry.path().filename();
-    int pid = 0;
-    if (std::from_chars(name.data(), name.data() + name.size(), pid).ec != std::errc()) continue;
-    if (text_of(entry.path() / "cmdline").starts_with("troupe: " + process)) return parent_of(pid);
-  }
-  return 0;
-}
-
 class HostSurvival : public testing::Test {
  protected:
   void SetUp() override {
@@ -54,10 +26,10 @@ class HostSurvival : public testing::Test {
     job_.write_input(golden_input());
   }
 
-  /// Two tensor ranks on the first two of `hosts` hosts, and `more`; waits for an answer.
-  void start(int hosts, std::vector<std::string> more = {}) {
+  /// Two ranks of `kind` on the first two of `hosts` hosts, and `more`; waits for an answer.
+  void start(int hosts, std::vector<std::string> more = {}, const std::string& kind = "tensor") {
     for (const std::string& setting : on_hosts(hosts, 1)) more.push_back(setting);
-    more.emplace_back("parallel.tensor_parallel_size=2");
+    more.push_back("parallel." + kind + "_parallel_size=2");
     more.emplace_back("engine.max_num_seqs=8");
     arguments_ = as_arguments(more);
     running_ = job_.start(arguments_);
@@ -110,7 +82,27 @@ TEST_F(HostSurvival, of_a_host_that_is_back_later_waits_for_it) {
   ASSERT_TRUE(running_->wait_for_text(job_.folder() / "out.jsonl.job" / "launcher.log",
                                       "waiting for a node", run_limit))
       << job_.log();
+  ASSERT_TRUE(
+      running_->wait_for_stderr("waiting at most 5:00 (restart.wait_seconds) for a node in "
+                                "place of 'h2'; its agent is started again every 2 s",
+                                run_limit))
+      << job_.log();
   test::set_link(2, true);
+  const Ended ended = running_->wait(run_limit);
+  expect_all_answers(ended);
+  EXPECT_THAT(ended.err, HasSubstr("s: 'h2' takes the place of 'h2'"));
+}
+
+TEST_F(HostSurvival, of_a_replica_does_not_wait_for_the_host_of_another_one) {
+  ASSERT_NO_FATAL_FAILURE(start(2, {}, "data"));
+  const auto log = job_.folder() / "out.jsonl.job" / "launcher.log";
+  test::set_link(2, false);
+  const bool waits = running_->wait_for_text(log, "waiting for a node", run_limit);
+  const int worker = process_named("worker-0 on h1");
+  const bool is_killed = worker != 0 && ::kill(worker, SIGKILL) == 0;
+  const bool recovers = running_->wait_for_text(log, "recovered in", run_limit);
+  test::set_link(2, true);
+  ASSERT_TRUE(waits && is_killed && recovers) << job_.log();
   expect_all_answers(running_->wait(run_limit));
 }
 

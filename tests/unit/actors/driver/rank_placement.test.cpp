@@ -32,6 +32,23 @@ TEST(RankPlacement, keeps_a_tensor_group_that_fits_on_one_node) {
   EXPECT_THAT(placed({.pipeline = 2, .tensor = 2}, {{"a", 1}, {"b", 4}}), ElementsAre(1, 1, 1, 1));
 }
 
+TEST(RankPlacement, keeps_a_step_domain_that_fits_on_one_node) {
+  EXPECT_THAT(placed({.data = 2, .pipeline = 2}, {{"a", 3}, {"b", 3}}), ElementsAre(0, 0, 1, 1));
+  EXPECT_THAT(placed({.data = 2, .pipeline = 2}, {{"a", 1}, {"b", 3}}), ElementsAre(1, 1, 0, 1));
+}
+
+TEST(RankPlacement, numbers_bundles_within_a_step_domain) {
+  const Mesh mesh = *Mesh::create({.data = 2, .pipeline = 2});
+  const auto bundles = worker_bundles(mesh, nodes_with({{"a", 4}}));
+  EXPECT_EQ(bundles, std::vector<Resources>(2, {.devices = 1}));
+  EXPECT_EQ(bundle_of(mesh, 2, bundles.size()), 0U);
+  EXPECT_EQ(bundle_of(mesh, 3, bundles.size()), 1U);
+  std::vector<PlacementGroup> groups(2);
+  groups[0].bundles = {{.resources = {}, .node = "a"}, {.resources = {}, .node = "b"}};
+  groups[1].bundles = {{.resources = {}, .node = "c"}, {.resources = {}, .node = "a"}};
+  EXPECT_THAT(nodes_of_ranks(mesh, groups), ElementsAre("a", "b", "c", "a"));
+}
+
 TEST(RankPlacement, splits_a_tensor_group_that_fits_on_none) {
   EXPECT_THAT(placed({.tensor = 4}, {{"a", 2}, {"b", 2}}), ElementsAre(0, 0, 1, 1));
   EXPECT_THAT(placed({.tensor = 4}, {{"a", 1}, {"b", 1}, {"c", 2}}), ElementsAre(0, 1, 2, 2));

@@ -24,6 +24,20 @@ TEST(ProgressView, shows_everything_on_80_columns) {
   EXPECT_EQ(lines[1], " 1.2k tok/s    12 running    34 waiting  KV  56%  prompts  2.5k tok/s");
 }
 
+TEST(ProgressView, shows_a_notice_above_as_far_as_it_fits) {
+  ProgressView view;
+  ProgressState state = state_at(10, 250, 12345);
+  state.notice = "waiting 0:35 of at most 5:00 for a node in place of 'h2'";
+  view.update(state);
+  auto lines = view.live_lines(80);
+  ASSERT_EQ(lines.size(), 3U);
+  EXPECT_EQ(lines[0], state.notice);
+  lines = view.live_lines(20);
+  EXPECT_EQ(lines[0], "waiting 0:35 of at ");
+  EXPECT_EQ(view.log_line().find(state.notice + "; 250/1000"), 0U) << view.log_line();
+  EXPECT_EQ(nlohmann::json::parse(view.json_line()).at("notice"), state.notice);
+}
+
 TEST(ProgressView, keeps_numbers_in_their_places_on_80_columns) {
   ProgressView view;
   view.update(state_at(0, 0, 0));
@@ -148,6 +162,7 @@ TEST(ProgressView, tells_programs_everything_on_a_line) {
   line = nlohmann::json::parse(view.json_line());
   const nlohmann::json expected = {{"type", "progress"},
                                    {"state", "running"},
+                                   {"notice", ""},
                                    {"seconds", 11.0},
                                    {"done", 250},
                                    {"total", 1000},

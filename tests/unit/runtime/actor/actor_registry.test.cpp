@@ -386,4 +386,55 @@ TEST(RestartBudget, waits_longer_each_time_until_an_incarnation_lives_for_a_whil
   EXPECT_EQ(budget.take(begin), std::nullopt);
 }
 
+/// An actor with a device and a process of its own, which is started again whatever ends it.
+ActorRegistry::Admission begin_restartable(ActorRegistry& registry) {
+  const auto admitted =
+      registry.admit({.resources = {.devices = 1}, .max_restarts = -1, .restarts_after_exit = true},
+                     "A", {}, [](const auto&) {});
+  EXPECT_TRUE(admitted.ok());
+  registry.on_started({admitted->address.id, "endpoint", 7});
+  return *admitted;
+}
+
+TEST(ActorRegistry, keeps_what_an_actor_that_ended_itself_held_until_its_process_is_gone) {
+  ActorRegistry registry({{"node", 1, {0}}}, PlacementStrategy::pack, {});
+  const auto first = begin_restartable(registry);
+  const auto downs = registry.on_ended({first.address.id, true, "no luck"});
+  ASSERT_EQ(downs.size(), 1U);
+  EXPECT_TRUE(downs[0].restarts);
+  EXPECT_EQ(registry.take_idle_processes().size(), 1U) << "it is told to end";
+  EXPECT_TRUE(registry.take_restarts().empty()) << "its device may still be in use";
+  const auto other = registry.admit({.resources = {.devices = 1}}, "A", {}, [](const auto&) {});
+  EXPECT_FALSE(other.ok()) << "the device may still be in use";
+  EXPECT_TRUE(registry.on_process_ended({.process = first.process, .pid = 7}).empty());
+  ASSERT_EQ(registry.take_restarts().size(), 1U);
+  const auto again = registry.admit_again(first.address.id);
+  ASSERT_TRUE(again.ok()) << again.error().message;
+  EXPECT_EQ(again->admission.devices, std::vector<int>{0});
+}
+
+TEST(ActorRegistry, starts_an_actor_that_ended_itself_elsewhere_if_its_node_is_lost_as_well) {
+  ActorRegistry registry({{"a", 1, {0}}, {"b", 1, {0}}}, PlacementStrategy::pack, {});
+  const auto first = begin_restartable(registry);
+  EXPECT_EQ(registry.on_ended({first.address.id, true, "no luck"}).size(), 1U);
+  EXPECT_TRUE(registry.on_node_lost(first.node, "is gone").empty()) << "its end is known";
+  ASSERT_EQ(registry.take_restarts().size(), 1U);
+  const auto again = registry.admit_again(first.address.id);
+  ASSERT_TRUE(again.ok()) << again.error().message;
+  EXPECT_NE(again->admission.node, first.node);
+}
+
+TEST(ActorRegistry, tries_again_an_actor_whose_start_could_not_be_sent) {
+  ActorRegistry registry({{"node", 1, {0}}}, PlacementStrategy::pack, {});
+  const auto first = begin_restartable(registry);
+  EXPECT_EQ(registry.on_process_ended({first.process, 7, true, false, 9}).size(), 1U);
+  EXPECT_EQ(registry.take_restarts().size(), 1U);
+  const auto again = registry.admit_again(first.address.id);
+  ASSERT_TRUE(again.ok());
+  const auto unsent = registry.on_process_ended({.process = again->admission.process});
+  ASSERT_EQ(unsent.size(), 1U);
+  EXPECT_TRUE(unsent[0].restarts);
+  EXPECT_EQ(registry.take_restarts().size(), 1U);
+}
+
 }  // namespace troupe

@@ -276,5 +276,33 @@ TEST(PlacementTable, loses_the_bundles_of_a_lost_node_for_good) {
       << "a lost bundle's devices are not given back twice";
 }
 
+TEST(PlacementTable, gives_a_node_on_trial_only_what_names_it) {
+  PlacementTable table({{"a", 1, {0}}, {"b", 1, {0}}});
+  const auto group =
+      table.create_group({.bundles = {{.devices = 1}, {.devices = 1}}, .moves = true});
+  ASSERT_TRUE(group.ok());
+  table.remove_node(1);
+  table.name_node(1, "c");
+  table.put_on_trial(1);
+  const auto refused = table.place_again(group->id);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_NE(refused.error().message.find("'c' is being looked at"), std::string::npos)
+      << refused.error().message;
+  EXPECT_FALSE(table.place({.devices = 1}, "", PlacementStrategy::pack).ok());
+  EXPECT_TRUE(table.place({.cpus = 1}, "c", PlacementStrategy::pack).ok());
+  table.admit_node(1);
+  const auto placed = table.place_again(group->id);
+  ASSERT_TRUE(placed.ok()) << placed.error().message;
+  EXPECT_EQ(placed->bundles[1].node, "c");
+}
+
+TEST(PlacementTable, forgets_the_trial_of_a_node_that_is_lost) {
+  PlacementTable table({{"a", 1, {0}}});
+  table.put_on_trial(0);
+  table.remove_node(0);
+  table.name_node(0, "a");
+  EXPECT_TRUE(table.place({.devices = 1}, "", PlacementStrategy::pack).ok());
+}
+
 }  // namespace
 }  // namespace troupe

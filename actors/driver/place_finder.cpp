@@ -1,0 +1,140 @@
+#include "actors/driver/place_finder.hpp"
+
+#include <algorithm>
+#include <condition_variable>
+#include <mutex>
+#include <utility>
+
+#include "runtime/base/log.hpp"
+
+namespace troupe {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr milliseconds look_interval{50};
+/// Between two starts of lost nodes' agents: at first, and at most.
+constexpr milliseconds first_start_pause{250}, longest_start_pause{2000};
+/// Most agents are there again sooner; of a longer wait a person is told.
+constexpr milliseconds tell_after{1000};
+
+}  // namespace
+
+PlaceFinder::PlaceFinder(Cluster& cluster, PlacementGroupId group, std::int32_t domain,
+                         const RestartLimit& limit, std::function<void(const EngineWait&)> on_wait)
+    : cluster_(cluster),
+      group_(group),
+      domain_(domain),
+      wait_seconds_(limit.wait_seconds),
+      on_wait_(std::move(on_wait)) {}
+
+std::optional<PlacementGroup> PlaceFinder::group() const {
+  const auto groups = cluster_.placement_groups();
+  const auto found = std::ranges::find(groups, group_, &PlacementGroup::id);
+  return found == groups.end() ? std::nullopt : std::optional(*found);
+}
+
+bool PlaceFinder::has_lost_bundles() const {
+  const auto now = group();
+  return now && std::ranges::any_of(now->bundles, &PlacementGroup::Bundle::is_lost);
+}
+
+PlaceFinder::Wait PlaceFinder::begin_wait() const {
+  Wait wait{.since = Clock::now(),
+            .limit = deadline_in(std::chrono::seconds(wait_seconds_)),
+            .next_start = {},
+            .start_pause = first_start_pause,
+            .bundles = {},
+            .nodes = {},
+            .refused = cluster_.refused_nodes().size()};
+  const auto now = group();
+  for (std::size_t i = 0; now && i < now->bundles.size(); ++i) {
+    if (!now->bundles[i].is_lost) continue;
+    wait.bundles.push_back(i);
+    const std::string& node = now->bundles[i].node;
+    if (std::ranges::find(wait.nodes, node) == wait.nodes.end()) wait.nodes.push_back(node);
+  }
+  return wait;
+}
+
+Result<bool> PlaceFinder::look() {
+  const auto placed = cluster_.place_again(group_);
+  if (placed.ok()) {
+    if (wait_) end_wait(*placed);
+    return true;
+  }
+  if (placed.error().code != ErrorCode::resource_exhausted) return placed.error();
+  if (!wait_) wait_ = begin_wait();
+  if (wait_->limit.is_over()) {
+    return fail(ErrorCode::resource_exhausted,
+                "no node took its place within restart.wait_seconds ({}): {}", wait_seconds_,
+                placed.error().message);
+  }
+  const auto now = Clock::now();
+  if (now >= wait_->next_start) {
+    log::info("waiting for a node: {}", placed.error().message);
+    cluster_.start_lost_nodes();
+    wait_->next_start = now + wait_->start_pause;
+    wait_->start_pause = std::min(2 * wait_->start_pause, longest_start_pause);
+  }
+  tell_wait(now);
+  return false;
+}
+
+void PlaceFinder::tell_wait(Clock::time_point now) {
+  const std::vector<std::string> refused = cluster_.refused_nodes();
+  const bool is_due = !wait_->is_told && now - wait_->since >= tell_after;
+  if (!on_wait_ || (!is_due && refused.size() == wait_->refused)) return;
+  const auto told = std::min(std::exchange(wait_->refused, refused.size()), refused.size());
+  wait_->is_told = true;
+  on_wait_({.domain = domain_,
+            .lost = wait_->nodes,
+            .refused = {refused.begin() + static_cast<std::ptrdiff_t>(told), refused.end()},
+            .found = {},
+            .seconds = std::chrono::duration<double>(now - wait_->since).count()});
+}
+
+void PlaceFinder::end_wait(const PlacementGroup& placed) {
+  const Wait ended = *std::exchange(wait_, std::nullopt);
+  if (!on_wait_ || !ended.is_told) return;
+  EngineWait told{.domain = domain_,
+                  .lost = ended.nodes,
+                  .refused = {},
+                  .found = {},
+                  .seconds = std::chrono::duration<double>(Clock::now() - ended.since).count()};
+  for (const std::size_t bundle : ended.bundles) {
+    const std::string& node = placed.bundles[bundle].node;
+    if (std::ranges::find(told.found, node) == told.found.end()) told.found.push_back(node);
+  }
+  on_wait_(told);
+}
+
+Result<void> PlaceFinder::wait() {
+  while (true) {
+    TROUPE_TRY(const bool is_placed, look());
+    if (is_placed) return {};
+    std::this_thread::sleep_for(look_interval);
+  }
+}
+
+void PlaceFinder::give_up() {
+  const Result<void> removed = cluster_.remove_placement_group(group_);
+  if (!removed.ok()) log::debug("{}", removed.error().message);
+}
+
+void PlaceKeeper::run(const std::stop_token& stop) const {
+  std::mutex mutex;
+  std::condition_variable_any stopped;
+  std::unique_lock lock(mutex);
+  const auto has_stopped = [&] { return stop.stop_requested(); };
+  while (!stopped.wait_for(lock, stop, look_interval, has_stopped)) {
+    if (!finder_.has_lost_bundles()) continue;
+    const Result<bool> looked = finder_.look();
+    if (looked.ok()) continue;
+    if (looked.error().code == ErrorCode::cancelled) return;  // the cluster ends, and its actors
+    log::warning("{}", looked.error().message);
+    return finder_.give_up();
+  }
+}
+
+}  // namespace troupe

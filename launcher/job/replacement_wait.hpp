@@ -1,0 +1,43 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "actors/api/engine_spec.hpp"
+#include "launcher/config/cluster_config.hpp"
+
+namespace troupe {
+
+/// What a person is told while a running job waits for nodes in place of lost ones. A plain class;
+/// takes the time as an argument.
+class ReplacementWait {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  /// `config` outlives the object. `join_command`: what is to be run on a node that joins; empty
+  /// unless nodes do.
+  explicit ReplacementWait(const Config& config) : config_(config) {}
+  void set_join_command(std::string command) { join_command_ = std::move(command); }
+
+  /// Takes a report in, and returns the messages that it is worth.
+  std::vector<std::string> take(const EngineWait& wait, Clock::time_point now);
+  /// The waits that go on, in a few words: "waiting 12 s of at most 5:00 for a node in place of
+  /// 'h2'". Empty if there is none.
+  std::string notice(Clock::time_point now) const;
+
+ private:
+  std::string remedy() const;
+
+  struct Wait {
+    std::vector<std::string> lost;
+    Clock::time_point since;
+  };
+  const Config& config_;
+  std::string join_command_;
+  std::map<std::int32_t, Wait> waits_;  ///< by step domain
+};
+
+}  // namespace troupe

@@ -1,0 +1,58 @@
+#include "launcher/job/replacement_wait.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace troupe {
+namespace {
+
+using namespace std::chrono_literals;
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+constexpr ReplacementWait::Clock::time_point start{};
+
+Config config_for(const std::string& launch) {
+  Config config;
+  config.cluster.launch = launch;
+  config.restart.wait_seconds = 300;
+  return config;
+}
+
+TEST(ReplacementWait, says_what_is_awaited_how_long_and_what_can_be_done) {
+  const Config config = config_for("join");
+  ReplacementWait wait(config);
+  wait.set_join_command("launcher agent --join a:7");
+  EXPECT_EQ(wait.notice(start), "");
+  EXPECT_THAT(wait.take({.lost = {"h2"}, .seconds = 1}, start),
+              ElementsAre("waiting at most 5:00 (restart.wait_seconds) for a node in place of "
+                          "'h2'; on a node that is to take its place run:\n  launcher agent "
+                          "--join a:7"));
+  EXPECT_EQ(wait.notice(start + 34s), "waiting 35 s of at most 5:00 for a node in place of 'h2'");
+  EXPECT_THAT(wait.take({.lost = {"h2"}, .found = {"h3"}, .seconds = 41}, start + 40s),
+              ElementsAre("the wait is over after 41 s: 'h3' takes the place of 'h2'"));
+  EXPECT_EQ(wait.notice(start + 41s), "");
+}
+
+TEST(ReplacementWait, tells_of_those_that_are_refused_meanwhile) {
+  const Config config = config_for("ssh");
+  ReplacementWait wait(config);
+  EXPECT_EQ(wait.take({.lost = {"h2"}, .seconds = 1}, start).size(), 1U);
+  EXPECT_THAT(wait.take({.lost = {"h2"}, .refused = {"h2: there is no checkpoint"}}, start),
+              ElementsAre("refused h2: there is no checkpoint; the wait goes on"));
+  EXPECT_THAT(wait.take({.lost = {"h2"}}, start), IsEmpty());
+}
+
+TEST(ReplacementWait, sums_up_the_waits_of_several_step_domains) {
+  const Config config = config_for("slurm");
+  ReplacementWait wait(config);
+  wait.take({.domain = 0, .lost = {"n1"}, .seconds = 1}, start);
+  wait.take({.domain = 1, .lost = {"n1", "n2", "n3", "n4", "n5"}, .seconds = 1}, start + 10s);
+  EXPECT_EQ(wait.notice(start + 10s),
+            "waiting 11 s of at most 5:00 for nodes in place of 'n1', 'n2', 'n3', 'n4' and 1 more");
+  wait.take({.domain = 0, .lost = {"n1"}, .found = {"n6"}, .seconds = 5}, start);
+  EXPECT_NE(wait.notice(start + 10s), "");
+}
+
+}  // namespace
+}  // namespace troupe
