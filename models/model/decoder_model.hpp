@@ -29,6 +29,8 @@ class DecoderModel final : public Model {
   bool supports_graph() const override;
   std::size_t kv_bytes_per_block() const override;
   Result<void> allocate_kv_cache(std::int64_t blocks) override;
+  void compact_kv(std::span<const CompactedSequence> sequences, const Tensor& block_tables,
+                  const Tensor& device_sequences) override;
   Result<std::unique_ptr<KvSwap>> make_swap(std::int64_t host_blocks) override;
   std::int64_t shared_positions() const override { return shared_positions_; }
   ExpertLoad expert_load() const override;
@@ -92,6 +94,7 @@ class DecoderModel final : public Model {
   std::optional<HeadRows> head_rows_;      // all that the last layer computes
   std::optional<Head> head_;               // of the last stage
   std::vector<std::pair<DeviceTensor, DeviceTensor>> kv_memory_;  // keys, values of each layer
+  std::vector<DeviceTensor> kv_weights_;  // KvLayer::weights of each layer, or none
   std::vector<KvLayer> kv_;                                       // by StageCache::tensor
   std::vector<int> layouts_;                                      // of this pass's attention
   std::int64_t shared_positions_ = 0;                             // in this pass, of a layer

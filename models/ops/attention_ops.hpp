@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "models/ops/columns.hpp"
+#include "models/ops/kv_compaction.hpp"
 #include "models/ops/kv_swap.hpp"
 #include "models/ops/op_checks.hpp"
 #include "parallel/device/tensor.hpp"
@@ -16,9 +17,11 @@ namespace troupe {
 /// One sequence's part of a forward pass: `rows` consecutive tokens, whose queries see the cache up
 /// to and including themselves.
 struct SequenceSpan {
-  std::int32_t first_row = 0;       ///< row of its first token in the batch
-  std::int32_t rows = 0;            ///< its tokens in this pass, >= 1
-  std::int32_t first_position = 0;  ///< position of its first token in this pass
+  std::int32_t first_row = 0;  ///< row of its first token in the batch
+  std::int32_t rows = 0;       ///< its tokens in this pass, >= 1
+  /// Position of its first token in this pass; in a cache without some tokens (KvPolicy) the entry
+  /// of its first token.
+  std::int32_t first_position = 0;
   std::int32_t block_offset = 0;    ///< begin of its block table in `block_tables`
 };
 constexpr std::int64_t numbers_of_span = 4;
@@ -27,7 +30,7 @@ static_assert(sizeof(SequenceSpan) == numbers_of_span * sizeof(std::int32_t));
 /// The inputs of attention for a pass, or for a part of its rows. Tensors are on the device; the
 /// host knows the spans' numbers. Valid during one forward call.
 struct AttentionBatch {
-  Tensor positions;     ///< [tokens] i32
+  Tensor positions;     ///< [tokens] i32: by which queries and keys are rotated
   Tensor kv_slots;      ///< [tokens] i32: block * block_size + offset in it
   Tensor block_tables;  ///< [sum of blocks] i32, span after span of the whole pass
   /// In row order, covering all rows, counted from the batch's first.
@@ -45,6 +48,8 @@ struct AttentionBatch {
   /// block_tables on the host, by which attention finds prefixes that sequences share; empty: it
   /// does not look for them.
   std::span<const std::int32_t> host_block_tables = {};
+  /// The last rows of each of `sequences` whose attention counts (accumulate_weights); empty: none.
+  std::span<const std::int32_t> observed_rows = {};
 };
 
 /// What AttentionOps::plan chose for a batch.
@@ -61,6 +66,9 @@ struct PlannedAttention {
 struct KvLayer {
   Tensor keys;
   Tensor values;  ///< empty if values are part of the keys (AttentionShape::latent)
+  /// [blocks, kv_heads, block_size] f32: the attention that a token has received from observed
+  /// rows; empty where nobody asks for it.
+  Tensor weights = {};
 };
 
 struct AttentionShape {
@@ -173,6 +181,25 @@ class AttentionOps {
     do_scatter_kv(rows, shape, slots, cache);
   }
 
+  /// For caches with weights: sets those of the batch's tokens to 0; then each observed row (batch.
+  /// observed_rows), in order, adds the weights of its softmax over its keys to the weights of
+  /// their tokens, head after head of those that read a KV head. q as in attend; call it after the
+  /// rows' keys are stored.
+  void accumulate_weights(const Tensor& q, const AttentionShape& shape, const AttentionBatch& batch,
+                          const KvLayer& cache) {
+    if constexpr (op_checks::enabled) op_checks::accumulate_weights(q, shape, batch, cache);
+    do_accumulate_weights(q, shape, batch, cache);
+  }
+
+  /// Removes entries from sequences' caches: what is kept, keys, values and weights, moves to the
+  /// first entries in the same order. rope as in norm_rope_store (or latent_rope_store), of at
+  /// least as many positions as an entry moves, for `turns_keys`.
+  void compact(const KvCompaction& compaction, const AttentionShape& shape, const Tensor& rope,
+               const KvLayer& cache) {
+    if constexpr (op_checks::enabled) op_checks::compact(compaction, shape, rope, cache);
+    do_compact(compaction, shape, rope, cache);
+  }
+
   /// Prepares attention of `shape` over `batch` on the host: call before the first layer of a pass,
   /// for each of its batches, outside of capture(). It serves all layers of this shape, which are
   /// those of one cache group.
@@ -206,6 +233,10 @@ class AttentionOps {
                             const Tensor& rows) = 0;
   virtual void do_scatter_kv(const Tensor& rows, const AttentionShape& shape, const Tensor& slots,
                              const KvLayer& cache) = 0;
+  virtual void do_accumulate_weights(const Tensor& q, const AttentionShape& shape,
+                                     const AttentionBatch& batch, const KvLayer& cache) = 0;
+  virtual void do_compact(const KvCompaction& compaction, const AttentionShape& shape,
+                          const Tensor& rope, const KvLayer& cache) = 0;
   virtual void do_attend(const Tensor& q, const AttentionShape& shape, const AttentionBatch& batch,
                          const KvLayer& cache, const Tensor& out) = 0;
 };

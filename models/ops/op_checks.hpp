@@ -15,6 +15,7 @@ struct Columns;
 struct ExpertBatch;
 struct ExpertChoices;
 struct ExpertScratch;
+struct KvCompaction;
 struct KvLayer;
 struct ProjectionNorm;
 struct RouterOptions;
@@ -62,6 +63,10 @@ void attend(const Tensor& q, const AttentionShape& shape, const AttentionBatch& 
             const KvLayer& cache, const Tensor& out);
 void kv_rows(const KvLayer& cache, const AttentionShape& shape, const Tensor& slots,
              const Tensor& rows);
+void accumulate_weights(const Tensor& q, const AttentionShape& shape, const AttentionBatch& batch,
+                        const KvLayer& cache);
+void compact(const KvCompaction& compaction, const AttentionShape& shape, const Tensor& rope,
+             const KvLayer& cache);
 void square_sums(const Tensor& qkv, const AttentionShape& shape, const Tensor& sums);
 void norm_projections(const Tensor& qkv, const AttentionShape& shape, const ProjectionNorm& norm);
 void add_expert_bias(const Tensor& x, const ExpertBatch& batch, const Tensor& bias);

@@ -1,2 +1,3 @@
 #define TROUPE_ISA avx512
 #include "models/ops/cpu/attention_kernels.hpp"
+#include "models/ops/cpu/attention_weights.hpp"

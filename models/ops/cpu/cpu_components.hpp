@@ -104,7 +104,7 @@ class CpuDenseOps final : public DenseOps {
 };
 
 /// Attention in tiles of rows (attention_kernels.hpp). make_swap is in cpu_swap.cpp, gather_kv in
-/// cpu_kv_rows.cpp.
+/// cpu_kv_rows.cpp, compact in cpu_kv_compaction.cpp.
 class CpuAttentionOps final : public AttentionOps {
  public:
   explicit CpuAttentionOps(CpuContext& context) : context_(context) {}
@@ -135,6 +135,10 @@ class CpuAttentionOps final : public AttentionOps {
                     const Tensor& rows) override;
   void do_scatter_kv(const Tensor& rows, const AttentionShape& shape, const Tensor& slots,
                      const KvLayer& cache) override;
+  void do_accumulate_weights(const Tensor& q, const AttentionShape& shape,
+                             const AttentionBatch& batch, const KvLayer& cache) override;
+  void do_compact(const KvCompaction& compaction, const AttentionShape& shape, const Tensor& rope,
+                  const KvLayer& cache) override;
   void do_attend(const Tensor& q, const AttentionShape& shape, const AttentionBatch& batch,
                  const KvLayer& cache, const Tensor& out) override;
   void do_square_sums(const Tensor& qkv, const AttentionShape& shape, const Tensor& sums) override;

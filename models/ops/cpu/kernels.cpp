@@ -20,8 +20,9 @@ bool cpu_supports(CpuIsa isa) {
 }
 
 const Kernels& kernels_for(CpuIsa isa) {
-  static const Kernels narrow{avx2::gemm, avx2::attention, avx2::row_kernels};
-  static const Kernels wide{avx512::gemm, avx512::attention, avx512::row_kernels};
+  static const Kernels narrow{avx2::gemm, avx2::attention, avx2::attention_weights, avx2::row_kernels};
+  static const Kernels wide{avx512::gemm, avx512::attention, avx512::attention_weights,
+                            avx512::row_kernels};
   return isa == CpuIsa::avx512 ? wide : narrow;
 }
 
