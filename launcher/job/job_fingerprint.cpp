@@ -101,10 +101,7 @@ Result<Fingerprint> job_fingerprint(const JobPlan& plan, const KeepGoing& keep_g
   }
   const KvPolicy& policy = plan.engine.kv_policy;
   if (!policy.is_full()) {
-    fingerprint.parts.push_back(
-        {"kv_cache", fmt::format("{} of {}, {} first, {} last, {} dropped at once, pooled by {}",
-                                 to_string(policy.kind), policy.capacity, policy.first_tokens,
-                                 policy.last_tokens, policy.drop_tokens, policy.pooling_tokens)});
+    fingerprint.parts.push_back({"kv_cache", describe(policy)});
   }
   if (plan.engine.load_format != LoadFormat::dummy) TROUPE_CHECK(add_weights(model, fingerprint));
   return fingerprint;

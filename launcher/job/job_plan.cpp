@@ -270,6 +270,9 @@ std::string describe(const JobPlan& plan) {
   } else {
     text += fmt::format("threads each: {}, cores: {}\n", engine.threads_per_worker, plan.cores);
   }
+  if (!engine.kv_policy.is_full()) {
+    text += fmt::format("KV cache: {}\n", describe(engine.kv_policy));
+  }
   for (const std::string& line : plan.attention) text += fmt::format("attention: {}\n", line);
   for (const std::string& warning : plan.warnings) text += fmt::format("warning: {}\n", warning);
   return text + "\n" + mesh_table(plan.mesh, plan.ranks, plan.kv_blocks, plan.rank_nodes);

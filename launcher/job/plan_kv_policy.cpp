@@ -48,22 +48,22 @@ KvPolicy numbers_of(const Config::KvCache& keys, Kind kind) {
 /// Checks the numbers against each other and against the model.
 Result<void> check_numbers(const KvPolicy& policy, const Config::KvCache& keys,
                            const ModelConfig& model) {
-  const auto refuse = [](auto&&... parts) -> Result<void> {
-    return fail(ErrorCode::invalid_argument, parts...);
-  };
+  constexpr auto invalid = ErrorCode::invalid_argument;
   switch (policy.kind) {
     case Kind::full:
       break;
     case Kind::streaming: {
       const std::int32_t window = policy.capacity - policy.first_tokens;
       if (policy.drop_tokens >= window) {
-        return refuse(
-            "kv_cache.drop_tokens is {}: it must be less than kv_cache.window_tokens ({}), of which "
-            "they are",
-            policy.drop_tokens, window);
+        return fail(invalid,
+                    "kv_cache.drop_tokens is {}: it must be less than kv_cache.window_tokens ({}), "
+                    "of which "
+                    "they are",
+                    policy.drop_tokens, window);
       }
       if (policy.capacity > model.max_position_embeddings) {
-        return refuse(
+        return fail(
+            invalid,
             "kv_cache.sink_tokens and window_tokens are {} together, but the model was made for {} "
             "positions: lower kv_cache.window_tokens",
             policy.capacity, model.max_position_embeddings);
@@ -72,19 +72,22 @@ Result<void> check_numbers(const KvPolicy& policy, const Config::KvCache& keys,
     }
     case Kind::snapkv:
       if (policy.last_tokens >= policy.capacity) {
-        return refuse(
+        return fail(
+            invalid,
             "kv_cache.window_tokens is {}: it must be less than kv_cache.prompt_tokens ({}), of "
             "which they are",
             policy.last_tokens, policy.capacity);
       }
       if (policy.pooling_tokens % 2 == 0) {
-        return refuse("kv_cache.pooling_tokens is {}: it must be odd, the token in the middle",
-                      policy.pooling_tokens);
+        return fail(invalid,
+                    "kv_cache.pooling_tokens is {}: it must be odd, the token in the middle",
+                    policy.pooling_tokens);
       }
       break;
     case Kind::h2o:
       if (policy.drop_tokens > keys.heavy_tokens) {
-        return refuse(
+        return fail(
+            invalid,
             "kv_cache.drop_tokens is {}: it must be at most kv_cache.heavy_tokens ({}), of which "
             "they are",
             policy.drop_tokens, keys.heavy_tokens);
@@ -97,9 +100,8 @@ Result<void> check_numbers(const KvPolicy& policy, const Config::KvCache& keys,
 /// Refuses models whose cache cannot lose tokens in this way.
 Result<void> check_model(const KvPolicy& policy, const ModelConfig& model) {
   const auto refuse = [&](std::string_view why) {
-    return fail(ErrorCode::unsupported,
-                "kv_cache.policy {}: {}; leave it at full for this model", to_string(policy.kind),
-                why);
+    return fail(ErrorCode::unsupported, "kv_cache.policy {}: {}; leave it at full for this model",
+                to_string(policy.kind), why);
   };
   if (std::ranges::any_of(model.windows, [](std::int64_t window) { return window > 0; })) {
     return refuse("layers of this model have windows, whose caches lose tokens by themselves");
@@ -126,15 +128,15 @@ Result<void> check_settings(const KvPolicy& policy, const Config& config,
                 to_string(policy.kind), key, why, remedy);
   };
   if (config.engine.enable_prefix_caching) {
-    return refuse("engine.enable_prefix_caching is true",
-                  "a block that others share cannot lose tokens, and its hash stands for all before",
-                  "Set engine.enable_prefix_caching: false");
+    return refuse(
+        "engine.enable_prefix_caching is true",
+        "a block that others share cannot lose tokens, and its hash stands for all before",
+        "Set engine.enable_prefix_caching: false");
   }
   if (config.engine.speculative_method != "none") {
-    return refuse(
-        "engine.speculative_method is " + config.engine.speculative_method,
-        "tokens that were dropped for a guess do not come back if the guess is wrong",
-        "Set engine.speculative_method: none");
+    return refuse("engine.speculative_method is " + config.engine.speculative_method,
+                  "tokens that were dropped for a guess do not come back if the guess is wrong",
+                  "Set engine.speculative_method: none");
   }
   if (config.engine.swap_space.value_or(0) > 0) {
     return refuse("engine.swap_space is above 0",

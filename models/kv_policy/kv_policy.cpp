@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <limits>
 
+#include <fmt/format.h>
+
 namespace troupe {
 
 namespace {
@@ -73,6 +75,24 @@ std::string_view to_string(KvPolicy::Kind kind) {
       return "snapkv";
     case KvPolicy::Kind::h2o:
       return "h2o";
+  }
+  return "full";
+}
+
+std::string describe(const KvPolicy& policy) {
+  switch (policy.kind) {
+    case KvPolicy::Kind::full:
+      break;
+    case KvPolicy::Kind::streaming:
+      return fmt::format("streaming: {} first and {} last tokens, {} dropped at once",
+                         policy.first_tokens, policy.capacity - policy.first_tokens,
+                         policy.drop_tokens);
+    case KvPolicy::Kind::snapkv:
+      return fmt::format("snapkv: {} tokens of a prompt, {} of them the last, pooled by {}",
+                         policy.capacity, policy.last_tokens, policy.pooling_tokens);
+    case KvPolicy::Kind::h2o:
+      return fmt::format("h2o: {} tokens, {} of them the last, {} dropped at once",
+                         policy.capacity, policy.last_tokens, policy.drop_tokens);
   }
   return "full";
 }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <string_view>
 
 namespace troupe {
@@ -75,5 +76,9 @@ struct KvPolicy {
 
 /// The names of the configuration: "full", "streaming", "snapkv", "h2o".
 std::string_view to_string(KvPolicy::Kind kind);
+
+/// The policy with all of its numbers, for people: "streaming: 4 first and 1020 last tokens, 127
+/// dropped at once".
+std::string describe(const KvPolicy& policy);
 
 }  // namespace troupe
