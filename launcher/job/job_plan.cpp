@@ -52,6 +52,7 @@ Result<std::vector<RankFootprint>> footprints(const ModelConfig& model,
                                  .kv_dtype = dtype,
                                  .max_positions = engine.max_model_len,
                                  .block_size = engine.block_size,
+                                 .kv_policy = engine.kv_policy,
                                  .panel_rows = on_gpu ? 1 : cpu_panel_rows,
                                  .on_gpu = on_gpu,
                                  .shares_tables = on_gpu};

@@ -111,6 +111,9 @@ Result<void> check_model(const KvPolicy& policy, const ModelConfig& model) {
         "keys cannot be moved to other positions where the rope's base grows with them (rope_type "
         "dynamic)");
   }
+  if (model.latent && model.latent->index_top_k > 0) {
+    return refuse("this model chooses the keys that a row attends to by itself");
+  }
   if (policy.observes_attention() && model.latent) {
     return refuse("attention over latent vectors is not observed in this version");
   }

@@ -9,6 +9,7 @@
 #include "models/ops/kv_compaction.hpp"
 #include "models/ops/kv_swap.hpp"
 #include "models/ops/op_checks.hpp"
+#include "models/ops/sparse_index.hpp"
 #include "parallel/device/tensor.hpp"
 #include "runtime/base/result.hpp"
 
@@ -22,7 +23,7 @@ struct SequenceSpan {
   /// Position of its first token in this pass; in a cache without some tokens (KvPolicy) the entry
   /// of its first token.
   std::int32_t first_position = 0;
-  std::int32_t block_offset = 0;    ///< begin of its block table in `block_tables`
+  std::int32_t block_offset = 0;  ///< begin of its block table in `block_tables`
 };
 constexpr std::int64_t numbers_of_span = 4;
 static_assert(sizeof(SequenceSpan) == numbers_of_span * sizeof(std::int32_t));
@@ -69,6 +70,8 @@ struct KvLayer {
   /// [blocks, kv_heads, block_size] f32: the attention that a token has received from observed
   /// rows; empty where nobody asks for it.
   Tensor weights = {};
+  /// Under AttentionShape::index: the index keys, pages of allocate_kv for index_cache_shape.
+  Tensor index_keys = {};
 };
 
 struct AttentionShape {
@@ -88,10 +91,22 @@ struct AttentionShape {
   /// Each layer has sinks; set also where theirs are not there, as in plan.
   bool has_sinks = false;
 
+  /// Which keys a row attends to (attend_sparse); of latent attention only.
+  SparseIndex index = {};
+
   std::int64_t value_dim() const { return latent > 0 ? latent : head_dim; }
   /// Elements that a layer's cache holds of a token.
   std::int64_t cached_elements() const { return latent > 0 ? head_dim : 2 * kv_heads * head_dim; }
 };
+
+/// The shape of a cache of index keys: keys alone, of index.dim elements, which no head attends to.
+inline AttentionShape index_cache_shape(const SparseIndex& index) {
+  AttentionShape shape;
+  shape.heads = shape.kv_heads = 1;
+  shape.head_dim = index.dim;
+  shape.latent = index.dim - 1;
+  return shape;
+}
 
 /// RMSNorm over all query heads of a token together, and over all its KV heads, which are on
 /// several ranks.
@@ -151,6 +166,16 @@ class AttentionOps {
       op_checks::latent_rope_store(rotated_q, kv, norm, rope, shape, batch, cache, q_out);
     }
     do_latent_rope_store(rotated_q, kv, norm, eps, rope, shape, batch, cache, q_out);
+  }
+
+  /// Of sparse attention: rotates the first head_dim - latent elements of each head of index.query
+  /// and of `key` ([tokens, index.dim] activation), in halves and in place, and writes the key to
+  /// cache.index_keys at kv_slots. rope as in latent_rope_store.
+  void index_rope_store(const IndexQueries& index, const Tensor& key, const Tensor& rope,
+                        const AttentionShape& shape, const AttentionBatch& batch,
+                        const KvLayer& cache) {
+    if constexpr (op_checks::enabled) op_checks::index_rope_store(index, key, rope, shape, batch);
+    do_index_rope_store(index, key, rope, shape, batch, cache);
   }
 
   /// sums[t, h] = the sum of squares of head h of token t, for the query heads and then the key
@@ -216,7 +241,21 @@ class AttentionOps {
     do_attend(q, shape, batch, cache, out);
   }
 
+  /// Like attend, but a row attends to the keys that SparseIndex chooses, in the order of their
+  /// positions; of equal scores the earlier one's. `index` as index_rope_store has left it.
+  void attend_sparse(const Tensor& q, const IndexQueries& index, const AttentionShape& shape,
+                     const AttentionBatch& batch, const KvLayer& cache, const Tensor& out) {
+    if constexpr (op_checks::enabled) op_checks::attend(q, shape, batch, cache, out);
+    do_attend_sparse(q, index, shape, batch, cache, out);
+  }
+
  private:
+  virtual void do_index_rope_store(const IndexQueries& index, const Tensor& key, const Tensor& rope,
+                                   const AttentionShape& shape, const AttentionBatch& batch,
+                                   const KvLayer& cache) = 0;
+  virtual void do_attend_sparse(const Tensor& q, const IndexQueries& index,
+                                const AttentionShape& shape, const AttentionBatch& batch,
+                                const KvLayer& cache, const Tensor& out) = 0;
   virtual void do_square_sums(const Tensor& qkv, const AttentionShape& shape,
                               const Tensor& sums) = 0;
   virtual void do_norm_projections(const Tensor& qkv, const AttentionShape& shape,

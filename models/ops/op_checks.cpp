@@ -194,6 +194,16 @@ void accumulate_weights(const Tensor& q, const AttentionShape& shape, const Atte
          {cache.keys[0], shape.kv_heads, batch.block_size}, DType::f32);
 }
 
+void index_rope_store(const IndexQueries& index, const Tensor& key, const Tensor& rope,
+                      const AttentionShape& shape, const AttentionBatch& batch) {
+  const std::int64_t tokens = batch.positions[0];
+  expect_floats("index_rope_store: query", index.query,
+                {tokens, shape.index.heads * shape.index.dim});
+  expect_floats("index_rope_store: weights", index.weights, {tokens, shape.index.heads});
+  expect_floats("index_rope_store: key", key, {tokens, shape.index.dim});
+  expect("index_rope_store: rope", rope, {rope[0], shape.head_dim - shape.latent}, DType::f32);
+}
+
 void compact(const KvCompaction& compaction, const AttentionShape& shape, const Tensor& rope,
              const KvLayer& cache) {
   expect_cache(shape, cache);

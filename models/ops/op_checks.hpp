@@ -15,6 +15,7 @@ struct Columns;
 struct ExpertBatch;
 struct ExpertChoices;
 struct ExpertScratch;
+struct IndexQueries;
 struct KvCompaction;
 struct KvLayer;
 struct ProjectionNorm;
@@ -65,6 +66,8 @@ void kv_rows(const KvLayer& cache, const AttentionShape& shape, const Tensor& sl
              const Tensor& rows);
 void accumulate_weights(const Tensor& q, const AttentionShape& shape, const AttentionBatch& batch,
                         const KvLayer& cache);
+void index_rope_store(const IndexQueries& index, const Tensor& key, const Tensor& rope,
+                      const AttentionShape& shape, const AttentionBatch& batch);
 void compact(const KvCompaction& compaction, const AttentionShape& shape, const Tensor& rope,
              const KvLayer& cache);
 void square_sums(const Tensor& qkv, const AttentionShape& shape, const Tensor& sums);

@@ -2,29 +2,14 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <cstring>
 #include <numeric>
 #include <vector>
 
 #include "models/ops/cpu/cpu_components.hpp"
+#include "models/ops/cpu/stored_element.hpp"
 
 namespace troupe {
 namespace {
-
-float widened(float value) { return value; }
-float widened(std::uint16_t value) {
-  const std::uint32_t bits = std::uint32_t{value} << 16;
-  float wide = 0.0F;
-  std::memcpy(&wide, &bits, sizeof wide);
-  return wide;
-}
-
-void narrow(float value, float& stored) { stored = value; }
-void narrow(float value, std::uint16_t& stored) {
-  std::uint32_t bits = 0;
-  std::memcpy(&bits, &value, sizeof bits);
-  stored = static_cast<std::uint16_t>((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16);
-}
 
 /// One KV head of one sequence's cache in a layer.
 template <class Stored>
@@ -192,8 +177,7 @@ void CpuAttentionOps::do_compact(const KvCompaction& compaction, const Attention
       sequences * shape.kv_heads, entries * shape.kv_heads * shape.head_dim * 8,
       [&](std::int64_t begin, std::int64_t end, int /*member*/) {
         for (std::int64_t i = begin; i < end; ++i) {
-          const auto& sequence =
-              compaction.sequences[static_cast<std::size_t>(i / shape.kv_heads)];
+          const auto& sequence = compaction.sequences[static_cast<std::size_t>(i / shape.kv_heads)];
           const std::int64_t head = i % shape.kv_heads;
           if (cache.keys.dtype() == DType::f32) {
             compact_head<float>(compaction, sequence, shape, rope, cache, head);

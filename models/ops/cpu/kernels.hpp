@@ -64,6 +64,20 @@ struct AttentionWeightsJob {
   AttentionJob attention;
   float* weights = nullptr;  ///< [blocks, kv_heads, block_size]
 };
+
+/// The scores of one row by SparseIndex.
+struct IndexScoresJob {
+  const float* query = nullptr;    ///< [heads, dim]
+  const float* weights = nullptr;  ///< [heads]
+  std::int64_t heads = 0;
+  std::int64_t dim = 0;
+  const void* keys = nullptr;  ///< [blocks, 1, dim, block_size]
+  DType dtype = DType::f32;
+  const std::int32_t* blocks = nullptr;  ///< the sequence's block table
+  std::int64_t block_size = 16;
+  std::int64_t keys_seen = 0;
+  float* scores = nullptr;  ///< [keys_seen]
+};
 inline constexpr std::int64_t attention_tile_rows = 64;  ///< pairs of query row and head
 inline constexpr std::int64_t attention_chunk = 64;  ///< positions per step of the online softmax
 constexpr std::int64_t attention_scratch_floats(std::int64_t head_dim) {
@@ -145,6 +159,7 @@ struct Kernels {
   void (*gemm)(const GemmJob& job);
   void (*attention)(const AttentionJob& job);
   void (*attention_weights)(const AttentionWeightsJob& job);
+  void (*index_scores)(const IndexScoresJob& job);
   RowKernels rows;
 };
 
@@ -155,6 +170,7 @@ namespace avx2 {
 void gemm(const GemmJob& job);
 void attention(const AttentionJob& job);
 void attention_weights(const AttentionWeightsJob& job);
+void index_scores(const IndexScoresJob& job);
 extern const RowKernels row_kernels;
 }  // namespace avx2
 
@@ -162,6 +178,7 @@ namespace avx512 {
 void gemm(const GemmJob& job);
 void attention(const AttentionJob& job);
 void attention_weights(const AttentionWeightsJob& job);
+void index_scores(const IndexScoresJob& job);
 extern const RowKernels row_kernels;
 }  // namespace avx512
 

@@ -90,7 +90,7 @@ def make(seed, folder):
                 mean = 0.0 if name.endswith("bias") else 1.0
                 weight.copy_(mean + 0.2 * torch.randn(weight.shape, generator=generator))
             else:
-                std = 1.5 / weight.shape[-1] ** 0.5
+                std = 1.0 / weight.shape[-1] ** 0.5
                 weight.copy_(std * torch.randn(weight.shape, generator=generator))
         for name, buffer in model.named_buffers():
             if name.endswith("e_score_correction_bias"):
