@@ -141,9 +141,14 @@ void CpuAttentionOps::do_accumulate_weights(const Tensor& q, const AttentionShap
   }
   if (batch.observed_rows.empty()) return;
   const auto sequences = static_cast<std::int64_t>(batch.sequences.size());
+  std::int64_t read = 0;
+  for (std::size_t s = 0; s < batch.sequences.size(); ++s) {
+    const SequenceSpan& span = batch.sequences[s];
+    read += std::int64_t{batch.observed_rows[s]} * (span.first_position + span.rows);
+  }
   // A token's sums are added by one thread.
   context_.for_rows(
-      sequences * shape.kv_heads, row_bytes(q) * batch.sequences.front().first_position,
+      sequences * shape.kv_heads, read * shape.heads * shape.head_dim,
       [&](std::int64_t begin, std::int64_t end, int member) {
         for (std::int64_t i = begin; i < end; ++i) {
           const auto s = static_cast<std::size_t>(i / shape.kv_heads);

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <cstdio>
 #include <cstdlib>
 #include <memory>
 #include <optional>
@@ -25,7 +26,7 @@
 namespace troupe {
 namespace {
 
-constexpr std::int32_t length = 2048, prompt_tokens = 1024, together = 8, block_size = 16;
+constexpr std::int32_t together = 8, block_size = 16;
 constexpr std::int64_t step_rows = 512;
 
 using Tokens = std::vector<std::int32_t>;
@@ -43,7 +44,7 @@ struct Figures {
 class Reader {
  public:
   static Result<Reader> create(const std::filesystem::path& folder, const KvPolicy& policy,
-                               std::int64_t positions, int threads) {
+                               std::int64_t positions, std::int64_t prompt_tokens, int threads) {
     Reader reader;
     reader.policy_ = policy;
     TROUPE_TRY(reader.ops_, make_cpu_ops({.threads = threads, .dtype = DType::f32}));
@@ -180,6 +181,7 @@ void print(const std::string& what, const Figures& figures, std::size_t bytes_pe
                static_cast<double>(figures.decoded) / figures.decode_seconds);
   }
   fmt::print("\n");
+  std::fflush(stdout);
 }
 
 std::vector<KvPolicy> policies(std::int32_t budget) {
@@ -196,37 +198,52 @@ std::vector<KvPolicy> policies(std::int32_t budget) {
        .drop_tokens = budget / 16}};
 }
 
-Result<void> run(const std::filesystem::path& folder, int threads) {
-  TROUPE_TRY(const auto windows, golden::read_windows());
-  Tokens text;
-  for (const auto& window : windows) text.insert(text.end(), window.begin(), window.end());
-  std::vector<std::vector<Tokens>> batches(1);
-  for (std::size_t at = 0; at + length <= text.size(); at += length) {
-    if (std::ssize(batches.back()) == together) batches.emplace_back();
-    const auto first = text.begin() + static_cast<std::ptrdiff_t>(at);
-    batches.back().emplace_back(first, first + length);
+/// Consecutive pieces of the text, as many batches as are full.
+std::vector<std::vector<Tokens>> batches_of(const Tokens& text, std::size_t length) {
+  std::vector<std::vector<Tokens>> batches;
+  for (std::size_t at = 0; at + together * length <= text.size(); at += together * length) {
+    std::vector<Tokens>& batch = batches.emplace_back();
+    for (std::size_t i = 0; i < together; ++i) {
+      const auto first = text.begin() + static_cast<std::ptrdiff_t>(at + i * length);
+      batch.emplace_back(first, first + static_cast<std::ptrdiff_t>(length));
+    }
   }
-  if (std::ssize(batches.back()) < together) batches.pop_back();
+  return batches;
+}
+
+Result<void> compare(const std::filesystem::path& folder, const Tokens& text, std::int32_t length,
+                     const std::vector<std::int32_t>& budgets, int threads) {
+  const auto batches = batches_of(text, static_cast<std::size_t>(length));
+  const std::int32_t prompt = length / 2;
   fmt::print("{}: {} sequences of {} tokens after prompts of {}, {} at a time, {} threads\n",
-             folder.filename().string(), batches.size() * together, length - prompt_tokens,
-             prompt_tokens, together, threads);
+             folder.filename().string(), batches.size() * together, length - prompt, prompt,
+             together, threads);
   fmt::print("{:<64} {:>8} {:>9} {:>9} {:>9}\n", "policy", "NLL", "perplex.", "KiB/seq.", "tok/s");
   const auto measure = [&](const KvPolicy& policy) -> Result<void> {
-    TROUPE_TRY(Reader reader, Reader::create(folder, policy, length, threads));
+    TROUPE_TRY(Reader reader, Reader::create(folder, policy, length, prompt, threads));
     Figures figures;
     for (const auto& batch : batches) {
-      TROUPE_CHECK(reader.read(batch, prompt_tokens, prompt_tokens, true, figures));
+      TROUPE_CHECK(reader.read(batch, prompt, prompt, true, figures));
     }
     print(describe(policy), figures, reader.bytes_per_block());
     return {};
   };
   TROUPE_CHECK(measure({}));
-  for (const std::int32_t budget : {768, 512, 256, 128}) {
+  for (const std::int32_t budget : budgets) {
     for (const KvPolicy& policy : policies(budget)) TROUPE_CHECK(measure(policy));
   }
+  return {};
+}
+
+Result<void> run(const std::filesystem::path& folder, int threads) {
+  TROUPE_TRY(const auto windows, golden::read_windows());
+  Tokens text;
+  for (const auto& window : windows) text.insert(text.end(), window.begin(), window.end());
+  TROUPE_CHECK(compare(folder, text, 512, {192, 128, 64}, threads));
+  TROUPE_CHECK(compare(folder, text, 2048, {768, 512, 256, 128}, threads));
   for (const KvPolicy& policy : {policies(512)[0], policies(512)[1]}) {
     const auto tokens = static_cast<std::int32_t>(text.size());
-    TROUPE_TRY(Reader reader, Reader::create(folder, policy, tokens, threads));
+    TROUPE_TRY(Reader reader, Reader::create(folder, policy, tokens, tokens, threads));
     Figures figures;
     TROUPE_CHECK(reader.read({text}, tokens, 1, false, figures));
     print(fmt::format("{} tokens, {}", tokens, describe(policy)), figures, 0);
