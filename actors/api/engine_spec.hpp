@@ -11,6 +11,7 @@
 #include "actors/scheduler/scheduler_config.hpp"
 #include "actors/telemetry/process_telemetry.hpp"
 #include "models/checkpoint/checkpoint.hpp"
+#include "models/kv_policy/kv_policy.hpp"
 #include "models/ops/device/device.hpp"
 #include "runtime/actor/actor_down.hpp"
 
@@ -48,6 +49,7 @@ struct EngineSpec {
   /// Host memory of each worker for evicted sequences; none: decided by choose_swap_blocks.
   std::optional<std::uint64_t> swap_bytes = {};
   std::int32_t cache_groups = 1;  ///< of the model; each has its own block tables
+  KvPolicy kv_policy = {};        ///< which tokens the KV cache keeps
   bool chunked_prefill = true;
   bool prefix_caching = true;     ///< prompts with a common prefix share its blocks
   bool cascade_attention = true;  ///< see WorkerSpec

@@ -40,6 +40,7 @@ SchedulerConfig scheduler_config(const EngineSpec& spec, const EngineInfo& info)
   config.max_steps_in_flight = spec.pipeline_parallel_size + (spec.async_scheduling ? 1 : 0);
   config.chunked_prefill = spec.chunked_prefill;
   config.prefix_caching = spec.prefix_caching;
+  config.kv_policy = spec.kv_policy;
   config.policy = spec.scheduling_policy;
   config.speculation = spec.speculation;
   return config;
@@ -83,6 +84,7 @@ WorkerSpec Domain::worker_spec(int rank, const ActorHandle<LoadProgress>& load_p
           .max_head_rows = max_head_rows(spec_),
           .max_model_len = spec_.max_model_len,
           .block_size = spec_.block_size,
+          .kv_policy = spec_.kv_policy,
           .draft_model_path = spec_.draft_model_path,
           .draft_tokens = spec_.speculation.tokens,
           .load_progress = load_progress};

@@ -38,7 +38,8 @@ double room_for_blocks(const EngineSpec& spec, const DeviceMemoryReport& device)
 /// The most blocks that max_num_seqs requests of max_model_len tokens can use.
 std::int64_t useful_blocks(const EngineSpec& spec) {
   const std::int64_t blocks_per_sequence =
-      (spec.max_model_len + spec.block_size - 1) / spec.block_size;
+      (spec.kv_policy.most_entries(spec.max_model_len, spec.max_model_len) + spec.block_size - 1) /
+      spec.block_size;
   return blocks_per_sequence * spec.cache_groups * spec.max_num_seqs;
 }
 
@@ -77,6 +78,7 @@ std::int64_t choose_device_kv_cache_blocks(const EngineSpec& spec,
 std::int64_t choose_swap_blocks(const EngineSpec& spec, std::span<const WorkerReport> workers,
                                 std::span<const std::string> nodes, std::int64_t kv_cache_blocks) {
   if (spec.speculation.method == SpeculationConfig::Method::draft_model) return 0;
+  if (!spec.kv_policy.is_full()) return 0;
   std::uint64_t most = 1;
   for (const WorkerReport& worker : workers) most = std::max(most, worker.kv_bytes_per_block);
   constexpr std::uint64_t max_blocks = 1 << 30;

@@ -133,6 +133,16 @@ void KvTables::drop_left(std::int32_t position, SequenceBlocks& held) {
   }
 }
 
+void KvTables::truncate(std::int32_t entries, SequenceBlocks& held) {
+  const auto kept = static_cast<std::size_t>((entries + block_size_ - 1) / block_size_);
+  for (auto& table : held.tables) {
+    if (table.size() <= kept) continue;
+    require(pool_.release(std::span(table).subspan(kept)), "blocks of dropped tokens are released");
+    table.resize(kept);
+  }
+  held.reported = std::min(held.reported, kept);
+}
+
 void KvTables::release(SequenceBlocks& held) {
   for (const auto& table : held.tables) {
     require(pool_.release(table), "blocks of a sequence are released");

@@ -52,6 +52,9 @@ class KvTables {
   /// Releases the blocks that no position from `position` on sees.
   void drop_left(std::int32_t position, SequenceBlocks& held);
 
+  /// Releases the blocks behind those that the first `entries` positions need.
+  void truncate(std::int32_t entries, SequenceBlocks& held);
+
   /// Releases all blocks; keeps the hashes of their contents, which depend on the tokens alone.
   void release(SequenceBlocks& held);
 

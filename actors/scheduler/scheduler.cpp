@@ -15,6 +15,20 @@ std::vector<SequenceId> all_ids(std::int32_t count) {
   return ids;
 }
 
+/// Refuses what cannot go with caches that lose tokens.
+Result<void> check_kv_policy(const SchedulerConfig& config) {
+  if (config.kv_policy.is_full()) return {};
+  const char* what = config.prefix_caching    ? "prefix caching"
+                     : config.swap_blocks > 0 ? "swap_blocks"
+                     : config.speculation.method != SpeculationConfig::Method::none
+                         ? "speculation"
+                     : config.windows != std::vector<std::int32_t>{0} ? "windows or cache groups"
+                                                                      : nullptr;
+  if (what == nullptr) return {};
+  return fail(ErrorCode::invalid_argument, "kv_policy {} does not go with {}",
+              to_string(config.kv_policy.kind), what);
+}
+
 }  // namespace
 
 Result<Scheduler> Scheduler::make(const SchedulerConfig& config) {
@@ -42,6 +56,7 @@ Result<Scheduler> Scheduler::make(const SchedulerConfig& config) {
         "swap_blocks is {} with a draft model: its own cache cannot be swapped, set it to 0",
         config.swap_blocks);
   }
+  TROUPE_CHECK(check_kv_policy(config));
   if (!config.chunked_prefill && config.max_num_batched_tokens < config.max_model_len) {
     return fail(ErrorCode::invalid_argument,
                 "max_num_batched_tokens ({}) is less than max_model_len ({}): raise it or allow "
@@ -138,7 +153,8 @@ void Scheduler::plan_running(OpenPlan& open) {
     const std::int32_t tokens = share_of(sequence, open.tokens);
     if (tokens == 0 || sequence.evicting) continue;
     kv_.drop_left(sequence.scheduled, sequence.blocks);
-    if (!make_room(id, sequence.scheduled + tokens)) continue;
+    const std::int32_t dropped = dropped_before(sequence, sequence.scheduled);
+    if (!make_room(id, sequence.scheduled + tokens - dropped)) continue;
     std::vector<std::int32_t> drafts;
     if (sequence.scheduled + tokens == sequence.known()) {
       drafts = drafts_for(sequence, open.tokens - tokens);
@@ -147,7 +163,7 @@ void Scheduler::plan_running(OpenPlan& open) {
   }
 }
 
-/// Allocates blocks for the positions of `id` below `end`, evicting the last running sequences if
+/// Allocates blocks for the entries of `id` below `end`, evicting the last running sequences if
 /// need be. False: not possible now, or `id` itself was the last.
 bool Scheduler::make_room(SequenceId id, std::int32_t end) {
   while (!kv_.grow(end, slots_[id].blocks)) {
@@ -176,7 +192,10 @@ bool Scheduler::evict_last() {
 /// The number of tokens of a sequence that can be planned now.
 std::int32_t Scheduler::share_of(const Sequence& sequence, std::int32_t budget) const {
   if (sequence.sampled_in_flight > 0) return may_run_ahead(sequence) ? 1 : 0;
-  const std::int32_t wanted = sequence.known() - sequence.scheduled;
+  // No plan has rows on both sides of a position at which tokens are dropped.
+  const std::int32_t until_drop =
+      config_.kv_policy.next_drop(sequence.scheduled, sequence.prompt_tokens) - sequence.scheduled;
+  const std::int32_t wanted = std::min(sequence.known() - sequence.scheduled, until_drop);
   if (wanted > budget && !config_.chunked_prefill) return 0;
   return std::min(wanted, budget);
 }
@@ -237,6 +256,11 @@ void Scheduler::plan_share(SequenceId id, std::int32_t tokens, std::vector<std::
     grow_for_guesses(std::min(read, sequence.prompt_tokens + sequence.max_generated),
                      sequence.blocks);
   }
+  if (!config_.kv_policy.is_full()) {
+    // Blocks of what is dropped are free from here on: workers drop it before the plan's steps.
+    sequence.dropped = dropped_before(sequence, step.first_position);
+    kv_.truncate(sequence.scheduled - sequence.dropped, sequence.blocks);
+  }
   step.new_blocks = kv_.take_new(sequence.blocks);
   sequence.last_step = next_step_;
   sequence.sampled_in_flight += step.sample ? 1 : 0;
@@ -271,7 +295,7 @@ void Scheduler::preempt(SequenceId id) {
 /// Moves a sequence without blocks from its slot to the waiting ones.
 void Scheduler::wait_again(SequenceId id) {
   Sequence sequence = std::move(slots_[id]);
-  sequence.scheduled = sequence.computed = 0;
+  sequence.scheduled = sequence.computed = sequence.dropped = 0;
   sequence.sampled_in_flight = sequence.plans_in_flight = 0;
   sequence.evicting = false;
   sequence.drafts.clear();

@@ -130,6 +130,7 @@ class Scheduler {
     std::int32_t prompt_planned = 0;     ///< prompt tokens ever planned or found in the cache
     std::int32_t scheduled = 0;          ///< positions planned, or found in the cache
     std::int32_t computed = 0;           ///< positions in applied plans, or found in the cache
+    std::int32_t dropped = 0;  ///< of the planned positions, how many the KvPolicy has dropped
     std::int32_t sampled_in_flight = 0;  ///< plans not applied that sample it
     std::int32_t plans_in_flight = 0;
     std::uint64_t last_step = 0;         ///< the last step that it was planned in
@@ -183,6 +184,10 @@ class Scheduler {
   void start(OpenPlan& open, Sequence next, std::int32_t tokens);
   void insert_running(SequenceId id);
   void put_late_ones_back(std::int64_t now_us);
+  /// Returns how many of the positions before `position` the cache does not have at its row.
+  std::int32_t dropped_before(const Sequence& sequence, std::int32_t position) const {
+    return config_.kv_policy.dropped_before(position, sequence.prompt_tokens);
+  }
   std::int32_t share_of(const Sequence& sequence, std::int32_t budget) const;
   bool may_run_ahead(const Sequence& sequence) const;
   bool make_room(SequenceId id, std::int32_t end);

@@ -53,7 +53,8 @@ Result<void> Scheduler::audit() const {
     }
     for (std::size_t group = 0; group < kv_.groups(); ++group) {
       const auto& table = slot.blocks.tables[group];
-      if (static_cast<std::int64_t>(table.size()) * config_.block_size < slot.scheduled) {
+      if (static_cast<std::int64_t>(table.size()) * config_.block_size <
+          slot.scheduled - slot.dropped) {
         return broken("positions without a block in slot", id);
       }
       for (std::size_t i = 0; i < table.size(); ++i) {

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "actors/scheduler/scheduling_policy.hpp"
+#include "models/kv_policy/kv_policy.hpp"
 
 namespace troupe {
 
@@ -41,12 +42,15 @@ struct SchedulerConfig {
   std::vector<std::int32_t> windows = {0};
   /// Blocks in host memory for evicted sequences; 0: they are recomputed.
   std::int32_t swap_blocks = 0;
+  /// Which tokens the caches keep. Another one than `full` goes with one cache group without a
+  /// window, and neither with prefix_caching nor with swap_blocks nor with speculation.
+  KvPolicy kv_policy = {};
 
   template <class Archive>
   void fields(Archive& archive) {
     archive(max_num_seqs, max_num_batched_tokens, max_model_len, block_size, kv_cache_blocks,
             max_steps_in_flight, micro_batches, chunked_prefill, prefix_caching, policy,
-            speculation, windows, swap_blocks);
+            speculation, windows, swap_blocks, kv_policy);
   }
 };
 

@@ -19,6 +19,12 @@ Result<void> Scheduler::add(SequenceGroupSpec spec) {
     return fail(ErrorCode::invalid_argument, "{} choices and a beam width of {} were asked for",
                 spec.choices, spec.beam_width);
   }
+  if (spec.beam_width > 0 && !config_.kv_policy.is_full()) {
+    return fail(ErrorCode::invalid_argument,
+                "beam search needs every token in the cache, and this job drops tokens "
+                "(kv_cache.policy {})",
+                to_string(config_.kv_policy.kind));
+  }
   if (std::any_of(spec.prompt.begin(), spec.prompt.end(), [](auto id) { return id < 0; })) {
     return fail(ErrorCode::invalid_argument, "the prompt has a negative token id");
   }
@@ -31,7 +37,8 @@ Result<void> Scheduler::add(SequenceGroupSpec spec) {
       std::min(max_tokens, config_.max_model_len - static_cast<std::int32_t>(prompt));
   // The last generated token is never an input.
   const std::int64_t positions = prompt + std::max(max_generated, 1) - 1;
-  const std::int32_t blocks = kv_.max_held(positions, config_.max_num_batched_tokens);
+  const std::int64_t entries = config_.kv_policy.most_entries(positions, prompt);
+  const std::int32_t blocks = kv_.max_held(entries, config_.max_num_batched_tokens);
   if (blocks > kv_.pool().blocks()) {
     return fail(ErrorCode::invalid_argument,
                 "a prompt of {} tokens with max_tokens {} needs {} cache blocks, there are {}",

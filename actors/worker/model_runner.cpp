@@ -46,6 +46,10 @@ Result<void> ModelRunner::allocate() {
                                      sequences_.cache_groups(),
                                      context_.host == nullptr ? 1 : context_.host->size()));
   pass_.emplace(std::move(pass));
+  if (!limits.kv_policy.is_full()) {
+    TROUPE_TRY(KvCompactor compactor, KvCompactor::create(*ops_, limits, kv_blocks_));
+    compactor_.emplace(std::move(compactor));
+  }
   if (!is_last_stage()) return {};
   const std::int64_t vocab = model_->config().vocab_size;
   // The first rank's share is the largest.
@@ -64,12 +68,13 @@ Result<void> ModelRunner::allow_swaps(std::int64_t host_blocks) {
 }
 
 Result<void> ModelRunner::take_sequences(const StepPlan& plan) {
-  TROUPE_TRY(const BlockSwaps swaps, sequences_.apply(plan));
+  TROUPE_TRY(const CacheMoves moves, sequences_.apply(plan));
+  if (compactor_) TROUPE_CHECK(compactor_->compact(*model_, moves.compactions));
   if (swap_ == nullptr) return {};
   // The previous plan's swaps are complete now; this plan's run while it computes.
   swap_->join();
-  swap_->copy_out(swaps.out);
-  swap_->copy_in(swaps.in);
+  swap_->copy_out(moves.out);
+  swap_->copy_in(moves.in);
   return {};
 }
 
@@ -280,7 +285,8 @@ std::int32_t ModelRunner::add_rows(const SequenceStep& planned, std::int32_t beg
                                    std::int32_t end, Step& step) {
   const KnownSequence& sequence = sequences_.at(planned.id);
   const std::int32_t block_size = model_->limits().block_size;
-  const auto used_blocks = static_cast<std::size_t>((end + block_size - 1) / block_size);
+  const auto used_blocks =
+      static_cast<std::size_t>((end - sequence.dropped + block_size - 1) / block_size);
   // A row's requirements are known before its sequence is begun: a begun one has at least one row.
   const std::int32_t first_sampled = planned.first_position + planned.tokens - 1 -
                                      static_cast<std::int32_t>(planned.drafts.size());
@@ -297,7 +303,7 @@ std::int32_t ModelRunner::add_rows(const SequenceStep& planned, std::int32_t beg
     if (!pass_->has_room_for_row() || (wants_logits && !pass_->has_room_for_head())) break;
     if (position == begin) {
       if (!pass_->has_room_for_tables(used_blocks)) break;
-      pass_->begin_sequence(sequence.tables, used_blocks, begin);
+      pass_->begin_sequence(sequence.tables, used_blocks, begin - sequence.dropped);
     }
     if (wants_logits) {
       const bool sample = samples(position);
@@ -305,8 +311,8 @@ std::int32_t ModelRunner::add_rows(const SequenceStep& planned, std::int32_t beg
       step.heads.push_back(
           {step.result.results.size() - 1, planned.id, sequence.start, position, sample, after});
     }
-    pass_->add_row(sequence.tables, sequence.tokens[static_cast<std::size_t>(position)], position,
-                   wants_logits);
+    pass_->add_row(sequence.tables, sequence.tokens[static_cast<std::size_t>(position)],
+                   sequences_.place_of(sequence, position), wants_logits);
   }
   return position - begin;
 }

@@ -9,6 +9,7 @@
 
 #include "actors/step/step_plan.hpp"
 #include "actors/telemetry/span_recorder.hpp"
+#include "actors/worker/kv_compactor.hpp"
 #include "actors/worker/pass.hpp"
 #include "actors/worker/sampling/drafter.hpp"
 #include "actors/worker/sampling/row_sampler.hpp"
@@ -195,6 +196,7 @@ class ModelRunner {
   std::uint64_t messages_taken_ = 0;  ///< messages of sampled ids, one per plan
 
   std::optional<Pass> pass_;           ///< being filled
+  std::optional<KvCompactor> compactor_;  ///< set if the KvPolicy drops tokens
   std::vector<std::int32_t> sampled_;  ///< a message of sampled ids
   DeviceTensor logits_;                ///< [this rank's share of max_head_rows, vocab] f32
   std::optional<RowSampler> sampler_;  ///< on the last stage

@@ -59,28 +59,33 @@ bool Pass::has_room_for_tables(std::size_t blocks) const {
          static_cast<std::int64_t>(groups_.front().tables.size() + blocks) <= table_room_;
 }
 
-void Pass::begin_sequence(const Tables& tables, std::size_t blocks, std::int32_t first_position) {
+void Pass::begin_sequence(const Tables& tables, std::size_t blocks, std::int32_t first_entry) {
+  observed_rows_.push_back(0);
   for (std::size_t g = 0; g < groups_.size(); ++g) {
     Group& group = groups_[g];
     group.spans.push_back({.first_row = static_cast<std::int32_t>(ids_.size()),
                            .rows = 0,
-                           .first_position = first_position,
+                           .first_position = first_entry,
                            .block_offset = static_cast<std::int32_t>(group.tables.size())});
     group.tables.insert(group.tables.end(), tables[g].begin(),
                         tables[g].begin() + static_cast<std::ptrdiff_t>(blocks));
   }
 }
 
-void Pass::add_row(const Tables& tables, std::int32_t token, std::int32_t position,
+void Pass::add_row(const Tables& tables, std::int32_t token, const RowPlace& place,
                    bool wants_logits) {
   if (wants_logits) head_rows_.push_back(static_cast<std::int32_t>(ids_.size()));
   ids_.push_back(token);
   awaits_tokens_ = awaits_tokens_ || token < 0;
-  positions_.push_back(position);
-  const auto block = static_cast<std::size_t>(position / limits_.block_size);
+  positions_.push_back(place.position);
+  if (place.observed) {
+    ++observed_rows_.back();
+    observes_ = true;
+  }
+  const auto block = static_cast<std::size_t>(place.entry / limits_.block_size);
   for (std::size_t g = 0; g < groups_.size(); ++g) {
     groups_[g].slots.push_back(tables[g][block] * limits_.block_size +
-                               position % limits_.block_size);
+                               place.entry % limits_.block_size);
     ++groups_[g].spans.back().rows;
   }
 }
@@ -177,6 +182,7 @@ Result<ForwardBatch> Pass::upload() {
                           .spans = spans.reshaped({sequences, numbers_of_span}),
                           .graph_captured = graph_captured_,
                           .host_block_tables = tables});
+    if (observes_) attention_.back().observed_rows = observed_rows_;
     if (head_positions_.empty()) continue;
     const Tensor head_slots = stage(group.head_slots);
     const Tensor head_spans = stage(numbers(group.head_spans));
@@ -200,6 +206,8 @@ void Pass::clear() {
   ids_.clear();
   positions_.clear();
   head_rows_.clear();
+  observed_rows_.clear();
+  observes_ = false;
   awaits_tokens_ = false;
   graph_captured_ = false;
   split_.reset();

@@ -14,6 +14,13 @@
 
 namespace troupe {
 
+/// Where a row's key is in the cache of its sequence, and how its attention is computed.
+struct RowPlace {
+  std::int32_t entry = 0;  ///< of the sequence's cache: the position, less the tokens dropped
+  std::int32_t position = 0;  ///< by which query and key are rotated
+  bool observed = false;      ///< its attention counts (AttentionBatch::observed_rows)
+};
+
 /// The input of one forward pass, gathered row by row on the host and then uploaded, while the
 /// device may still be busy with the pass before. Buffers are allocated once. One thread at a time.
 class Pass {
@@ -30,12 +37,16 @@ class Pass {
   bool has_room_for_row() const { return rows() < limits_.max_batch_tokens; }
   bool has_room_for_head() const { return head_rows() < limits_.max_head_rows; }
 
-  /// Begins the rows of a sequence with these tables, of which the first `blocks` entries are used;
-  /// its first row is at `first_position`.
-  void begin_sequence(const Tables& tables, std::size_t blocks, std::int32_t first_position);
-  /// Adds a row; `wants_logits` adds it to the head's rows, too. A `token` below 0 stands for one
-  /// that SamplingOps::resolve_sampled_ids fills in.
-  void add_row(const Tables& tables, std::int32_t token, std::int32_t position, bool wants_logits);
+  /// Begins the rows of a sequence with these tables, of which the first `blocks` blocks are used;
+  /// its first row is at entry `first_entry` of its cache.
+  void begin_sequence(const Tables& tables, std::size_t blocks, std::int32_t first_entry);
+  /// Adds a row, at the entry after the last one's; `wants_logits` adds it to the head's rows, too.
+  /// A `token` below 0 stands for one that SamplingOps::resolve_sampled_ids fills in.
+  void add_row(const Tables& tables, std::int32_t token, const RowPlace& place, bool wants_logits);
+  /// The same where the cache has all tokens.
+  void add_row(const Tables& tables, std::int32_t token, std::int32_t position, bool wants_logits) {
+    add_row(tables, token, RowPlace{position, position}, wants_logits);
+  }
 
   bool empty() const { return ids_.empty(); }
   std::int64_t rows() const { return static_cast<std::int64_t>(ids_.size()); }
@@ -87,6 +98,8 @@ class Pass {
   std::int64_t table_room_ = 0;  ///< entries of each group's tables before rows are divided
   std::vector<std::int32_t> ids_, positions_, head_rows_, head_positions_;
   std::vector<Group> groups_;
+  std::vector<std::int32_t> observed_rows_;  ///< of each sequence
+  bool observes_ = false;                    ///< true if some are observed
   bool awaits_tokens_ = false;
   bool graph_captured_ = false;
   std::optional<ContextSplit> split_;  ///< set if the rows are divided

@@ -18,23 +18,24 @@ KnownSequence* SequenceTable::find(SequenceId id) {
   return found == sequences_.end() ? nullptr : &found->second;
 }
 
-Result<BlockSwaps> SequenceTable::apply(const StepPlan& plan) {
+Result<CacheMoves> SequenceTable::apply(const StepPlan& plan) {
   for (const SequenceId id : plan.released) {
     if (sequences_.erase(id) == 0) {
       return fail(ErrorCode::corrupt_data, "step {} releases sequence {}, which is not there",
                   plan.step, id);
     }
   }
-  BlockSwaps swaps;
-  for (const SwapOut& swap : plan.swapped_out) TROUPE_CHECK(swap_out(swap, swaps.out));
-  for (const SwapIn& swap : plan.swapped_in) TROUPE_CHECK(swap_in(swap, swaps.in));
+  CacheMoves moves;
+  for (const SwapOut& swap : plan.swapped_out) TROUPE_CHECK(swap_out(swap, moves.out));
+  for (const SwapIn& swap : plan.swapped_in) TROUPE_CHECK(swap_in(swap, moves.in));
   for (const NewSequence& started : plan.started) TROUPE_CHECK(start(started, plan.step));
   for (const SequenceStep& step : plan.steps) {
     TROUPE_CHECK(check_step(step));
+    if (!limits_.kv_policy.is_full()) TROUPE_CHECK(compact(step, moves.compactions));
     TROUPE_CHECK(check_blocks(step));
     take_blocks_and_drafts(step);
   }
-  return swaps;
+  return moves;
 }
 
 Result<void> SequenceTable::swap_out(const SwapOut& swap, std::vector<SwappedBlock>& copies) {
@@ -151,10 +152,42 @@ Result<void> SequenceTable::check_step(const SequenceStep& step) const {
   return {};
 }
 
+Result<void> SequenceTable::compact(const SequenceStep& step,
+                                    std::vector<SequenceCompaction>& compactions) {
+  KnownSequence& sequence = sequences_.at(step.id);
+  const KvPolicy& policy = limits_.kv_policy;
+  const std::int32_t first = step.first_position;
+  if (first != sequence.computed ||
+      step.tokens > policy.next_drop(first, sequence.prompt_tokens) - first) {
+    return fail(ErrorCode::corrupt_data,
+                "sequence {} cannot compute {} positions from {} at once under {}: {} are computed",
+                step.id, step.tokens, first, to_string(policy.kind), sequence.computed);
+  }
+  const std::int32_t dropped = policy.dropped_before(first, sequence.prompt_tokens);
+  if (dropped == sequence.dropped) return {};
+  std::vector<std::int32_t>& table = sequence.tables.front();
+  compactions.push_back({table, first - sequence.dropped, first - dropped});
+  sequence.dropped = dropped;
+  // What the rest and this step's rows need stays.
+  const std::int32_t entries = first + step.tokens - dropped;
+  const std::int32_t blocks = (entries + limits_.block_size - 1) / limits_.block_size;
+  if (std::cmp_less(blocks, table.size())) table.resize(static_cast<std::size_t>(blocks));
+  return {};
+}
+
+RowPlace SequenceTable::place_of(const KnownSequence& sequence, std::int32_t position) const {
+  const KvPolicy& policy = limits_.kv_policy;
+  const std::int32_t entry = position - sequence.dropped;
+  return {.entry = entry,
+          .position = policy.rotates_by_entry() ? entry : position,
+          .observed = policy.observes(position, sequence.prompt_tokens)};
+}
+
 Result<void> SequenceTable::check_blocks(const SequenceStep& step) const {
   const std::size_t groups = groups_.size();
   const std::size_t each = step.new_blocks.size() / groups;
-  const std::int64_t end = std::int64_t{step.first_position} + step.tokens;
+  const std::int64_t end =
+      std::int64_t{step.first_position} + step.tokens - sequences_.at(step.id).dropped;
   const auto room = static_cast<std::int64_t>(sequences_.at(step.id).tables[0].size() + each) *
                     limits_.block_size;
   if (step.new_blocks.size() % groups != 0 || end > room) {

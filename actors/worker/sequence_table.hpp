@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "actors/step/step_plan.hpp"
+#include "actors/worker/kv_compactor.hpp"
 #include "actors/worker/pass.hpp"
 #include "models/layers/attention/cache_spec.hpp"
 #include "models/model/model.hpp"
@@ -19,7 +20,8 @@ struct KnownSequence {
   /// known here, or not yet.
   std::vector<std::int32_t> tokens;
   std::int32_t prompt_tokens = 0;
-  std::int32_t computed = 0;  ///< positions whose keys and values are in the cache
+  std::int32_t computed = 0;  ///< positions whose keys and values were written to the cache
+  std::int32_t dropped = 0;   ///< of these, how many the cache has not any more (KvPolicy)
   SamplingParams sampling;
   Pass::Tables tables;                    ///< [cache groups][blocks]
   std::vector<std::int32_t> host_blocks;  ///< SwapOut::host_blocks while it has no tables
@@ -27,10 +29,11 @@ struct KnownSequence {
   std::uint64_t start = 0;                ///< distinguishes it from earlier sequences with its id
 };
 
-/// The copies of a plan between the KV cache and host memory.
-struct BlockSwaps {
-  std::vector<SwappedBlock> out;
-  std::vector<SwappedBlock> in;
+/// What a plan does to the KV cache before its passes.
+struct CacheMoves {
+  std::vector<SwappedBlock> out;  ///< to host memory
+  std::vector<SwappedBlock> in;   ///< from host memory
+  std::vector<SequenceCompaction> compactions;
 };
 
 /// The state that the plans' deltas add up to on one rank: each sequence's tokens and block tables.
@@ -44,10 +47,15 @@ class SequenceTable {
   /// Lets plans name this many blocks in host memory from now on; at first none.
   void allow_swaps(std::int64_t host_blocks) { host_blocks_ = host_blocks; }
 
-  /// Applies what the plan releases, swaps, starts and grows; returns the copies to be made for it.
+  /// Applies what the plan releases, swaps, starts and grows, and what the KvPolicy drops before
+  /// its steps; returns what is to be done to the cache for it.
   /// Errors: corrupt_data for a plan that does not fit (unknown sequence, positions out of order, a
   /// block or token that does not exist).
-  Result<BlockSwaps> apply(const StepPlan& plan);
+  Result<CacheMoves> apply(const StepPlan& plan);
+
+  /// Returns where the row of a known sequence at `position` is, once the plan of that row is
+  /// applied.
+  RowPlace place_of(const KnownSequence& sequence, std::int32_t position) const;
 
   KnownSequence& at(SequenceId id) { return sequences_.at(id); }
   const KnownSequence& at(SequenceId id) const { return sequences_.at(id); }
@@ -60,6 +68,8 @@ class SequenceTable {
   Result<void> swap_out(const SwapOut& swap, std::vector<SwappedBlock>& copies);
   Result<void> swap_in(const SwapIn& swap, std::vector<SwappedBlock>& copies);
   Result<void> check_step(const SequenceStep& step) const;
+  /// Drops what is dropped before the step's first row.
+  Result<void> compact(const SequenceStep& step, std::vector<SequenceCompaction>& compactions);
   Result<void> check_blocks(const SequenceStep& step) const;
   void take_blocks_and_drafts(const SequenceStep& step);
 

@@ -140,6 +140,7 @@ Result<WorkerReport> Worker::load(std::vector<std::string> nodes) {
                            .threads = spec_.threads,
                            .compute = dtype,
                            .kv_dtype = dtype,
+                           .kv_policy = spec_.kv_policy,
                            .cascade_attention = spec_.cascade_attention,
                            .exact_sums = spec_.deterministic};
   auto model = load_model(config_, checkpoint, *ops_, groups_->context(), limits,

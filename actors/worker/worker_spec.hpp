@@ -9,6 +9,7 @@
 #include "actors/api/load_progress.hpp"
 #include "actors/worker/startup/device_memory_report.hpp"
 #include "models/checkpoint/checkpoint.hpp"
+#include "models/kv_policy/kv_policy.hpp"
 #include "models/ops/device/device.hpp"
 #include "parallel/mesh/mesh.hpp"
 #include "runtime/actor/actor_handle.hpp"
@@ -37,6 +38,7 @@ struct WorkerSpec {
   std::int64_t max_head_rows = 256;
   std::int64_t max_model_len = 0;
   std::int32_t block_size = 16;
+  KvPolicy kv_policy = {};                       ///< which tokens the KV cache keeps
   std::string draft_model_path = {};             ///< the draft model; empty: none
   std::int32_t draft_tokens = 0;                 ///< the most tokens that it guesses
   ActorHandle<LoadProgress> load_progress = {};  ///< receives the loading progress; may be empty
@@ -46,7 +48,8 @@ struct WorkerSpec {
     archive(model_path, load_format, rank, data_parallel_size, pipeline_parallel_size,
             context_parallel_size, tensor_parallel_size, expert_parallel_size, sequence_parallel,
             collectives, nodes, device, threads, dtype, deterministic, cascade_attention,
-            max_batch_tokens, max_head_rows, max_model_len, block_size, draft_model_path,
+            max_batch_tokens, max_head_rows, max_model_len, block_size, kv_policy,
+            draft_model_path,
             draft_tokens, load_progress);
   }
 };

@@ -67,6 +67,15 @@ struct Config {
     std::optional<std::int64_t> threads_per_worker;
     std::optional<bool> deterministic;
   };
+  struct KvCache {
+    std::string policy;
+    std::int64_t sink_tokens = 0;
+    std::optional<std::int64_t> window_tokens;
+    std::int64_t heavy_tokens = 0;
+    std::int64_t prompt_tokens = 0;
+    std::int64_t pooling_tokens = 0;
+    std::optional<std::int64_t> drop_tokens;
+  };
   struct Job {
     std::string input;   ///< empty only when loaded for Purpose::check
     std::string output;  ///< empty only when loaded for Purpose::check
@@ -100,6 +109,7 @@ struct Config {
   Cluster cluster;
   Parallel parallel;
   Engine engine;
+  KvCache kv_cache;
   Job job;
   Restart restart;
   Metrics metrics;

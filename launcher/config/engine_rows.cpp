@@ -16,7 +16,7 @@ std::vector<KeySpec> engine_rows() {
            .reference = "The most tokens of prompt and answer together. `auto`: "
                         "`max_position_embeddings` of the model, where its rotary embedding "
                         "stretches it ([models](models.md#rotary-embeddings)) times that factor; "
-                        "more than that is refused.",
+                        "more than that is refused, but for `kv_cache.policy: streaming`.",
            .allows_auto = true,
            .minimum = 1,
            .maximum = 1 << 30}),

@@ -99,6 +99,10 @@ Result<Fingerprint> job_fingerprint(const JobPlan& plan, const KeepGoing& keep_g
   if (plan.engine.deterministic) {
     fingerprint.parts.push_back({"engine.deterministic on GPUs", "true"});
   }
+  const KvPolicy& policy = plan.engine.kv_policy;
+  if (!policy.is_full()) {
+    fingerprint.parts.push_back({"kv_cache", describe(policy)});
+  }
   if (plan.engine.load_format != LoadFormat::dummy) TROUPE_CHECK(add_weights(model, fingerprint));
   return fingerprint;
 }

@@ -52,6 +52,7 @@ Result<std::vector<RankFootprint>> footprints(const ModelConfig& model,
                                  .kv_dtype = dtype,
                                  .max_positions = engine.max_model_len,
                                  .block_size = engine.block_size,
+                                 .kv_policy = engine.kv_policy,
                                  .panel_rows = on_gpu ? 1 : cpu_panel_rows,
                                  .on_gpu = on_gpu,
                                  .shares_tables = on_gpu};
@@ -269,6 +270,9 @@ std::string describe(const JobPlan& plan) {
     text += "\n";
   } else {
     text += fmt::format("threads each: {}, cores: {}\n", engine.threads_per_worker, plan.cores);
+  }
+  if (!engine.kv_policy.is_full()) {
+    text += fmt::format("KV cache: {}\n", describe(engine.kv_policy));
   }
   for (const std::string& line : plan.attention) text += fmt::format("attention: {}\n", line);
   for (const std::string& warning : plan.warnings) text += fmt::format("warning: {}\n", warning);

@@ -39,6 +39,7 @@ JobFacts facts_of(const JobPlan& plan) {
   facts.output = config.job.output;
   facts.model_path = config.model.path;
   facts.architecture = plan.model.architecture;
+  facts.kv_policy = describe(plan.engine.kv_policy);
   facts.config_yaml = to_yaml(config);
   facts.began_unix_s = std::chrono::duration_cast<std::chrono::seconds>(
                            std::chrono::system_clock::now().time_since_epoch())

@@ -6,6 +6,7 @@
 
 #include "actors/worker/sampling/drafter.hpp"
 #include "launcher/job/cluster_nodes.hpp"
+#include "launcher/job/plan_kv_policy.hpp"
 #include "launcher/job/topology.hpp"
 #include "models/families/family.hpp"
 #include "models/layers/attention/attention_shape.hpp"
@@ -25,7 +26,8 @@ constexpr std::int64_t gpu_stage_batched_tokens = 8192;
 Result<std::int64_t> context_length(const Config& config, const ModelConfig& model) {
   const std::int64_t longest = model.max_position_embeddings;
   const std::int64_t asked = config.engine.max_model_len.value_or(longest);
-  if (asked > longest) {
+  const bool is_endless = config.kv_cache.policy == to_string(KvPolicy::Kind::streaming);
+  if (asked > longest && !is_endless) {
     return fail(ErrorCode::invalid_argument,
                 "engine.max_model_len is {}, but {} was made for {} tokens at the most "
                 "(max_position_embeddings)",
@@ -159,6 +161,7 @@ Result<EngineSpec> plan_engine(const Config& config, const ModelConfig& model, c
   engine.dtype = is_narrow ? DType::bf16 : DType::f32;
   engine.deterministic = on_gpu && config.engine.deterministic.value_or(false);
   if (engine.deterministic) TROUPE_CHECK(check_deterministic_gpus(mesh, model, engine.dtype));
+  TROUPE_TRY(engine.kv_policy, plan_kv_policy(config, model, engine));
   TROUPE_TRY(engine.max_model_len, context_length(config, model));
   engine.max_num_seqs = static_cast<std::int32_t>(config.engine.max_num_seqs);
   TROUPE_TRY(engine.max_num_batched_tokens, step_tokens(config, model, engine));

@@ -40,6 +40,7 @@ ordered_json job_json(const JobRecorder& job, const JobFigures& figures) {
           {"output", facts.output},
           {"model", facts.model_path},
           {"architecture", facts.architecture},
+          {"kv_policy", facts.kv_policy},
           {"host", facts.host},
           {"cores", facts.cores},
           {"version", facts.version},

@@ -71,6 +71,8 @@ struct ConfigRules {
   QueryKeyNorm query_key_norm = QueryKeyNorm::none;
   std::int64_t positions = 0;  ///< where max_position_embeddings is absent; 0: it must be there
   std::optional<WindowRules> windows = {};  ///< empty: sliding_window is not looked at
+  /// What layer_types calls layers without a window.
+  std::string_view full_layer_type = "full_attention";
   /// The object in the file that describes the model; empty: the file itself.
   std::string_view nested_in = {};
   /// Sets kv_heads and head_dim (hidden_size, layers and heads are set); null: grouped-query

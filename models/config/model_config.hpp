@@ -87,6 +87,11 @@ struct LatentConfig {
   std::int64_t rotated_dim = 0;
   std::int64_t value_dim = 0;    ///< of each head
   bool interleaved_rope = true;  ///< weights store the two halves of a rotation interleaved
+  /// Of a lightning indexer (SparseIndex), which then chooses `index_top_k` keys for each row; 0:
+  /// none.
+  std::int64_t index_heads = 0;
+  std::int64_t index_dim = 0;
+  std::int64_t index_top_k = 0;
   bool operator==(const LatentConfig&) const = default;
 };
 

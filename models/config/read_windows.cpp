@@ -19,8 +19,8 @@ Result<std::int64_t> stated_window(const Fields& fields, const ConfigRules& rule
 }
 
 /// Reads which layers have a window from config.json's list of layer types.
-Result<std::vector<bool>> read_layer_types(const Fields& fields, const nlohmann::json& types,
-                                           std::int64_t layers) {
+Result<std::vector<bool>> read_layer_types(const Fields& fields, const ConfigRules& rules,
+                                           const nlohmann::json& types, std::int64_t layers) {
   if (!types.is_array() || static_cast<std::int64_t>(types.size()) != layers) {
     return fail(ErrorCode::corrupt_data, "{}: layer_types: expected a list of {} names",
                 fields.where(), layers);
@@ -28,8 +28,9 @@ Result<std::vector<bool>> read_layer_types(const Fields& fields, const nlohmann:
   std::vector<bool> windowed;
   for (const nlohmann::json& type : types) {
     const std::string name = type.is_string() ? type.get<std::string>() : type.type_name();
-    if (name != "full_attention" && name != "sliding_attention") {
-      return fields.unsupported("layer type", name, "full_attention, sliding_attention");
+    if (name != rules.full_layer_type && name != "sliding_attention") {
+      return fields.unsupported("layer type", name,
+                                fmt::format("{}, sliding_attention", rules.full_layer_type));
     }
     windowed.push_back(name == "sliding_attention");
   }
@@ -64,7 +65,7 @@ Result<std::vector<std::int64_t>> read_windows(const Fields& fields, const Confi
   const nlohmann::json* types = fields.find({"layer_types"});
   std::vector<bool> windowed;
   if (types != nullptr) {
-    TROUPE_TRY(windowed, read_layer_types(fields, *types, config.layers));
+    TROUPE_TRY(windowed, read_layer_types(fields, rules, *types, config.layers));
   } else {
     TROUPE_TRY(windowed, implied_layer_types(fields, rules, config.layers));
   }

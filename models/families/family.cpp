@@ -17,12 +17,12 @@ namespace troupe {
 namespace {
 
 constexpr std::array all_families = {
-    &llama_family,       &mistral_family, &mixtral_family,   &qwen2_family,
-    &qwen2_moe_family,   &qwen3_family,   &qwen3_moe_family, &deepseek_v2_family,
-    &deepseek_v3_family, &gemma2_family,  &gemma3_family,    &gemma3_text_family,
-    &gpt_oss_family,     &phi3_family,    &olmo2_family,     &granite_family,
-    &glm_family,         &glm4_family,    &glm4_moe_family,  &command_r_family,
-    &starcoder2_family,  &falcon_family,
+    &llama_family,       &mistral_family,      &mixtral_family,   &qwen2_family,
+    &qwen2_moe_family,   &qwen3_family,        &qwen3_moe_family, &deepseek_v2_family,
+    &deepseek_v3_family, &deepseek_v32_family, &gemma2_family,    &gemma3_family,
+    &gemma3_text_family, &gpt_oss_family,      &phi3_family,      &olmo2_family,
+    &granite_family,     &glm_family,          &glm4_family,      &glm4_moe_family,
+    &command_r_family,   &starcoder2_family,   &falcon_family,
 };
 
 }  // namespace

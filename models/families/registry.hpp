@@ -14,6 +14,7 @@ extern const Family qwen3_moe_family;
 extern const Family qwen2_moe_family;
 extern const Family deepseek_v2_family;
 extern const Family deepseek_v3_family;
+extern const Family deepseek_v32_family;
 extern const Family gemma2_family;
 extern const Family gemma3_family;
 extern const Family gemma3_text_family;

@@ -133,6 +133,21 @@ inline constexpr std::array latent_weights = {
                ShardRule::heads},
 };
 
+/// The lightning indexer of sparse latent attention. Every rank has all of it, because all choose
+/// the same keys.
+inline constexpr std::array indexer_weights = {
+    WeightRule{Parameter::index_query, "model.layers.{layer}.self_attn.indexer.wq_b.weight",
+               ShardRule::replicated},
+    WeightRule{Parameter::index_key, "model.layers.{layer}.self_attn.indexer.wk.weight",
+               ShardRule::replicated},
+    WeightRule{Parameter::index_key_norm, "model.layers.{layer}.self_attn.indexer.k_norm.weight",
+               ShardRule::replicated},
+    WeightRule{Parameter::index_key_norm_bias, "model.layers.{layer}.self_attn.indexer.k_norm.bias",
+               ShardRule::replicated},
+    WeightRule{Parameter::index_weights,
+               "model.layers.{layer}.self_attn.indexer.weights_proj.weight", ShardRule::replicated},
+};
+
 /// Joins tables into one, in order.
 template <std::size_t... sizes>
 constexpr auto join_tables(const std::array<WeightRule, sizes>&... tables) {

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 
+#include "models/kv_policy/kv_policy.hpp"
 #include "parallel/device/dtype.hpp"
 
 namespace troupe {
@@ -19,6 +20,8 @@ struct ModelLimits {
   int threads = 1;                       ///< that compute tables while the model is loaded
   DType compute = DType::f32;            ///< f32, or bf16 (then weights are rounded to bf16)
   DType kv_dtype = DType::f32;           ///< of the KV cache: f32 or bf16
+  /// Which tokens the KV cache keeps: all, unless check_kv_policy allows another policy.
+  KvPolicy kv_policy = {};
   /// Attention may look for prefixes that sequences of a pass share, to read them once.
   bool cascade_attention = true;
   /// With deterministic Ops, gives a sum the same bits at every tensor size even for bf16

@@ -81,6 +81,11 @@ Result<void> allocate_latent(const LatentConfig& latent, std::int64_t heads, std
     TROUPE_TRY(buffers.projected, allocate(query + kv));
   }
   TROUPE_TRY(buffers.values, allocate(heads * latent.value_dim));
+  if (latent.index_top_k > 0) {
+    TROUPE_TRY(buffers.index_query, allocate(latent.index_heads * latent.index_dim));
+    TROUPE_TRY(buffers.index_key, allocate(latent.index_dim));
+    TROUPE_TRY(buffers.index_weights, allocate(latent.index_heads));
+  }
   return {};
 }
 

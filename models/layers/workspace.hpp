@@ -33,6 +33,10 @@ struct LatentBuffers {
   DeviceTensor query_down;  // [T, query_rank]; empty without one
   DeviceTensor kv;          // [T, rank + rotated_dim]; empty without a query_rank
   DeviceTensor values;      // [T, heads * value_dim]
+  /// Of the lightning indexer; empty without one.
+  DeviceTensor index_query;    // [T, index_heads * index_dim]
+  DeviceTensor index_key;      // [T, index_dim]
+  DeviceTensor index_weights;  // [T, index_heads]
 };
 
 /// The buffers of a pass, allocated once and shared by all layers, which run one after another.

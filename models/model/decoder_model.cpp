@@ -102,8 +102,12 @@ bool DecoderModel::sums_in_parts(const ParallelContext& parallel) const {
 }
 
 Result<void> DecoderModel::build_rope(const RopeConfig& rope, DeviceTensor& device) {
-  const HostTensor table = rope_table(rope, limits_.max_positions, config_.rope_width(),
-                                      config_.rotated_dim(), limits_.threads);
+  const KvPolicy& policy = limits_.kv_policy;
+  const std::int64_t positions = policy.rotates_by_entry()
+                                     ? policy.most_entries(limits_.max_positions, 0)
+                                     : limits_.max_positions;
+  const HostTensor table =
+      rope_table(rope, positions, config_.rope_width(), config_.rotated_dim(), limits_.threads);
   TROUPE_TRY(device, ops_.memory().allocate(DType::f32, table->shape()));
   ops_.memory().upload(table, device);
   return ops_.stream().synchronize();
@@ -160,6 +164,8 @@ bool DecoderModel::leaves_out_rows(const ForwardBatch& batch) const {
   // Where ranks exchange experts' rows, all count the tokens of a pass alike; where they divide the
   // tokens, those that need logits are on few of them, unless there are none.
   if (experts_.exchanges()) return false;
+  // Index queries are not gathered.
+  if (attention_.index.top_k > 0 && rows > 0) return false;
   return rows == 0 || (context_->size() == 1 && !tensor_->divides(tokens));
 }
 
@@ -287,9 +293,14 @@ Result<void> DecoderModel::check_context_rows(const ForwardBatch& batch) const {
 }
 
 std::size_t DecoderModel::kv_bytes_per_block() const {
-  const std::int64_t elements =
-      cache_tensors(caches_) * limits_.block_size * attention_.cached_elements();
-  return static_cast<std::size_t>(elements) * size_of(limits_.kv_dtype);
+  const std::int64_t elements = cache_tensors(caches_) * limits_.block_size *
+                                (attention_.cached_elements() + attention_.index.dim);
+  const std::int64_t weights =
+      limits_.kv_policy.observes_attention()
+          ? cache_tensors(caches_) * limits_.block_size * attention_.kv_heads
+          : 0;
+  return static_cast<std::size_t>(elements) * size_of(limits_.kv_dtype) +
+         static_cast<std::size_t>(weights) * size_of(DType::f32);
 }
 
 Result<void> DecoderModel::allocate_kv_cache(std::int64_t blocks) {
@@ -303,7 +314,42 @@ Result<void> DecoderModel::allocate_kv_cache(std::int64_t blocks) {
   }
   kv_memory_ = std::move(memory);
   for (const auto& [keys, values] : kv_memory_) kv_.push_back({keys, values});
+  if (attention_.index.top_k > 0) TROUPE_CHECK(allocate_index_keys(blocks));
+  if (!limits_.kv_policy.observes_attention()) return {};
+  for (KvLayer& layer : kv_) {
+    TROUPE_TRY(
+        DeviceTensor weights,
+        ops_.memory().allocate(DType::f32, {blocks, attention_.kv_heads, limits_.block_size}));
+    layer.weights = weights;
+    kv_weights_.push_back(std::move(weights));
+  }
   return {};
+}
+
+Result<void> DecoderModel::allocate_index_keys(std::int64_t blocks) {
+  for (KvLayer& layer : kv_) {
+    TROUPE_TRY(auto pages,
+               ops_.attention().allocate_kv(blocks, limits_.block_size,
+                                            index_cache_shape(attention_.index), limits_.kv_dtype));
+    layer.index_keys = pages.first;
+    index_keys_.push_back(std::move(pages.first));
+  }
+  return {};
+}
+
+void DecoderModel::compact_kv(std::span<const CompactedSequence> sequences,
+                              const Tensor& block_tables, const Tensor& device_sequences) {
+  const KvPolicy& policy = limits_.kv_policy;
+  const KvCompaction compaction{.sequences = sequences,
+                                .device_sequences = device_sequences,
+                                .block_tables = block_tables,
+                                .block_size = limits_.block_size,
+                                .first_kept = policy.first_tokens,
+                                .last_kept = policy.last_tokens,
+                                .by_weight = policy.observes_attention(),
+                                .pooling = policy.pooling_tokens,
+                                .turns_keys = policy.rotates_by_entry()};
+  for (const KvLayer& layer : kv_) ops_.attention().compact(compaction, attention_, rope_, layer);
 }
 
 Result<std::unique_ptr<KvSwap>> DecoderModel::make_swap(std::int64_t host_blocks) {

@@ -30,6 +30,8 @@ class DecoderModel final : public Model {
   void discard_passes() override;
   std::size_t kv_bytes_per_block() const override;
   Result<void> allocate_kv_cache(std::int64_t blocks) override;
+  void compact_kv(std::span<const CompactedSequence> sequences, const Tensor& block_tables,
+                  const Tensor& device_sequences) override;
   Result<std::unique_ptr<KvSwap>> make_swap(std::int64_t host_blocks) override;
   std::int64_t shared_positions() const override { return shared_positions_; }
   ExpertLoad expert_load() const override;
@@ -65,6 +67,7 @@ class DecoderModel final : public Model {
   Result<void> end_hidden(const ForwardBatch& batch, HiddenState& hidden, const Tensor& logits);
   /// The rows of all ranks together, rounded to a power of two, if rows are exchanged; else 0.
   std::int64_t expected_rows(const ForwardBatch& batch) const;
+  Result<void> allocate_index_keys(std::int64_t blocks);
   bool is_last_stage() const { return stage_ + 1 == stages_; }
   Result<void> check_batch(const ForwardBatch& batch, const Tensor& logits) const;
   Result<void> check_context_rows(const ForwardBatch& batch) const;
@@ -93,9 +96,11 @@ class DecoderModel final : public Model {
   std::optional<HeadRows> head_rows_;      // all that the last layer computes
   std::optional<Head> head_;               // of the last stage
   std::vector<std::pair<DeviceTensor, DeviceTensor>> kv_memory_;  // keys, values of each layer
-  std::vector<KvLayer> kv_;                                       // by StageCache::tensor
-  std::vector<int> layouts_;                                      // of this pass's attention
-  std::int64_t shared_positions_ = 0;                             // in this pass, of a layer
+  std::vector<DeviceTensor> index_keys_;  // KvLayer::index_keys of each layer, or none
+  std::vector<DeviceTensor> kv_weights_;  // KvLayer::weights of each layer, or none
+  std::vector<KvLayer> kv_;               // by StageCache::tensor
+  std::vector<int> layouts_;              // of this pass's attention
+  std::int64_t shared_positions_ = 0;     // in this pass, of a layer
   /// Captured passes; null after the first such pass, which runs uncaptured, so that what a device
   /// tunes or allocates on first use is ready.
   std::map<GraphKey, std::unique_ptr<CapturedGraph>> graphs_;

@@ -173,8 +173,10 @@ Result<RankFootprint> rank_footprint(const ModelConfig& config, const Checkpoint
   }
   footprint.weight_bytes = weights.total();
 
-  const std::int64_t positions =
+  const KvPolicy& policy = options.kv_policy;
+  std::int64_t positions =
       options.max_positions > 0 ? options.max_positions : config.max_position_embeddings;
+  if (policy.rotates_by_entry()) positions = policy.most_entries(positions, 0);
   const std::int64_t tables = config.window_rope ? 2 : 1;
   footprint.rope_bytes =
       static_cast<std::size_t>(tables * positions * config.rope_width()) * size_of(DType::f32);
@@ -182,9 +184,14 @@ Result<RankFootprint> rank_footprint(const ModelConfig& config, const Checkpoint
   TROUPE_TRY(const AttentionShape attention,
              attention_shape(config, 0, head_shard(config, mesh, rank)));
   const std::int64_t tensors = cache_tensors(stage_caches(config, footprint.layers));
+  const std::int64_t tokens = tensors * options.block_size;
   footprint.kv_bytes_per_block =
-      static_cast<std::size_t>(tensors * options.block_size * attention.cached_elements()) *
+      static_cast<std::size_t>(tokens * (attention.cached_elements() + attention.index.dim)) *
       size_of(options.kv_dtype);
+  if (policy.observes_attention()) {
+    footprint.kv_bytes_per_block +=
+        static_cast<std::size_t>(tokens * attention.kv_heads) * size_of(DType::f32);
+  }
   return footprint;
 }
 

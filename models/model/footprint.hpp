@@ -5,6 +5,7 @@
 
 #include "models/checkpoint/checkpoint.hpp"
 #include "models/config/model_config.hpp"
+#include "models/kv_policy/kv_policy.hpp"
 #include "parallel/device/dtype.hpp"
 #include "parallel/mesh/mesh.hpp"
 #include "parallel/sharding/sharding.hpp"
@@ -19,6 +20,7 @@ struct FootprintOptions {
   DType kv_dtype = DType::f32;     ///< see ModelLimits
   std::int64_t max_positions = 0;  ///< see ModelLimits
   std::int32_t block_size = 16;    ///< tokens of a KV block
+  KvPolicy kv_policy = {};         ///< see ModelLimits
   std::int64_t panel_rows = 1;     ///< a matrix's rows are padded to a multiple of it
                                    ///< (cpu_panel_rows)
   bool on_gpu = false;             ///< stages are balanced for GPUs

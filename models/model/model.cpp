@@ -40,10 +40,14 @@ Result<void> check_limits(const ModelConfig& config, const ModelLimits& limits) 
   TROUPE_CHECK(at_least_one("max_batch_tokens", limits.max_batch_tokens));
   TROUPE_CHECK(at_least_one("max_head_rows", limits.max_head_rows));
   TROUPE_CHECK(at_least_one("block_size", limits.block_size));
-  if (limits.max_positions < 0 || limits.max_positions > config.max_position_embeddings) {
+  const KvPolicy& policy = limits.kv_policy;
+  const std::int64_t longest = policy.rotates_by_entry()
+                                   ? policy.most_entries(limits.max_positions, 0)
+                                   : limits.max_positions;
+  if (longest < 0 || longest > config.max_position_embeddings) {
     return fail(ErrorCode::invalid_argument,
                 "sequences of {} tokens are longer than the model's max_position_embeddings {}",
-                limits.max_positions, config.max_position_embeddings);
+                longest, config.max_position_embeddings);
   }
   const auto floating = [](DType dtype) { return dtype == DType::f32 || dtype == DType::bf16; };
   if (!floating(limits.compute) || !floating(limits.kv_dtype)) {
@@ -75,6 +79,12 @@ Result<void> check_model(const ModelConfig& config, const Checkpoint& checkpoint
                 "expert_parallel_size {} with context_parallel_size {}: experts are spread over "
                 "the {} tensor ranks of a context rank, not over context ranks",
                 mesh.expert_parallel_size(), shape.context, shape.tensor);
+  }
+  if (shape.context > 1 && config.latent && config.latent->index_top_k > 0) {
+    return fail(ErrorCode::unsupported,
+                "context_parallel_size {} with sparse attention (index_topk {}): ranks do not "
+                "exchange index keys; set it to 1",
+                shape.context, config.latent->index_top_k);
   }
   TROUPE_TRY([[maybe_unused]] const auto stages, stage_layers(config, shape.pipeline));
   return check_weights(config, checkpoint, weight_rules_of(config), mesh);

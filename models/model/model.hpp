@@ -23,7 +23,8 @@ struct ForwardBatch {
   /// replicas, which hold experts of this one, have a pass to run. Every stage uses their number,
   /// only the first the ids.
   Tensor token_ids;
-  /// One per group of cache_groups, all with the same positions (< max_positions) and sequences;
+  /// One per group of cache_groups, all with the same positions (< max_positions, and < capacity
+  /// under a KvPolicy that rotates by entries) and sequences;
   /// each has its own block tables and kv_slots inside the KV cache. In a window group, blocks
   /// entirely before first_position - window + 1 of their sequence are never read: their entry may
   /// be -1.
@@ -87,6 +88,11 @@ class Model {
   virtual std::size_t kv_bytes_per_block() const = 0;
   /// Allocates `blocks` KV blocks; call once. Errors: resource_exhausted names the bytes.
   virtual Result<void> allocate_kv_cache(std::int64_t blocks) = 0;
+  /// Under a policy that drops tokens (ModelLimits::kv_policy): removes entries from the caches of
+  /// sequences, in all layers of this rank, before the next pass. The arguments as in KvCompaction;
+  /// tensors must stay until the device has done it.
+  virtual void compact_kv(std::span<const CompactedSequence> sequences, const Tensor& block_tables,
+                          const Tensor& device_sequences) = 0;
   /// Allocates host memory for `host_blocks` of these blocks, after allocate_kv_cache. Errors: as
   /// AttentionOps::make_swap.
   virtual Result<std::unique_ptr<KvSwap>> make_swap(std::int64_t host_blocks) = 0;

@@ -25,8 +25,14 @@ std::int64_t latent_attention_cost(const ModelConfig& config, std::int64_t conte
   const std::int64_t down = config.hidden_size * (latent.rank + latent.rotated_dim);
   const std::int64_t up = config.heads * latent.rank * (latent.unrotated_dim + latent.value_dim);
   const std::int64_t output = config.hidden_size * config.heads * latent.value_dim;
-  return query + down + up + output +
-         config.heads * (2 * latent.rank + latent.rotated_dim) * context;
+  const std::int64_t index_width = latent.index_heads * latent.index_dim;
+  const std::int64_t index = latent.query_rank * index_width +
+                             config.hidden_size * (latent.index_dim + latent.index_heads) +
+                             index_width * context;
+  const std::int64_t seen =
+      latent.index_top_k > 0 ? std::min(latent.index_top_k, context) : context;
+  return query + down + up + output + (latent.index_top_k > 0 ? index : 0) +
+         config.heads * (2 * latent.rank + latent.rotated_dim) * seen;
 }
 
 std::int64_t attention_cost(const ModelConfig& config, std::int64_t layer) {

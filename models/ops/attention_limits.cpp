@@ -48,6 +48,12 @@ Result<void> check_gpu_attention(const AttentionShape& shape, DType dtype) {
                 "part where there is one; found {} ({} latent)",
                 max_gpu_head_dim, shape.head_dim, shape.latent);
   }
+  if (shape.index.top_k > 0) {
+    return fail(ErrorCode::unsupported,
+                "sparse attention (index_topk {}) is computed on CPUs only in this version: set "
+                "cluster.device: cpu",
+                shape.index.top_k);
+  }
   TROUPE_CHECK(check_dtype(dtype));
   return check_heads(shape);
 }

@@ -6,8 +6,10 @@
 #include <utility>
 
 #include "models/ops/columns.hpp"
+#include "models/ops/kv_compaction.hpp"
 #include "models/ops/kv_swap.hpp"
 #include "models/ops/op_checks.hpp"
+#include "models/ops/sparse_index.hpp"
 #include "parallel/device/tensor.hpp"
 #include "runtime/base/result.hpp"
 
@@ -16,10 +18,12 @@ namespace troupe {
 /// One sequence's part of a forward pass: `rows` consecutive tokens, whose queries see the cache up
 /// to and including themselves.
 struct SequenceSpan {
-  std::int32_t first_row = 0;       ///< row of its first token in the batch
-  std::int32_t rows = 0;            ///< its tokens in this pass, >= 1
-  std::int32_t first_position = 0;  ///< position of its first token in this pass
-  std::int32_t block_offset = 0;    ///< begin of its block table in `block_tables`
+  std::int32_t first_row = 0;  ///< row of its first token in the batch
+  std::int32_t rows = 0;       ///< its tokens in this pass, >= 1
+  /// Position of its first token in this pass; in a cache without some tokens (KvPolicy) the entry
+  /// of its first token.
+  std::int32_t first_position = 0;
+  std::int32_t block_offset = 0;  ///< begin of its block table in `block_tables`
 };
 constexpr std::int64_t numbers_of_span = 4;
 static_assert(sizeof(SequenceSpan) == numbers_of_span * sizeof(std::int32_t));
@@ -27,7 +31,7 @@ static_assert(sizeof(SequenceSpan) == numbers_of_span * sizeof(std::int32_t));
 /// The inputs of attention for a pass, or for a part of its rows. Tensors are on the device; the
 /// host knows the spans' numbers. Valid during one forward call.
 struct AttentionBatch {
-  Tensor positions;     ///< [tokens] i32
+  Tensor positions;     ///< [tokens] i32: by which queries and keys are rotated
   Tensor kv_slots;      ///< [tokens] i32: block * block_size + offset in it
   Tensor block_tables;  ///< [sum of blocks] i32, span after span of the whole pass
   /// In row order, covering all rows, counted from the batch's first.
@@ -45,6 +49,8 @@ struct AttentionBatch {
   /// block_tables on the host, by which attention finds prefixes that sequences share; empty: it
   /// does not look for them.
   std::span<const std::int32_t> host_block_tables = {};
+  /// The last rows of each of `sequences` whose attention counts (accumulate_weights); empty: none.
+  std::span<const std::int32_t> observed_rows = {};
 };
 
 /// What AttentionOps::plan chose for a batch.
@@ -61,6 +67,11 @@ struct PlannedAttention {
 struct KvLayer {
   Tensor keys;
   Tensor values;  ///< empty if values are part of the keys (AttentionShape::latent)
+  /// [blocks, kv_heads, block_size] f32: the attention that a token has received from observed
+  /// rows; empty where nobody asks for it.
+  Tensor weights = {};
+  /// Under AttentionShape::index: the index keys, pages of allocate_kv for index_cache_shape.
+  Tensor index_keys = {};
 };
 
 struct AttentionShape {
@@ -80,10 +91,22 @@ struct AttentionShape {
   /// Each layer has sinks; set also where theirs are not there, as in plan.
   bool has_sinks = false;
 
+  /// Which keys a row attends to (attend_sparse); of latent attention only.
+  SparseIndex index = {};
+
   std::int64_t value_dim() const { return latent > 0 ? latent : head_dim; }
   /// Elements that a layer's cache holds of a token.
   std::int64_t cached_elements() const { return latent > 0 ? head_dim : 2 * kv_heads * head_dim; }
 };
+
+/// The shape of a cache of index keys: keys alone, of index.dim elements, which no head attends to.
+inline AttentionShape index_cache_shape(const SparseIndex& index) {
+  AttentionShape shape;
+  shape.heads = shape.kv_heads = 1;
+  shape.head_dim = index.dim;
+  shape.latent = index.dim - 1;
+  return shape;
+}
 
 /// RMSNorm over all query heads of a token together, and over all its KV heads, which are on
 /// several ranks.
@@ -145,6 +168,16 @@ class AttentionOps {
     do_latent_rope_store(rotated_q, kv, norm, eps, rope, shape, batch, cache, q_out);
   }
 
+  /// Of sparse attention: rotates the first head_dim - latent elements of each head of index.query
+  /// and of `key` ([tokens, index.dim] activation), in halves and in place, and writes the key to
+  /// cache.index_keys at kv_slots. rope as in latent_rope_store.
+  void index_rope_store(const IndexQueries& index, const Tensor& key, const Tensor& rope,
+                        const AttentionShape& shape, const AttentionBatch& batch,
+                        const KvLayer& cache) {
+    if constexpr (op_checks::enabled) op_checks::index_rope_store(index, key, rope, shape, batch);
+    do_index_rope_store(index, key, rope, shape, batch, cache);
+  }
+
   /// sums[t, h] = the sum of squares of head h of token t, for the query heads and then the key
   /// heads of qkv (as in norm_rope_store). sums [tokens, heads + kv_heads] f32.
   void square_sums(const Tensor& qkv, const AttentionShape& shape, const Tensor& sums) {
@@ -173,6 +206,25 @@ class AttentionOps {
     do_scatter_kv(rows, shape, slots, cache);
   }
 
+  /// For caches with weights: sets those of the batch's tokens to 0; then each observed row (batch.
+  /// observed_rows), in order, adds the weights of its softmax over its keys to the weights of
+  /// their tokens, head after head of those that read a KV head. q as in attend; call it after the
+  /// rows' keys are stored.
+  void accumulate_weights(const Tensor& q, const AttentionShape& shape, const AttentionBatch& batch,
+                          const KvLayer& cache) {
+    if constexpr (op_checks::enabled) op_checks::accumulate_weights(q, shape, batch, cache);
+    do_accumulate_weights(q, shape, batch, cache);
+  }
+
+  /// Removes entries from sequences' caches: what is kept, keys, values and weights, moves to the
+  /// first entries in the same order. rope as in norm_rope_store (or latent_rope_store), of at
+  /// least as many positions as an entry moves, for `turns_keys`.
+  void compact(const KvCompaction& compaction, const AttentionShape& shape, const Tensor& rope,
+               const KvLayer& cache) {
+    if constexpr (op_checks::enabled) op_checks::compact(compaction, shape, rope, cache);
+    do_compact(compaction, shape, rope, cache);
+  }
+
   /// Prepares attention of `shape` over `batch` on the host: call before the first layer of a pass,
   /// for each of its batches, outside of capture(). It serves all layers of this shape, which are
   /// those of one cache group.
@@ -189,7 +241,21 @@ class AttentionOps {
     do_attend(q, shape, batch, cache, out);
   }
 
+  /// Like attend, but a row attends to the keys that SparseIndex chooses, in the order of their
+  /// positions; of equal scores the earlier one's. `index` as index_rope_store has left it.
+  void attend_sparse(const Tensor& q, const IndexQueries& index, const AttentionShape& shape,
+                     const AttentionBatch& batch, const KvLayer& cache, const Tensor& out) {
+    if constexpr (op_checks::enabled) op_checks::attend(q, shape, batch, cache, out);
+    do_attend_sparse(q, index, shape, batch, cache, out);
+  }
+
  private:
+  virtual void do_index_rope_store(const IndexQueries& index, const Tensor& key, const Tensor& rope,
+                                   const AttentionShape& shape, const AttentionBatch& batch,
+                                   const KvLayer& cache) = 0;
+  virtual void do_attend_sparse(const Tensor& q, const IndexQueries& index,
+                                const AttentionShape& shape, const AttentionBatch& batch,
+                                const KvLayer& cache, const Tensor& out) = 0;
   virtual void do_square_sums(const Tensor& qkv, const AttentionShape& shape,
                               const Tensor& sums) = 0;
   virtual void do_norm_projections(const Tensor& qkv, const AttentionShape& shape,
@@ -206,6 +272,10 @@ class AttentionOps {
                             const Tensor& rows) = 0;
   virtual void do_scatter_kv(const Tensor& rows, const AttentionShape& shape, const Tensor& slots,
                              const KvLayer& cache) = 0;
+  virtual void do_accumulate_weights(const Tensor& q, const AttentionShape& shape,
+                                     const AttentionBatch& batch, const KvLayer& cache) = 0;
+  virtual void do_compact(const KvCompaction& compaction, const AttentionShape& shape,
+                          const Tensor& rope, const KvLayer& cache) = 0;
   virtual void do_attend(const Tensor& q, const AttentionShape& shape, const AttentionBatch& batch,
                          const KvLayer& cache, const Tensor& out) = 0;
 };

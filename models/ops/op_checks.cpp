@@ -185,6 +185,37 @@ void kv_rows(const KvLayer& cache, const AttentionShape& shape, const Tensor& sl
   expect("kv_rows: rows", rows, {slots[0], shape.cached_elements()}, cache.keys.dtype());
 }
 
+void accumulate_weights(const Tensor& q, const AttentionShape& shape, const AttentionBatch& batch,
+                        const KvLayer& cache) {
+  expect_cache(shape, cache);
+  expect_floats("accumulate_weights: q", q, {q[0], shape.heads * shape.head_dim});
+  expect("accumulate_weights: kv_slots", batch.kv_slots, {q[0]}, DType::i32);
+  expect("accumulate_weights: weights", cache.weights,
+         {cache.keys[0], shape.kv_heads, batch.block_size}, DType::f32);
+}
+
+void index_rope_store(const IndexQueries& index, const Tensor& key, const Tensor& rope,
+                      const AttentionShape& shape, const AttentionBatch& batch) {
+  const std::int64_t tokens = batch.positions[0];
+  expect_floats("index_rope_store: query", index.query,
+                {tokens, shape.index.heads * shape.index.dim});
+  expect_floats("index_rope_store: weights", index.weights, {tokens, shape.index.heads});
+  expect_floats("index_rope_store: key", key, {tokens, shape.index.dim});
+  expect("index_rope_store: rope", rope, {rope[0], shape.head_dim - shape.latent}, DType::f32);
+}
+
+void compact(const KvCompaction& compaction, const AttentionShape& shape, const Tensor& rope,
+             const KvLayer& cache) {
+  expect_cache(shape, cache);
+  if (compaction.turns_keys) {
+    expect("compact: rope", rope, {rope[0], shape.head_dim - shape.latent}, DType::f32);
+  }
+  if (compaction.by_weight) {
+    expect("compact: weights", cache.weights,
+           {cache.keys[0], shape.kv_heads, compaction.block_size}, DType::f32);
+  }
+}
+
 void square_sums(const Tensor& qkv, const AttentionShape& shape, const Tensor& sums) {
   expect_floats("square_sums: qkv", qkv,
                 {qkv[0], (shape.heads + 2 * shape.kv_heads) * shape.head_dim});

@@ -15,6 +15,8 @@ struct Columns;
 struct ExpertBatch;
 struct ExpertChoices;
 struct ExpertScratch;
+struct IndexQueries;
+struct KvCompaction;
 struct KvLayer;
 struct ProjectionNorm;
 struct RouterOptions;
@@ -62,6 +64,12 @@ void attend(const Tensor& q, const AttentionShape& shape, const AttentionBatch& 
             const KvLayer& cache, const Tensor& out);
 void kv_rows(const KvLayer& cache, const AttentionShape& shape, const Tensor& slots,
              const Tensor& rows);
+void accumulate_weights(const Tensor& q, const AttentionShape& shape, const AttentionBatch& batch,
+                        const KvLayer& cache);
+void index_rope_store(const IndexQueries& index, const Tensor& key, const Tensor& rope,
+                      const AttentionShape& shape, const AttentionBatch& batch);
+void compact(const KvCompaction& compaction, const AttentionShape& shape, const Tensor& rope,
+             const KvLayer& cache);
 void square_sums(const Tensor& qkv, const AttentionShape& shape, const Tensor& sums);
 void norm_projections(const Tensor& qkv, const AttentionShape& shape, const ProjectionNorm& norm);
 void add_expert_bias(const Tensor& x, const ExpertBatch& batch, const Tensor& bias);

@@ -29,6 +29,9 @@ class Exactness : public testing::TestWithParam<std::string> {
                                      [](const GoldenPrompt& prompt) { return prompt.ids.size(); });
   }
 
+  /// True if rows choose their keys: then context ranks are refused.
+  bool is_sparse() const { return golden_->name == "deepseek32-a"; }
+
   /// Logits of every row of every prompt, one prompt after another, each in passes of `chunk`.
   Result<std::vector<float>> all_logits(Runner& runner, std::int32_t chunk) const {
     std::vector<float> logits;
@@ -126,6 +129,7 @@ TEST_P(Exactness, rows_without_logits_that_the_last_layer_leaves_out_change_no_b
       {"pipeline 2", {.shape = {.pipeline = 2}}},
   };
   for (const auto& [name, way] : ways) {
+    if (way.shape.context > 1 && is_sparse()) continue;
     REQUIRE_OK(const auto ranks,
                run_ranks(golden_->checkpoint, DType::f32, way,
                          [&](Runner& runner, int) { return last_logits(runner, 1); }));
@@ -180,6 +184,7 @@ TEST_P(Exactness, pipeline_stages_give_the_bits_of_one) {
 }
 
 TEST_P(Exactness, context_parallel_ranks_give_the_bits_of_one) {
+  if (is_sparse()) GTEST_SKIP() << "index keys are not exchanged: check_model refuses it";
   REQUIRE_OK(const auto loaded, load(golden_->checkpoint, DType::f32));
   REQUIRE_OK(const auto expected, all_logits(*loaded.runner, whole));
   const MeshRanks ways[] = {{.shape = {.context = 2}},

@@ -69,6 +69,9 @@ void Attention::store(const Tensor& qkv, const AttentionBatch& batch, const Tens
   ops_.attention().norm_rope_store(qkv, by_head ? query_norm_.view() : Tensor(),
                                    by_head ? key_norm_.view() : Tensor(), norm_eps_, rope, shape_,
                                    batch, cache, query);
+  if (!cache.weights.empty()) {
+    ops_.attention().accumulate_weights(query, shape_, batch, cache);
+  }
 }
 
 void Attention::attend(const AttentionBatch& batch, const KvLayer& cache, Slice rows,

@@ -14,6 +14,7 @@ Result<AttentionShape> latent_shape(const ModelConfig& config, ShardOf shard) {
   shape.kv_heads = 1;
   shape.head_dim = latent.rank + latent.rotated_dim;
   shape.latent = latent.rank;
+  shape.index = {latent.index_heads, latent.index_dim, latent.index_top_k};
   double scale = 1.0 / std::sqrt(static_cast<double>(config.head_dim));
   if (const auto* yarn = std::get_if<YarnRopeScaling>(&config.rope.scaling)) {
     scale *= yarn->attention_factor;

@@ -21,6 +21,10 @@ Result<std::unique_ptr<AttentionBlock>> LatentAttention::create(const LayerConte
   TROUPE_TRY(block->shape_, attention_shape(context.config, layer, context.weights.shard()));
   TROUPE_CHECK(block->load_projections(context, layer));
   TROUPE_CHECK(block->load_heads(context, layer));
+  if (block->config_.index_top_k > 0) {
+    TROUPE_TRY(auto indexer, LightningIndexer::create(context, layer));
+    block->indexer_.emplace(std::move(indexer));
+  }
   TROUPE_TRY(block->output_, context.weights.linear({Parameter::output}, layer));
   return std::unique_ptr<AttentionBlock>(std::move(block));
 }
@@ -105,20 +109,30 @@ Result<PendingSum> LatentAttention::forward(const Tensor& x, const AttentionMeta
   if (context_.divides()) {
     TROUPE_CHECK(context_.all_gather_kv(pass.kv_slots_of_pass(), cache));
   }
-  if (heads == nullptr) return attend(query, pass.whole(), cache, out);
+  IndexQueries index;
+  if (indexer_) {
+    index = indexer_->project(x, space_.latent.query_down->rows(0, tokens), rope, shape_,
+                              pass.whole(), cache);
+  }
+  if (heads == nullptr) return attend(query, index, pass.whole(), cache, out);
   if (heads->count() == 0) return PendingSum();
   // Where the projections were, which are stored: they are narrower, but of more rows.
   const Tensor chosen = first_rows(space_.latent.projected, heads->count(), query[1]);
   ops_.dense().gather_rows(query, heads->rows, chosen);
-  return attend(chosen, heads->attention, cache, out);
+  return attend(chosen, index, heads->attention, cache, out);
 }
 
-Result<PendingSum> LatentAttention::attend(const Tensor& query, const AttentionBatch& batch,
-                                           const KvLayer& cache, const Tensor& out) const {
+Result<PendingSum> LatentAttention::attend(const Tensor& query, const IndexQueries& index,
+                                           const AttentionBatch& batch, const KvLayer& cache,
+                                           const Tensor& out) const {
   const std::int64_t tokens = query[0];
   const Tensor attended = space_.attended->rows(0, tokens);
   const Tensor values = space_.latent.values->rows(0, tokens);
-  ops_.attention().attend(query, shape_, batch, cache, attended);
+  if (indexer_) {
+    ops_.attention().attend_sparse(query, index, shape_, batch, cache, attended);
+  } else {
+    ops_.attention().attend(query, shape_, batch, cache, attended);
+  }
   ops_.moe().heads_linear(*value_up_, attended, values);
   return group_.defer_all_reduce(
       tokens, out, [&](const Tensor& sums) { ops_.dense().linear(*output_, values, sums); });
@@ -129,7 +143,8 @@ std::size_t LatentAttention::bytes() const {
     return matrix == nullptr ? 0 : matrix->bytes();
   };
   return of(projection_) + of(query_down_) + query_down_norm_->bytes() + of(latent_down_) +
-         latent_norm_->bytes() + key_up_->bytes() + value_up_->bytes() + of(output_);
+         latent_norm_->bytes() + key_up_->bytes() + value_up_->bytes() + of(output_) +
+         (indexer_ ? indexer_->bytes() : 0);
 }
 
 }  // namespace troupe

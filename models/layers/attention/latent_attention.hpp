@@ -1,6 +1,9 @@
 #pragma once
 
+#include <optional>
+
 #include "models/layers/attention/attention_block.hpp"
+#include "models/layers/attention/lightning_indexer.hpp"
 #include "models/layers/layer_context.hpp"
 
 namespace troupe {
@@ -40,8 +43,10 @@ class LatentAttention final : public AttentionBlock {
   Result<void> load_projections(const LayerContext& context, std::int64_t layer);
   Result<void> load_heads(const LayerContext& context, std::int64_t layer);
   Projected project(const Tensor& x) const;
-  /// Attention of the rows of `query`, which are those of `batch`, and the output projection.
-  Result<PendingSum> attend(const Tensor& query, const AttentionBatch& batch, const KvLayer& cache,
+  /// Attention of the rows of `query`, which are those of `batch`, and the output projection; with
+  /// an indexer to the keys that `index` chooses.
+  Result<PendingSum> attend(const Tensor& query, const IndexQueries& index,
+                            const AttentionBatch& batch, const KvLayer& cache,
                             const Tensor& out) const;
 
   LatentConfig config_;
@@ -59,6 +64,7 @@ class LatentAttention final : public AttentionBlock {
   std::unique_ptr<GroupedLinear> key_up_;  // [heads] x [rank, unrotated_dim]
   std::unique_ptr<GroupedLinear> value_up_;  // [heads] x [value_dim, rank]
   std::unique_ptr<Linear> output_;           // [hidden, heads * value_dim]
+  std::optional<LightningIndexer> indexer_;  // of sparse attention
 };
 
 }  // namespace troupe

@@ -104,6 +104,15 @@ Shape latent_shape(Parameter parameter, const LatentConfig& latent, const ModelC
       return {latent.rank + latent.rotated_dim, config.hidden_size};
     case Parameter::latent_norm:
       return {latent.rank};
+    case Parameter::index_query:
+      return {latent.index_heads * latent.index_dim, latent.query_rank};
+    case Parameter::index_key:
+      return {latent.index_dim, config.hidden_size};
+    case Parameter::index_key_norm:
+    case Parameter::index_key_norm_bias:
+      return {latent.index_dim};
+    case Parameter::index_weights:
+      return {latent.index_heads, config.hidden_size};
     case Parameter::latent_up:
       return {config.heads * (latent.unrotated_dim + latent.value_dim), latent.rank};
     default:

@@ -63,7 +63,12 @@ enum class Parameter {
   query_up,         ///< [heads * head_dim, query_rank]
   latent_down,      ///< [rank + rotated_dim, hidden]: the latent vector and the shared rotated key
   latent_norm,      ///< [rank]
-  latent_up,        ///< [heads * (unrotated_dim + value_dim), rank]: of each head keys, then values
+  index_query,      ///< [index_heads * index_dim, query_rank], of the lightning indexer
+  index_key,        ///< [index_dim, hidden]
+  index_key_norm,   ///< [index_dim]
+  index_key_norm_bias,  ///< [index_dim]
+  index_weights,        ///< [index_heads, hidden]
+  latent_up,  ///< [heads * (unrotated_dim + value_dim), rank]: of each head keys, then values
 };
 
 /// True for a parameter of the model, not of a layer: the embedding, the final norm and the head.

@@ -122,17 +122,11 @@ void CpuAttentionOps::do_latent_rope_store(const Columns& rotated_q, const Colum
                     });
 }
 
-namespace {
-
-/// How many of the `group` heads that read one KV head share a tile: the most that fit and divide
-/// `group`.
 std::int64_t heads_of_tile(std::int64_t group) {
   std::int64_t heads = std::min(group, attention_tile_rows);
   while (group % heads != 0) --heads;
   return heads;
 }
-
-}  // namespace
 
 void CpuAttentionOps::do_attend(const Tensor& q, const AttentionShape& shape,
                                 const AttentionBatch& batch, const KvLayer& cache,

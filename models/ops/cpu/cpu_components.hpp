@@ -2,6 +2,7 @@
 
 #include <cstring>
 #include <utility>
+#include <vector>
 
 #include "models/ops/cpu/cpu_context.hpp"
 #include "models/ops/cpu/packed_weights.hpp"
@@ -104,7 +105,8 @@ class CpuDenseOps final : public DenseOps {
 };
 
 /// Attention in tiles of rows (attention_kernels.hpp). make_swap is in cpu_swap.cpp, gather_kv in
-/// cpu_kv_rows.cpp.
+/// cpu_kv_rows.cpp, compact in cpu_kv_compaction.cpp,
+/// attend_sparse in cpu_sparse_attention.cpp.
 class CpuAttentionOps final : public AttentionOps {
  public:
   explicit CpuAttentionOps(CpuContext& context) : context_(context) {}
@@ -135,14 +137,44 @@ class CpuAttentionOps final : public AttentionOps {
                     const Tensor& rows) override;
   void do_scatter_kv(const Tensor& rows, const AttentionShape& shape, const Tensor& slots,
                      const KvLayer& cache) override;
+  void do_index_rope_store(const IndexQueries& index, const Tensor& key, const Tensor& rope,
+                           const AttentionShape& shape, const AttentionBatch& batch,
+                           const KvLayer& cache) override;
+  void do_attend_sparse(const Tensor& q, const IndexQueries& index, const AttentionShape& shape,
+                        const AttentionBatch& batch, const KvLayer& cache,
+                        const Tensor& out) override;
+  void do_accumulate_weights(const Tensor& q, const AttentionShape& shape,
+                             const AttentionBatch& batch, const KvLayer& cache) override;
+  void do_compact(const KvCompaction& compaction, const AttentionShape& shape, const Tensor& rope,
+                  const KvLayer& cache) override;
   void do_attend(const Tensor& q, const AttentionShape& shape, const AttentionBatch& batch,
                  const KvLayer& cache, const Tensor& out) override;
   void do_square_sums(const Tensor& qkv, const AttentionShape& shape, const Tensor& sums) override;
   void do_norm_projections(const Tensor& qkv, const AttentionShape& shape,
                            const ProjectionNorm& norm) override;
 
+  /// A row that attends to some of its keys: `attention` without scratch, first_head and rows.
+  struct SparseRow {
+    AttentionJob attention;
+    IndexScoresJob index;
+  };
+  /// A thread's memory for such rows; grows with the longest context.
+  struct SparseScratch {
+    std::vector<float> scores;
+    std::vector<std::int32_t> chosen;
+    HostTensor gathered;  // [pages, 1, head_dim, block_size] of the cache's dtype
+    std::vector<std::int32_t> pages;
+  };
+  template <class Stored>
+  void attend_chosen(const SparseRow& row, SparseScratch& scratch);
+
   CpuContext& context_;
+  std::vector<SparseScratch> sparse_scratch_;
 };
+
+/// How many of the `group` heads that read one KV head share a tile: the most that fit and divide
+/// `group`.
+std::int64_t heads_of_tile(std::int64_t group);
 
 /// Experts, one operation after the other.
 class CpuMoeOps final : public MoeOps {

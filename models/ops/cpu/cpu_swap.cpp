@@ -55,7 +55,7 @@ Result<std::unique_ptr<KvSwap>> CpuAttentionOps::make_swap(std::span<const KvLay
   std::vector<Tensor> tensors;
   std::size_t bytes = 0;
   for (const KvLayer& cache : caches) {
-    for (const Tensor& pages : {cache.keys, cache.values}) {
+    for (const Tensor& pages : {cache.keys, cache.values, cache.index_keys}) {
       if (pages.empty()) continue;
       tensors.push_back(pages);
       bytes += bytes_of_block(pages);

@@ -56,6 +56,28 @@ struct AttentionJob {
   float* scratch = nullptr;      ///< attention_scratch_floats(head_dim) floats, 64-byte aligned
   const AttentionJob* following = nullptr;  ///< this thread's next job, if known: to prefetch
 };
+
+/// As AttentionOps::accumulate_weights, for one sequence and KV head: `attention` has the observed
+/// rows, in whatever number, and the query heads that read the KV head. Its scratch is that of
+/// attention; `out` is not used.
+struct AttentionWeightsJob {
+  AttentionJob attention;
+  float* weights = nullptr;  ///< [blocks, kv_heads, block_size]
+};
+
+/// The scores of one row by SparseIndex.
+struct IndexScoresJob {
+  const float* query = nullptr;    ///< [heads, dim]
+  const float* weights = nullptr;  ///< [heads]
+  std::int64_t heads = 0;
+  std::int64_t dim = 0;
+  const void* keys = nullptr;  ///< [blocks, 1, dim, block_size]
+  DType dtype = DType::f32;
+  const std::int32_t* blocks = nullptr;  ///< the sequence's block table
+  std::int64_t block_size = 16;
+  std::int64_t keys_seen = 0;
+  float* scores = nullptr;  ///< [keys_seen]
+};
 inline constexpr std::int64_t attention_tile_rows = 64;  ///< pairs of query row and head
 inline constexpr std::int64_t attention_chunk = 64;  ///< positions per step of the online softmax
 constexpr std::int64_t attention_scratch_floats(std::int64_t head_dim) {
@@ -136,6 +158,8 @@ constexpr std::int64_t route_scratch_floats(std::int64_t experts) { return 3 * e
 struct Kernels {
   void (*gemm)(const GemmJob& job);
   void (*attention)(const AttentionJob& job);
+  void (*attention_weights)(const AttentionWeightsJob& job);
+  void (*index_scores)(const IndexScoresJob& job);
   RowKernels rows;
 };
 
@@ -145,12 +169,16 @@ const Kernels& kernels_for(CpuIsa isa);
 namespace avx2 {
 void gemm(const GemmJob& job);
 void attention(const AttentionJob& job);
+void attention_weights(const AttentionWeightsJob& job);
+void index_scores(const IndexScoresJob& job);
 extern const RowKernels row_kernels;
 }  // namespace avx2
 
 namespace avx512 {
 void gemm(const GemmJob& job);
 void attention(const AttentionJob& job);
+void attention_weights(const AttentionWeightsJob& job);
+void index_scores(const IndexScoresJob& job);
 extern const RowKernels row_kernels;
 }  // namespace avx512
 

@@ -56,6 +56,24 @@ TEST(SeveralPassesAStep, give_the_bytes_of_one_rank_on_stages_context_ranks_and_
   }
 }
 
+TEST(KvPolicies, give_the_bytes_of_one_rank) {
+  const std::vector<std::string> sizes = {"engine.enable_prefix_caching=false",
+                                          "kv_cache.window_tokens=40", "kv_cache.heavy_tokens=24",
+                                          "kv_cache.prompt_tokens=64"};
+  const std::string input = requests_of(batch_folder() / "batch-64.jsonl", 24,
+                                        {{"max_tokens", 60}, {"return_token_ids", true}});
+  for (const char* policy : {"streaming", "snapkv", "h2o"}) {
+    std::vector<std::string> settings = sizes;
+    settings.push_back(std::string("kv_cache.policy=") + policy);
+    const Answers alone = answers_to(input, settings);
+    ASSERT_EQ(alone.size(), 24U);
+    settings.insert(settings.end(),
+                    {"parallel.tensor_parallel_size=2", "parallel.pipeline_parallel_size=2",
+                     "engine.kv_cache_blocks=96", "engine.max_num_batched_tokens=256"});
+    expect_same_payloads(alone, answers_to(input, settings), policy);
+  }
+}
+
 TEST(StepDomain, answers_on_while_one_of_its_replicas_has_no_requests) {
   // Two replicas that share experts, and one request: the other replica only serves its experts.
   const std::string input =

@@ -10,8 +10,8 @@
 namespace troupe {
 
 /// Attention: the choice among kernels is in cuda_attention.cu, what fills the cache in
-/// cuda_rope_store.cu and cuda_latent_store.cu, rows for other ranks in cuda_kv_rows.cu, make_swap
-/// in memory/kv_swap.cu.
+/// cuda_rope_store.cu and cuda_latent_store.cu, rows for other ranks in cuda_kv_rows.cu, compact in
+/// cuda_kv_compaction.cu, make_swap in memory/kv_swap.cu.
 class CudaAttentionOps final : public AttentionOps, private CudaComponent {
  public:
   static Result<std::unique_ptr<CudaAttentionOps>> create(CudaContext& context);
@@ -45,6 +45,17 @@ class CudaAttentionOps final : public AttentionOps, private CudaComponent {
                      const KvLayer& cache) override;
   void do_attend(const Tensor& q, const AttentionShape& shape, const AttentionBatch& batch,
                  const KvLayer& cache, const Tensor& out) override;
+  // In cuda_kv_compaction.cu.
+  void do_compact(const KvCompaction& compaction, const AttentionShape& shape, const Tensor& rope,
+                  const KvLayer& cache) override;
+  void do_accumulate_weights(const Tensor& q, const AttentionShape& shape,
+                             const AttentionBatch& batch, const KvLayer& cache) override;
+  void do_index_rope_store(const IndexQueries& index, const Tensor& key, const Tensor& rope,
+                           const AttentionShape& shape, const AttentionBatch& batch,
+                           const KvLayer& cache) override;
+  void do_attend_sparse(const Tensor& q, const IndexQueries& index, const AttentionShape& shape,
+                        const AttentionBatch& batch, const KvLayer& cache,
+                        const Tensor& out) override;
   // In cuda_projection_norm.cu.
   void do_square_sums(const Tensor& qkv, const AttentionShape& shape, const Tensor& sums) override;
   void do_norm_projections(const Tensor& qkv, const AttentionShape& shape,

@@ -207,6 +207,40 @@ class DelayedAttentionOps final : public AttentionOps {
                            const ProjectionNorm& norm) override {
     queue_.enqueue([=, this] { inner_.norm_projections(qkv, shape, norm); });
   }
+  void do_index_rope_store(const IndexQueries& index, const Tensor& key, const Tensor& rope,
+                           const AttentionShape& shape, const AttentionBatch& batch,
+                           const KvLayer& cache) override {
+    queue_.enqueue([=, this, later = LateBatch(batch)] {
+      inner_.index_rope_store(index, key, rope, shape, later.get(), cache);
+    });
+  }
+  void do_attend_sparse(const Tensor& q, const IndexQueries& index, const AttentionShape& shape,
+                        const AttentionBatch& batch, const KvLayer& cache,
+                        const Tensor& out) override {
+    queue_.enqueue([=, this, later = LateBatch(batch)] {
+      inner_.attend_sparse(q, index, shape, later.get(), cache, out);
+    });
+  }
+  void do_accumulate_weights(const Tensor& q, const AttentionShape& shape,
+                             const AttentionBatch& batch, const KvLayer& cache) override {
+    queue_.enqueue([=, this,
+                    observed = std::vector(batch.observed_rows.begin(), batch.observed_rows.end()),
+                    later = LateBatch(batch)] {
+      AttentionBatch now = later.get();
+      now.observed_rows = observed;
+      inner_.accumulate_weights(q, shape, now, cache);
+    });
+  }
+  void do_compact(const KvCompaction& compaction, const AttentionShape& shape, const Tensor& rope,
+                  const KvLayer& cache) override {
+    queue_.enqueue(
+        [=, this,
+         sequences = std::vector(compaction.sequences.begin(), compaction.sequences.end())] {
+          KvCompaction now = compaction;
+          now.sequences = sequences;
+          inner_.compact(now, shape, rope, cache);
+        });
+  }
   void do_attend(const Tensor& q, const AttentionShape& shape, const AttentionBatch& batch,
                  const KvLayer& cache, const Tensor& out) override {
     queue_.enqueue(

@@ -82,6 +82,10 @@ constexpr std::string_view config_keys[] = {"architectures",
                                             "qk_nope_head_dim",
                                             "qk_rope_head_dim",
                                             "v_head_dim",
+                                            "index_topk",
+                                            "index_n_heads",
+                                            "index_head_dim",
+                                            "mlp_layer_types",
                                             "quantization_config"};
 
 std::vector<ordered_json> config_values() {
@@ -92,6 +96,7 @@ std::vector<ordered_json> config_values() {
           {"Qwen3ForCausalLM"},
           {"Qwen3MoeForCausalLM"},
           {"DeepseekV3ForCausalLM"},
+          {"DeepseekV32ForCausalLM"},
           "linear",
           "dynamic",
           "yarn",

@@ -32,6 +32,9 @@ TEST(FamilyKeys, are_refused_with_values_that_the_layers_do_not_compute) {
       {"deepseek2-a", "topk_method", "noaux_tc"},
       {"deepseek2-a", "scoring_func", "sigmoid"},
       {"deepseek2-a", "attention_bias", true},
+      {"deepseek32-a", "q_lora_rank", nullptr},
+      {"deepseek32-a", "mlp_layer_types", {"dense", "dense", "sparse"}},
+      {"deepseek32-a", "attention_bias", true},
       {"glm4moe-a", "scoring_func", "softmax"},
       {"olmo2-a", "partial_rotary_factor", 0.5},
       {"granite-a", "partial_rotary_factor", 0.5},
@@ -94,6 +97,8 @@ TEST(FamilyKeys, are_read_into_what_the_layers_compute_with) {
   const Number norms_heads = [](const ModelConfig& c) -> double {
     return c.query_key_norm == QueryKeyNorm::heads;
   };
+  const Number index_top_k = [](const ModelConfig& c) -> double { return c.latent->index_top_k; };
+  const Number index_dim = [](const ModelConfig& c) -> double { return c.latent->index_dim; };
   const Number length = [](const ModelConfig& c) -> double { return c.max_position_embeddings; };
   expect_reads({
       {"cohere-a", "logit_scale", 0.25, logit_scale, 0.25},
@@ -124,6 +129,9 @@ TEST(FamilyKeys, are_read_into_what_the_layers_compute_with) {
       {"glm4moe-a", "use_qk_norm", absent, norms_heads, 0},
       {"glm4moe-a", "use_qk_norm", true, norms_heads, 1},
       {"deepseek2-a", "topk_method", "greedy", groups, 1},
+      {"deepseek32-a", "index_topk", absent, index_top_k, 2048},
+      {"deepseek32-a", "index_topk", 64, index_top_k, 64},
+      {"deepseek32-a", "index_head_dim", absent, index_dim, 128},
       {"deepseek2-a", "n_shared_experts", absent, shared, 2 * 32},
   });
 }

@@ -110,6 +110,17 @@ TEST(CheckModel, refuses_expert_ranks_for_a_model_without_experts) {
   EXPECT_EQ(checked.error().message, "expert_parallel_size 2: the model has no experts");
 }
 
+TEST(CheckModel, refuses_context_ranks_for_sparse_attention) {
+  const auto folder = golden::data_folder() / "deepseek32-a";
+  REQUIRE_OK(const ModelConfig config, load_model_config(folder));
+  REQUIRE_OK(const Checkpoint checkpoint, Checkpoint::open(folder));
+  REQUIRE_OK(const Mesh mesh, Mesh::create({.context = 2}, 1));
+  const auto checked = check_model(config, checkpoint, mesh);
+  ASSERT_FALSE(checked.ok());
+  EXPECT_EQ(checked.error().code, ErrorCode::unsupported);
+  EXPECT_THAT(checked.error().message, testing::HasSubstr("index_topk 24"));
+}
+
 // Experts of an odd inner size cannot be split, but can be distributed.
 TEST(CheckModel, counts_the_ranks_that_split_an_expert_not_all_tensor_ranks) {
   const auto check = [](int expert_parallel_size) {

@@ -1,0 +1,178 @@
+#include "launcher/job/plan_kv_policy.hpp"
+
+#include <algorithm>
+
+namespace troupe {
+namespace {
+
+using Kind = KvPolicy::Kind;
+
+Kind kind_of(std::string_view name) {
+  for (const Kind kind : {Kind::streaming, Kind::snapkv, Kind::h2o}) {
+    if (to_string(kind) == name) return kind;
+  }
+  return Kind::full;
+}
+
+std::int64_t an_eighth(std::int64_t tokens) { return std::max<std::int64_t>(tokens / 8, 1); }
+
+/// The numbers of the configuration, which are positive and at most 2^24.
+KvPolicy numbers_of(const Config::KvCache& keys, Kind kind) {
+  const auto number = [](std::int64_t tokens) { return static_cast<std::int32_t>(tokens); };
+  switch (kind) {
+    case Kind::full:
+      break;
+    case Kind::streaming: {
+      const std::int64_t window = keys.window_tokens.value_or(1020);
+      return {.kind = kind,
+              .capacity = number(keys.sink_tokens + window),
+              .first_tokens = number(keys.sink_tokens),
+              .drop_tokens = number(keys.drop_tokens.value_or(an_eighth(window)))};
+    }
+    case Kind::snapkv:
+      return {.kind = kind,
+              .capacity = number(keys.prompt_tokens),
+              .last_tokens = number(keys.window_tokens.value_or(32)),
+              .pooling_tokens = number(keys.pooling_tokens)};
+    case Kind::h2o: {
+      const std::int64_t window = keys.window_tokens.value_or(512);
+      return {.kind = kind,
+              .capacity = number(keys.heavy_tokens + window),
+              .last_tokens = number(window),
+              .drop_tokens = number(keys.drop_tokens.value_or(an_eighth(keys.heavy_tokens)))};
+    }
+  }
+  return {};
+}
+
+/// Checks the numbers against each other and against the model.
+Result<void> check_numbers(const KvPolicy& policy, const Config::KvCache& keys,
+                           const ModelConfig& model) {
+  constexpr auto invalid = ErrorCode::invalid_argument;
+  switch (policy.kind) {
+    case Kind::full:
+      break;
+    case Kind::streaming: {
+      const std::int32_t window = policy.capacity - policy.first_tokens;
+      if (policy.drop_tokens >= window) {
+        return fail(invalid,
+                    "kv_cache.drop_tokens is {}: it must be less than kv_cache.window_tokens ({}), "
+                    "of which "
+                    "they are",
+                    policy.drop_tokens, window);
+      }
+      if (policy.capacity > model.max_position_embeddings) {
+        return fail(
+            invalid,
+            "kv_cache.sink_tokens and window_tokens are {} together, but the model was made for {} "
+            "positions: lower kv_cache.window_tokens",
+            policy.capacity, model.max_position_embeddings);
+      }
+      break;
+    }
+    case Kind::snapkv:
+      if (policy.last_tokens >= policy.capacity) {
+        return fail(
+            invalid,
+            "kv_cache.window_tokens is {}: it must be less than kv_cache.prompt_tokens ({}), of "
+            "which they are",
+            policy.last_tokens, policy.capacity);
+      }
+      if (policy.pooling_tokens % 2 == 0) {
+        return fail(invalid,
+                    "kv_cache.pooling_tokens is {}: it must be odd, the token in the middle",
+                    policy.pooling_tokens);
+      }
+      break;
+    case Kind::h2o:
+      if (policy.drop_tokens > keys.heavy_tokens) {
+        return fail(
+            invalid,
+            "kv_cache.drop_tokens is {}: it must be at most kv_cache.heavy_tokens ({}), of which "
+            "they are",
+            policy.drop_tokens, keys.heavy_tokens);
+      }
+      break;
+  }
+  return {};
+}
+
+/// Refuses models whose cache cannot lose tokens in this way.
+Result<void> check_model(const KvPolicy& policy, const ModelConfig& model) {
+  const auto refuse = [&](std::string_view why) {
+    return fail(ErrorCode::unsupported, "kv_cache.policy {}: {}; leave it at full for this model",
+                to_string(policy.kind), why);
+  };
+  if (std::ranges::any_of(model.windows, [](std::int64_t window) { return window > 0; })) {
+    return refuse("layers of this model have windows, whose caches lose tokens by themselves");
+  }
+  if (policy.rotates_by_entry() && std::holds_alternative<DynamicRopeScaling>(model.rope.scaling)) {
+    return refuse(
+        "keys cannot be moved to other positions where the rope's base grows with them (rope_type "
+        "dynamic)");
+  }
+  if (model.latent && model.latent->index_top_k > 0) {
+    return refuse("this model chooses the keys that a row attends to by itself");
+  }
+  if (policy.observes_attention() && model.latent) {
+    return refuse("attention over latent vectors is not observed in this version");
+  }
+  if (policy.observes_attention() && model.attention_sinks) {
+    return refuse("attention with learned sinks is not observed in this version");
+  }
+  return {};
+}
+
+/// Refuses settings that need every token, or a cache that nobody changes.
+Result<void> check_settings(const KvPolicy& policy, const Config& config,
+                            const EngineSpec& engine) {
+  const auto refuse = [&](std::string_view key, std::string_view why, std::string_view remedy) {
+    return fail(ErrorCode::invalid_argument, "kv_cache.policy is {}, and {}: {}. {}",
+                to_string(policy.kind), key, why, remedy);
+  };
+  if (config.engine.enable_prefix_caching) {
+    return refuse(
+        "engine.enable_prefix_caching is true",
+        "a block that others share cannot lose tokens, and its hash stands for all before",
+        "Set engine.enable_prefix_caching: false");
+  }
+  if (config.engine.speculative_method != "none") {
+    return refuse("engine.speculative_method is " + config.engine.speculative_method,
+                  "tokens that were dropped for a guess do not come back if the guess is wrong",
+                  "Set engine.speculative_method: none");
+  }
+  if (config.engine.swap_space.value_or(0) > 0) {
+    return refuse("engine.swap_space is above 0",
+                  "what host memory has of a request does not follow its drops",
+                  "Set engine.swap_space: 0; requests are then computed anew");
+  }
+  if (engine.context_parallel_size > 1) {
+    return refuse("parallel.context_parallel_size is above 1",
+                  "a rank does not have all rows and keys of a sequence, of which some are to stay",
+                  "Set parallel.context_parallel_size: 1");
+  }
+  if (policy.kind == Kind::streaming && !config.engine.enable_chunked_prefill) {
+    return refuse("engine.enable_chunked_prefill is false",
+                  "a prompt longer than the window is read over several steps",
+                  "Set engine.enable_chunked_prefill: true");
+  }
+  if (engine.device == DeviceKind::cuda && policy.observes_attention()) {
+    return refuse("GPUs compute", "their attention is not observed in this version",
+                  "Set kv_cache.policy: streaming or full, or cluster.device: cpu");
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<KvPolicy> plan_kv_policy(const Config& config, const ModelConfig& model,
+                                const EngineSpec& engine) {
+  const KvPolicy policy = numbers_of(config.kv_cache, kind_of(config.kv_cache.policy));
+  if (policy.is_full()) return policy;
+  TROUPE_CHECK(check_numbers(policy, config.kv_cache, model));
+  TROUPE_CHECK(check_model(policy, model));
+  TROUPE_CHECK(check_settings(policy, config, engine));
+  return policy;
+}
+
+}  // namespace troupe
