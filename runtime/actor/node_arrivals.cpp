@@ -84,6 +84,8 @@ void NodeAgents::seat(Node& node, AgentKey agent, const AgentReady& hello) {
   node.agent_pid = hello.pid;
   node.host = hello.host;
   node.address = hello.address;
+  node.cpus = hello.cpus;
+  std::ranges::sort(node.cpus);
   node.arrival = ++arrivals_;
   node.ready = true;
   node.welcome = all_came_ ? !on_trial : !events_.judge;
