@@ -1,54 +1,13 @@
 #include "runtime/call/call_hub.hpp"
 
-#include <atomic>
 #include <latch>
 #include <thread>
 
 #include <gtest/gtest.h>
-#include <unistd.h>
 
-#include "runtime/call/future.hpp"
-#include "runtime/call/unix_transport.hpp"
+#include "tests/unit/runtime/call/call_hubs.hpp"
 
 namespace troupe {
-
-using namespace std::chrono_literals;
-
-/// Answers every call with its own arguments, at once.
-class Mirror final : public CallTarget {
- public:
-  void deliver(IncomingCall call) override { call.answer(std::move(call.arguments)); }
-};
-
-/// Keeps a call until the test answers it.
-class Holder final : public CallTarget {
- public:
-  void deliver(IncomingCall call) override { held_.complete(std::move(call)); }
-  IncomingCall take() { return *held_.future().get(10s); }
-
- private:
-  Promise<IncomingCall> held_;
-};
-
-std::shared_ptr<CallHub> make_hub(const std::string& name, const Key& key,
-                                  const Identity& identity = {}, const CallHub::Options& calls = {},
-                                  UnixTransport::Options options = {}) {
-  options.keys =
-      call_keys(*JobKeys::from_secret(key), fmt::format("troupe-test-{}-{}", ::getpid(), name));
-  options.identity = identity;
-  return *CallHub::create(std::make_unique<UnixTransport>(std::move(options)), calls);
-}
-
-Future<Bytes> begin_call(CallHub& hub, const std::string& endpoint, ActorId id, Bytes arguments) {
-  Promise<Bytes> promise;
-  hub.call({id, endpoint, "mirror", "Mirror"}, 0, std::move(arguments),
-           [promise](Result<Bytes> answer) { promise.complete(std::move(answer)); });
-  return promise.future();
-}
-
-Result<Bytes> call(CallHub& hub, const std::string& endpoint, ActorId id, Bytes arguments) {
-  return begin_call(hub, endpoint, id, std::move(arguments)).get(10s);
-}
 
 TEST(CallHub, calls_a_target_of_another_hub_and_refuses_unknown_ones) {
   const auto server = make_hub("server", Key{});
@@ -194,99 +153,6 @@ TEST(CallHub, flush_returns_once_a_slow_peer_has_been_sent_everything) {
   client->stop();
 }
 
-TEST(CallHub, calls_to_a_process_that_reads_nothing_fail_once_its_link_is_full) {
-  UnixTransport::Options narrow;
-  narrow.max_queued_bytes = std::size_t{1} << 20;
-  const auto server = make_hub("server", Key{});
-  const auto client = make_hub("client", Key{}, {}, {.credit_timeout = 50ms}, narrow);
-  server->add_target(6, std::make_shared<Mirror>());
-  server->add_target(7, std::make_shared<Mirror>());
-  // The server's thread, which reads, is blocked by an answer of its own.
-  client->add_target(8, std::make_shared<Mirror>());
-  std::latch busy(1), go_on(1);
-  server->call({8, client->endpoint(), "mirror", "Mirror"}, 0, {}, [&](const Result<Bytes>&) {
-    busy.count_down();
-    go_on.wait();
-  });
-  busy.wait();
-  const Bytes large(std::size_t{512} << 10, std::byte{3});
-  std::vector<Future<Bytes>> sent;
-  std::optional<Error> refusal;
-  const auto start = std::chrono::steady_clock::now();
-  while (!refusal && sent.size() < 100) {
-    auto answer = begin_call(*client, server->endpoint(), 7, large);
-    if (answer.ready()) {
-      refusal = answer.get(0s).error();
-    } else {
-      sent.push_back(std::move(answer));
-    }
-  }
-  ASSERT_TRUE(refusal);
-  EXPECT_EQ(refusal->code, ErrorCode::resource_exhausted) << refusal->message;
-  EXPECT_NE(refusal->message.find("1048576"), std::string::npos) << refusal->message;
-  EXPECT_LT(std::chrono::steady_clock::now() - start, 5s) << "credit_timeout counts";
-  const auto small = begin_call(*client, server->endpoint(), 6, Bytes(1)).get(10s);
-  ASSERT_FALSE(small.ok()) << "calls to all actors of the process share the link";
-  EXPECT_EQ(small.error().code, ErrorCode::resource_exhausted) << small.error().message;
-  go_on.count_down();
-  for (auto& answer : sent) EXPECT_TRUE(answer.get(10s).ok());
-  EXPECT_TRUE(call(*client, server->endpoint(), 7, large).ok());
-  for (const auto& hub : {server, client}) hub->stop();
-}
-
-/// How long 2,000 calls take, one after the other, while so many threads wait for the credit of
-/// another actor, [ms].
-double ms_of_calls_beside(int waiting) {
-  const auto server = make_hub("server", Key{});
-  const auto client = make_hub("client", Key{}, {}, {.credits = 1, .credit_timeout = 60s});
-  server->add_target(6, std::make_shared<Mirror>());
-  server->add_target(7, std::make_shared<Holder>());
-  (void)begin_call(*client, server->endpoint(), 7, {});  // has the only credit
-  std::latch begun(waiting + 1);
-  std::vector<std::jthread> threads;
-  for (int i = 0; i < waiting; ++i) {
-    threads.emplace_back([&] {
-      begun.count_down();
-      (void)begin_call(*client, server->endpoint(), 7, {});
-    });
-  }
-  begun.arrive_and_wait();
-  const auto start = std::chrono::steady_clock::now();
-  for (int i = 0; i < 2000; ++i) {
-    EXPECT_TRUE(call(*client, server->endpoint(), 6, {}).ok());
-  }
-  const auto took = std::chrono::steady_clock::now() - start;
-  client->stop();
-  server->stop();
-  return std::chrono::duration<double, std::milli>(took).count();
-}
-
-TEST(CallHub, callers_that_wait_get_all_credits_that_come_back_whatever_their_bytes) {
-  const auto server = make_hub("server", Key{});
-  const auto client =
-      make_hub("client", Key{}, {}, {.credits = 4, .credit_bytes = 1000, .credit_timeout = 60s});
-  server->add_target(7, std::make_shared<Mirror>());
-  std::atomic<int> answered = 0;
-  std::vector<std::jthread> threads;
-  for (const std::size_t bytes : {10, 990, 400, 700, 1, 2000, 10, 10, 500, 500, 900, 3}) {
-    threads.emplace_back([&, bytes] {
-      for (int i = 0; i < 300; ++i) {
-        if (call(*client, server->endpoint(), 7, Bytes(bytes)).ok()) ++answered;
-      }
-    });
-  }
-  const auto start = std::chrono::steady_clock::now();
-  threads.clear();
-  EXPECT_EQ(answered, 12 * 300);
-  EXPECT_LT(std::chrono::steady_clock::now() - start, 20s) << "nobody sleeps over a credit";
-  for (const auto& hub : {server, client}) hub->stop();
-}
-
-TEST(CallHub, answers_wake_nobody_who_waits_for_another_actor) {
-  const double alone = ms_of_calls_beside(0);
-  EXPECT_LT(ms_of_calls_beside(300), 3 * alone + 50);
-}
-
 TEST(CallHub, what_exceeds_the_limit_of_a_frame_fails_alone_and_says_so) {
   UnixTransport::Options small;
   small.max_frame_bytes = 1000;
@@ -391,28 +257,6 @@ TEST(CallHub, answers_calls_that_wait_for_a_restart_when_it_stops) {
   auto waiting = begin_call_to(*client, restartable(7, "nowhere", 0), {});
   client->stop();
   EXPECT_EQ(waiting.get(10s).error().code, ErrorCode::cancelled);
-}
-
-TEST(CallHub, bounds_the_bytes_of_unanswered_calls_but_lets_one_of_any_size_through) {
-  const auto server = make_hub("server", Key{});
-  const auto client = make_hub("client", Key{}, {}, {.credit_bytes = 1000, .credit_timeout = 50ms});
-  const auto holder = std::make_shared<Holder>();
-  server->add_target(7, holder);
-  auto large = begin_call(*client, server->endpoint(), 7, Bytes(5000));
-  IncomingCall held = holder->take();
-  const auto refused = call(*client, server->endpoint(), 7, Bytes(1));
-  ASSERT_FALSE(refused.ok());
-  EXPECT_EQ(refused.error().code, ErrorCode::resource_exhausted);
-  EXPECT_NE(refused.error().message.find("5000 bytes"), std::string::npos)
-      << refused.error().message;
-  held.answer(Bytes{});
-  EXPECT_TRUE(large.get(10s).ok());
-  server->remove_target(7);
-  server->add_target(7, std::make_shared<Mirror>());
-  for (int i = 0; i < 100; ++i) {
-    EXPECT_TRUE(call(*client, server->endpoint(), 7, Bytes(600)).ok()) << "credits come back";
-  }
-  for (const auto& hub : {server, client}) hub->stop();
 }
 
 }  // namespace troupe
