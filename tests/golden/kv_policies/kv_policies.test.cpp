@@ -226,6 +226,26 @@ TEST(KvPolicies, of_h2o_and_snapkv_free_the_blocks_of_what_is_dropped) {
   }
 }
 
+TEST(KvPolicies, refuse_a_plan_with_rows_on_both_sides_of_a_drop) {
+  REQUIRE_OK(Engine engine, start(golden_model("llama-a")->checkpoint, streaming));
+  StepPlan plan;
+  plan.started.push_back({.id = 0, .tokens = random_tokens(50, 512, 1), .prompt_tokens = 50});
+  plan.steps.push_back({.id = 0, .tokens = 38, .new_blocks = {0, 1, 2}});
+  const auto begun = engine.runner->begin(plan);
+  ASSERT_FALSE(begun.ok()) << "37 tokens fill the cache";
+  EXPECT_EQ(begun.error().code, ErrorCode::corrupt_data);
+}
+
+TEST(KvPolicies, but_for_full_take_no_beam_search) {
+  REQUIRE_OK(Engine engine, start(golden_model("llama-a")->checkpoint, h2o));
+  SequenceGroupSpec spec;
+  spec.prompt = {1, 2, 3};
+  spec.beam_width = 2;
+  const auto added = engine.scheduler->add(spec);
+  ASSERT_FALSE(added.ok());
+  EXPECT_NE(added.error().message.find("beam search"), std::string::npos);
+}
+
 TEST(KvPolicies, keep_keys_in_bfloat16_as_well) {
   const auto folder = golden_model("fable-draft")->checkpoint;
   for (const KvPolicy& policy : {streaming, snapkv, h2o}) {
