@@ -153,10 +153,22 @@ def attempt(seed):
     return True
 
 
+def write_published_spelling():
+    """Writes config.v4.json: the same config in the spelling of the published checkpoints."""
+    config = json.loads((HERE / "config.json").read_text())
+    for key in ("dtype", "head_dim", "layer_types", "mlp_layer_types", "qk_head_dim"):
+        del config[key]
+    rope = config.pop("rope_parameters")
+    config |= {"torch_dtype": "bfloat16", "rope_theta": rope["rope_theta"], "rope_scaling": None,
+               "scoring_func": "sigmoid", "topk_method": "noaux_tc", "transformers_version": "4.44.2"}
+    (HERE / "config.v4.json").write_text(json.dumps(config, indent=2) + "\n")
+
+
 def main():
     transformers.logging.set_verbosity_error()
     torch.set_num_threads(1)
     seed = next(seed for seed in range(100) if attempt(seed))
+    write_published_spelling()
     dtypes = {str(tensor.dtype) for tensor in load_file(HERE / "model.safetensors").values()}
     print(f"seed {seed}, stored as {sorted(dtypes)}")
 

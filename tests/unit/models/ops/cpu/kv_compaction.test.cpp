@@ -65,7 +65,7 @@ struct WeighedCache {
   KvLayer cache;
 };
 
-constexpr AttentionShape grouped{.heads = 6, .kv_heads = 2, .head_dim = 32, .scale = 0.2F};
+const AttentionShape grouped{.heads = 6, .kv_heads = 2, .head_dim = 32, .scale = 0.2F};
 
 /// The sums by definition: the softmax of each observed row and head over its keys.
 std::vector<double> summed_weights(const WeighedCache& cache, const Tensor& q,
@@ -123,7 +123,7 @@ TEST(AttentionWeights, have_the_same_bits_in_other_passes_with_other_kernels_and
   const HostTensor table = integers(parts.tables);
   AttentionBatch batch{slot, slot, table, spans, block_size, {}};
   batch.observed_rows = counts;
-  other_ops->attention().accumulate_weights(q.rows(0, 97), grouped, batch, parts.cache);
+  other_ops->attention().accumulate_weights(q->rows(0, 97), grouped, batch, parts.cache);
   parts.observe(q, 97, entries - 97);
   expect_same_bits(parts.weights, whole.weights);
 }
