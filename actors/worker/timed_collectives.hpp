@@ -1,19 +1,26 @@
 #pragma once
 
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "actors/telemetry/span_recorder.hpp"
+#include "actors/worker/collective_log.hpp"
 #include "parallel/collectives/collectives.hpp"
 
 namespace troupe {
 
-/// Collectives that record each call that waits for other ranks as a span of one kind, and pass all
-/// calls on to `inner`. Calls on the objects that open_overlapped_all_reduce and
-/// open_expert_exchange return are not recorded: they only enqueue.
+/// Collectives that record each call that waits for other ranks as a span of one kind, note it in a
+/// CollectiveLog, and pass all calls on to `inner`. Calls on the objects that
+/// open_overlapped_all_reduce and open_expert_exchange return are not recorded: they only enqueue.
 class TimedCollectives final : public Collectives {
  public:
-  /// `recorder` outlives the object; it is used on the calling thread.
-  TimedCollectives(std::shared_ptr<Collectives> inner, SpanRecorder& recorder, SpanKind kind);
+  /// `recorder` outlives the object; it is used on the calling thread. `group`: its name and the
+  /// ranks of the mesh in it, for log().
+  TimedCollectives(std::shared_ptr<Collectives> inner, SpanRecorder& recorder, SpanKind kind,
+                   std::string group = {}, std::vector<int> ranks = {});
+  /// What call it is in. Any thread.
+  CollectiveState state() const { return log_.state(); }
 
   /// Passes calls on to `inner` from now on, with the timeout as it is: whoever refers to this
   /// object keeps doing so when its group has formed anew. Tensors from staging() before are void.
@@ -59,9 +66,12 @@ class TimedCollectives final : public Collectives {
   void set_timeout(std::chrono::milliseconds timeout) override;
 
  private:
+  class Call;
+
   std::shared_ptr<Collectives> inner_;
   SpanRecorder& recorder_;
   SpanKind kind_;
+  CollectiveLog log_;
 };
 
 }  // namespace troupe

@@ -63,7 +63,7 @@ void Worker::leave() {
   earlier_rows_ += runner_->rows() - uncounted_rows_;
   uncounted_rows_ = 0;
   runner_.reset();
-  log::info("{}: left epoch {} after step {}", place(), seat().epoch, step_);
+  log::info("{}: left epoch {} after step {}", place(), seat().epoch, step_.load());
 }
 
 Result<std::vector<CommunicatorSpec>> Worker::communicators() {
@@ -269,7 +269,8 @@ void Worker::serve() {
   while (!stopping_) {
     const Result<void> served = serve_step();
     if (served.ok() || stopping_) continue;
-    const std::string why = fmt::format("{}, step {}: {}", place(), step_, served.error().message);
+    const std::string why =
+        fmt::format("{}, step {}: {}", place(), step_.load(), served.error().message);
     log::error("{}", why);
     // Another rank has aborted the group and reports why; this error would hide that one.
     if (served.error().code == ErrorCode::cancelled) return;
@@ -313,6 +314,15 @@ ProcessTelemetry Worker::telemetry(bool all) {
   return seen;
 }
 
+RankState Worker::state() {
+  RankState state{.rank = spec_.rank,
+                  .incarnation = context_.address().incarnation,
+                  .step = step_,
+                  .is_in_step = is_in_step_};
+  if (groups_) state.groups = groups_->states();
+  return state;
+}
+
 ExpertRows Worker::expert_rows() const {
   ExpertLoad load = model_->expert_load();
   // There are no counts if the device has failed.
@@ -336,6 +346,7 @@ Result<void> Worker::serve_step() {
   }
   const std::lock_guard lock(step_mutex_);
   step_ = plan->step;
+  is_in_step_ = true;
   return runner_->begin(*plan);
 }
 
@@ -366,6 +377,7 @@ Result<void> Worker::finish_step() {
     return runner_->finish();
   }();
   if (!result.ok()) return std::move(result).error();
+  is_in_step_ = runner_->begun() > 0;
   const SpanScope scope(&recorder_, SpanKind::reply);
   return step_plane_->answer(*result, deadline_in(answer_timeout));
 }
