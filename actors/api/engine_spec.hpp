@@ -86,6 +86,8 @@ struct EngineRecovery {
   /// Hashes of the prompts of requests that are given up, because processes that had them crashed
   /// again and again (32 hexadecimal digits of XXH3-128).
   std::vector<std::string> given_up = {};
+  /// If a rank hung: where each was, a line for each of its groups.
+  std::vector<std::string> hang = {};
 };
 
 /// A wait for nodes in place of lost ones. It is reported when it has lasted for a second, when an

@@ -62,6 +62,18 @@ struct FirstStep {
   }
 };
 
+/// A step that takes longer than it should.
+struct OverdueStep {
+  std::uint32_t epoch = 0;
+  std::uint64_t step = 0;
+  double seconds = 0;  ///< so far
+
+  template <class Archive>
+  void fields(Archive& archive) {
+    archive(epoch, step, seconds);
+  }
+};
+
 /// The report that an executor sends to the driver from time to time.
 struct EngineReport {
   std::int32_t domain = 0;
@@ -76,11 +88,16 @@ struct EngineReport {
   /// Tokens that unfinished requests have generated since the last such report (RequestProgress),
   /// so that another executor can go on with them (ExecutorSpec::keeps_progress).
   std::vector<SequenceUpdate> progress = {};
+  /// The oldest step in flight is not answered in time; told again as long as it is not.
+  std::optional<OverdueStep> overdue = {};
+  /// The share of the memory for unanswered requests that is in use (RequestLedger), of the domain
+  /// with the largest; filled in by the driver.
+  double kept_share = 0.0;
 
   template <class Archive>
   void fields(Archive& archive) {
-    archive(domain, incarnation, completions, dropped, stats, steps, first_token, resumed,
-            progress);
+    archive(domain, incarnation, completions, dropped, stats, steps, first_token, resumed, progress,
+            overdue, kept_share);
   }
 };
 

@@ -9,6 +9,7 @@
 #include "actors/driver/call_until_taken.hpp"
 #include "actors/driver/driver.hpp"
 #include "actors/driver/rank_placement.hpp"
+#include "runtime/base/available_memory.hpp"
 #include "runtime/base/log.hpp"
 #include "runtime/call/answers.hpp"
 
@@ -46,6 +47,14 @@ SchedulerConfig scheduler_config(const EngineSpec& spec, const EngineInfo& info)
   return config;
 }
 
+/// For the ledger of each of so many domains: together a sixteenth of the memory that is free when
+/// the engine starts.
+std::size_t ledger_bytes(int domains) {
+  constexpr std::size_t least = std::size_t{64} << 20;
+  const std::uint64_t free = available_memory_bytes().value_or(0);
+  return std::max(least, static_cast<std::size_t>(free / 16) / static_cast<std::size_t>(domains));
+}
+
 }  // namespace
 
 Domain::Domain(Cluster& cluster, const EngineSpec& spec, const Mesh& mesh,
@@ -57,7 +66,8 @@ Domain::Domain(Cluster& cluster, const EngineSpec& spec, const Mesh& mesh,
       groups_(std::move(groups)),
       nodes_(nodes_of_ranks(mesh, groups_)),
       index_(index),
-      places_(cluster, placed().id, index, spec.restart, std::move(on_wait)) {}
+      places_(cluster, placed().id, index, spec.restart, std::move(on_wait)),
+      ledger_(ledger_bytes(mesh.shape().data / mesh.replicas_per_domain())) {}
 
 std::string Domain::executor_name() const {
   return mesh_.shape().data == replicas() ? "executor" : fmt::format("executor-{}", index_);
@@ -370,6 +380,11 @@ void Domain::note_stats(const EngineReport& report) {
     stats_incarnation_ = report.incarnation;
   }
   stats_ = report.stats;
+}
+
+double Domain::kept_share() {
+  const std::lock_guard lock(requests_mutex_);
+  return ledger_.used_share();
 }
 
 EngineStats Domain::stats() const {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -7,7 +8,9 @@
 #include <mutex>
 #include <optional>
 #include <span>
+#include <stop_token>
 #include <string>
+#include <thread>
 #include <unordered_map>
 #include <vector>
 
@@ -16,6 +19,7 @@
 #include "actors/api/request.hpp"
 #include "actors/api/request_progress.hpp"
 #include "actors/driver/crash_judge.hpp"
+#include "actors/driver/loss_notes.hpp"
 #include "actors/driver/place_finder.hpp"
 #include "actors/driver/request_ledger.hpp"
 #include "actors/executor/executor.hpp"
@@ -105,6 +109,15 @@ class Domain {
   /// report has had.
   void note_answers(EngineReport& report);
   void note_stats(const EngineReport& report);
+  /// RequestLedger::used_share.
+  double kept_share();
+  /// A step is overdue: looks twice which ranks do not arrive (find_missing_ranks), on a thread of
+  /// its own. If they have done nothing in between, calls Driver::hung. Does nothing while it
+  /// looks.
+  void look_into(const OverdueStep& overdue);
+  /// Kills the worker of that rank, if it is the same incarnation, and notes why.
+  void kill_hung(std::int32_t rank, std::uint32_t incarnation, const std::string& why,
+                 LossNotes& notes);
   /// Sums over all incarnations of the executor.
   EngineStats stats() const;
 
@@ -134,6 +147,8 @@ class Domain {
   /// Submits all unanswered requests to the present incarnation of the executor, if it is a new
   /// one.
   void hand_over();
+  void look_twice(const std::stop_token& stop, const OverdueStep& overdue);
+  std::vector<RankState> ask_states() const;
   std::string executor_name() const;
   std::vector<std::string> worker_names() const;
   /// The rank where the last stage of the first replica answers; the executor is on its node.
@@ -182,6 +197,9 @@ class Domain {
   EngineStats stats_;                    ///< of the incarnation that has reported last
   EngineStats earlier_stats_;            ///< sums of those before it
   std::uint32_t stats_incarnation_ = 0;  ///< whose they are
+
+  std::atomic<bool> is_looking_ = false;  ///< look_twice() runs
+  std::jthread look_;
 };
 
 }  // namespace troupe

@@ -1,5 +1,6 @@
 #include "actors/driver/driver.hpp"
 
+#include <algorithm>
 #include <chrono>
 #include <string>
 #include <utility>
@@ -122,10 +123,11 @@ Result<EngineInfo> Driver::start() {
 }
 
 DownCallback Driver::watcher(std::int32_t domain) {
-  if (spec_.restart.max == 0) return events_.on_down;
+  const bool recovers = spec_.restart.max > 0;
   return [serves = serves_, on_down = events_.on_down, driver = context_.self<Driver>(),
-          domain](const ActorDown& down) {
-    if (*serves) {
+          notes = notes_, recovers, domain](const ActorDown& reported) {
+    const ActorDown down = notes->completed(reported);
+    if (*serves && recovers) {
       driver.call<&Driver::lost>(domain, down).then([on_down, down](const Result<void>& noted) {
         if (!noted.ok()) on_down(down);
       });
@@ -141,6 +143,17 @@ void Driver::lost(std::int32_t domain, const ActorDown& down) {
   const bool must_begin = recovery.lost(down, RecoveryBudget::Clock::now());
   if (!down.restarts) return give_up(recovery.losses(), "");
   if (must_begin) begin_recovery(domain);
+}
+
+void Driver::hung(std::int32_t domain, std::uint32_t epoch, std::int32_t rank,
+                  std::uint32_t incarnation, const std::string& why,
+                  const std::vector<std::string>& ranks) {
+  const auto index = static_cast<std::size_t>(domain);
+  Recovery& recovery = *recoveries_.at(index);
+  // What it was found in is over.
+  if (is_given_up_ || recovery.is_running() || domains_[index]->epoch() != epoch) return;
+  recovery.note_hang(ranks);
+  domains_[index]->kill_hung(rank, incarnation, why, *notes_);
 }
 
 void Driver::begin_recovery(std::int32_t domain) {
@@ -256,7 +269,11 @@ void Driver::report(EngineReport report) {
     recovery.note(*report.resumed);
     tell_if_complete(recovery);
   }
-  domains_.at(static_cast<std::size_t>(report.domain))->note_stats(report);
+  const auto& domain = domains_.at(static_cast<std::size_t>(report.domain));
+  domain->note_stats(report);
+  if (report.overdue && !recoveries_[static_cast<std::size_t>(report.domain)]->is_running()) {
+    domain->look_into(*report.overdue);
+  }
   pass_on(std::move(report));
 }
 
@@ -268,6 +285,9 @@ void Driver::pass_on(EngineReport report) {
   for (const auto& domain : domains_) all.add(domain->stats());
   all.kv_use /= static_cast<double>(domains_.size());
   report.stats = all;
+  for (const auto& domain : domains_) {
+    report.kept_share = std::max(report.kept_share, domain->kept_share());
+  }
   events_.on_report(std::move(report));
 }
 

@@ -13,6 +13,7 @@
 #include "actors/api/report_sink.hpp"
 #include "actors/api/request.hpp"
 #include "actors/driver/domain.hpp"
+#include "actors/driver/loss_notes.hpp"
 #include "actors/driver/recovery.hpp"
 #include "actors/driver/recovery_budget.hpp"
 #include "actors/driver/router.hpp"
@@ -58,6 +59,10 @@ class Driver final : public ReportSink {
 
   /// An actor of the domain is lost. Called by the watches' callbacks once the engine serves.
   void lost(std::int32_t domain, const ActorDown& down);
+  /// A rank of the domain hangs, in that epoch of its group and incarnation of its worker; `ranks`
+  /// is where all are. Kills it, and so makes it a loss. Called by Domain::look_into.
+  void hung(std::int32_t domain, std::uint32_t epoch, std::int32_t rank, std::uint32_t incarnation,
+            const std::string& why, const std::vector<std::string>& ranks);
   /// An attempt of the domain's Recovery has stopped the survivors; has ended. Called by its
   /// thread.
   void attempt_paused(std::int32_t domain);
@@ -67,7 +72,7 @@ class Driver final : public ReportSink {
   using Methods =
       troupe::Methods<&ReportSink::report, &Driver::start, &Driver::submit, &Driver::drain,
                       &Driver::ask_telemetry, &Driver::submit_again, &Driver::refuse, &Driver::lost,
-                      &Driver::attempt_paused, &Driver::attempt_ended>;
+                      &Driver::attempt_paused, &Driver::attempt_ended, &Driver::hung>;
   static constexpr std::string_view actor_type = "Driver";
 
  private:
@@ -89,6 +94,7 @@ class Driver final : public ReportSink {
   std::optional<Router> router_;
   std::vector<std::unique_ptr<Domain>> domains_;
   RecoveryBudget budget_;
+  const std::shared_ptr<LossNotes> notes_ = std::make_shared<LossNotes>();
   std::vector<std::unique_ptr<Recovery>> recoveries_;  ///< of the domains
   bool is_given_up_ = false;
   /// Set when the engine is started; losses before that end the start.

@@ -73,7 +73,9 @@ std::optional<EngineRecovery> Recovery::take_complete() {
   return EngineRecovery{.lost = std::exchange(losses_, {}),
                         .seconds = until_start.count() + static_cast<double>(step.wait_us) * 1e-6,
                         .sequences = step.sequences,
-                        .epoch = step.epoch};
+                        .epoch = step.epoch,
+                        .given_up = {},
+                        .hang = std::exchange(hang_, {})};
 }
 
 }  // namespace troupe

@@ -74,6 +74,8 @@ class Recovery {
 
   /// The losses since the last recovery was complete, all that are known by now. Any thread.
   std::vector<ActorDown> losses() const;
+  /// Notes where all ranks were when one hung, which is killed for it.
+  void note_hang(const std::vector<std::string>& ranks) { hang_ = ranks; }
   /// Notes the executor's first step of an epoch.
   void note(const FirstStep& step) { first_step_ = step; }
   /// If the last attempt has succeeded and its first step is noted, in whichever order: completes
@@ -88,6 +90,7 @@ class Recovery {
   std::size_t told_ = 0;       ///< number of losses_ that take_untold() has returned
   std::size_t known_ = 0;      ///< number of losses_ when the attempt began
   Clock::time_point since_{};  ///< of the first of them
+  std::vector<std::string> hang_;
   std::optional<FirstStep> first_step_;
   std::optional<Result<void>> outcome_;  ///< of the attempt that ends; the thread's until joined
   std::thread attempt_;

@@ -34,9 +34,26 @@ std::string hash_of_prompt(const Request& request) {
 void RequestLedger::add(std::int32_t replica, const std::vector<Request>& requests,
                         Clock::time_point now) {
   for (const Request& request : requests) {
+    bytes_ += bytes_of(request);
     unanswered_.insert_or_assign(
         request.id,
         Unanswered{.replica = replica, .request = request, .since = now, .progress = {}});
+  }
+  bound();
+}
+
+void RequestLedger::begin_anew(Unanswered& request) {
+  bytes_ -= request.progress.bytes();
+  request.progress = {};
+  request.is_long = true;
+}
+
+void RequestLedger::bound() {
+  while (bytes_ > max_bytes_) {
+    const auto largest = std::ranges::max_element(
+        unanswered_, {}, [](const auto& entry) { return entry.second.progress.bytes(); });
+    if (largest == unanswered_.end() || largest->second.progress.bytes() == 0) return;
+    begin_anew(largest->second);
   }
 }
 
@@ -45,6 +62,7 @@ void RequestLedger::take(EngineReport& report, bool is_current) {
     const auto found = unanswered_.find(id);
     if (found == unanswered_.end()) return false;
     if (!found->second.is_given) --held_back_;
+    bytes_ -= bytes_of(found->second.request) + found->second.progress.bytes();
     unanswered_.erase(found);
     return true;
   };
@@ -55,10 +73,12 @@ void RequestLedger::take(EngineReport& report, bool is_current) {
     if (!is_current || found == unanswered_.end()) continue;
     Unanswered& request = found->second;
     if (request.is_long || request.is_frozen) continue;
+    bytes_ -= request.progress.bytes();
     request.progress.add(std::move(update));
-    request.is_long = request.progress.bytes() > max_progress_bytes;
-    if (request.is_long) request.progress = {};
+    bytes_ += request.progress.bytes();
+    if (request.progress.bytes() > max_progress_bytes) begin_anew(request);
   }
+  bound();
   report.progress.clear();
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -20,11 +21,18 @@ namespace troupe {
 /// crashes is given up. One that was in all but one of these is a suspect. Suspects are given to
 /// the executor one at a time, beside others, so the last crash has one of them under way.
 ///
+/// Its memory is bounded: if the progress of all requests is more than there is room for, that with
+/// the most of it begins anew with another executor. Callers give no more requests while much of it
+/// is in use (used_share).
+///
 /// A plain class; one thread at a time.
 class RequestLedger {
  public:
   using Clock = std::chrono::steady_clock;
   static constexpr int max_crashes = 3;
+
+  /// `max_bytes`: for the requests and their progress, beside one report's.
+  explicit RequestLedger(std::size_t max_bytes = std::size_t{1} << 30) : max_bytes_(max_bytes) {}
 
   /// Notes requests for replica number `replica` of the domain, which the executor is given.
   void add(std::int32_t replica, const std::vector<Request>& requests, Clock::time_point now);
@@ -60,6 +68,11 @@ class RequestLedger {
   std::vector<Submission> take_due(Clock::time_point now);
 
   std::size_t size() const { return unanswered_.size(); }
+  /// Approximate memory, and its share of max_bytes.
+  std::size_t bytes() const { return bytes_; }
+  double used_share() const {
+    return static_cast<double>(bytes_) / static_cast<double>(std::max<std::size_t>(1, max_bytes_));
+  }
 
  private:
   struct Unanswered {
@@ -73,6 +86,13 @@ class RequestLedger {
     int crashes = 0;         ///< that it was under way in
     bool is_suspect() const { return crashes >= max_crashes - 1; }
   };
+  /// Gives the progress up.
+  void begin_anew(Unanswered& request);
+  /// Gives progress up until the memory is bounded, the largest first.
+  void bound();
+
+  const std::size_t max_bytes_;
+  std::size_t bytes_ = 0;                           ///< of requests and their progress
   std::map<std::uint64_t, Unanswered> unanswered_;  ///< by Request::id
   std::size_t held_back_ = 0;                       ///< number of those that are not given
 };

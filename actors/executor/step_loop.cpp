@@ -59,7 +59,9 @@ void StepLoop::restart(std::vector<StepChannels> channels, std::uint32_t epoch,
   resuming_ = FirstStep{.epoch = epoch, .sequences = before + domain_.running()};
   restarted_us_ = now_us();
   channels_ = std::move(channels);
-  sent_at_us_.clear();
+  sent_.clear();
+  limit_.restart();
+  epoch_ = epoch;
   domain_.restart(epoch);
   domain_.abort(taken_back);
   answers_.drop(taken_back);
@@ -67,6 +69,7 @@ void StepLoop::restart(std::vector<StepChannels> channels, std::uint32_t epoch,
 
 void StepLoop::take_over(std::uint32_t epoch) {
   resuming_ = FirstStep{.epoch = epoch};
+  epoch_ = epoch;
   restarted_us_ = now_us();
 }
 
@@ -169,13 +172,16 @@ Result<void> StepLoop::send_plans() {
     planning.end();
     recorder_.set_step(plans.front().step);
     const SpanScope sending(&recorder_, SpanKind::send_plan);
+    std::uint64_t work = 0;
     for (std::size_t i = 0; i < plans.size(); ++i) {
+      work = std::max(work, StepLimit::work_of(plans[i]));
       TROUPE_TRY(const auto bytes, encoder_.encode(plans[i]));
       for (Channel& node : channels_[i].plans) {
         TROUPE_CHECK(node.send(bytes, deadline_in(step_timeout)));
       }
     }
-    sent_at_us_.push_back(now_us());
+    epoch_ = plans.front().epoch;
+    sent_.push_back({plans.front().step, now_us(), work});
   }
 }
 
@@ -184,7 +190,7 @@ Result<void> StepLoop::take_results() {
   std::uint32_t model_us = 0;
   SpanScope waiting(&recorder_, SpanKind::wait_result);
   for (StepChannels& replica : channels_) {
-    TROUPE_TRY(const Message message, replica.answering().receive(deadline_in(step_timeout)));
+    TROUPE_TRY(const Message message, receive_answer(replica.answering()));
     TROUPE_TRY(StepResult result, decode_result(message.bytes()));
     model_us = std::max(model_us, result.model_us);
     stats_.shared_positions += result.shared_positions;
@@ -196,14 +202,33 @@ Result<void> StepLoop::take_results() {
   waiting.end();
   std::uint64_t sequences = 0;
   for (const StepResult& result : results) sequences += result.results.size();
-  const std::int64_t planned_us = sent_at_us_.front();
-  sent_at_us_.pop_front();
+  const std::int64_t planned_us = sent_.front().at_us;
+  limit_.note(sent_.front().work, std::chrono::microseconds(answered_us - planned_us));
+  sent_.pop_front();
   SpanScope applying(&recorder_, SpanKind::apply);
   TROUPE_TRY(auto updates, domain_.apply(std::move(results)));
   applying.end();
   TROUPE_CHECK(take_updates(std::move(updates)));
   note_step(planned_us, answered_us, model_us, sequences);
   return {};
+}
+
+Result<Message> StepLoop::receive_answer(Channel& channel) {
+  const SentStep& oldest = sent_.front();
+  Deadline patience(step_timeout);
+  while (true) {
+    const auto limit = limit_.limit(oldest.work);
+    const auto turn =
+        limit ? std::min<std::chrono::nanoseconds>(*limit, patience.left()) : patience.left();
+    auto answer = channel.receive(deadline_in(turn));
+    if (answer.ok() || answer.error().code != ErrorCode::timeout || patience.is_over()) {
+      return answer;
+    }
+    const double seconds = static_cast<double>(now_us() - oldest.at_us) * 1e-6;
+    log::warning("step {} is not answered after {:.1f} s", oldest.step, seconds);
+    report_.overdue = OverdueStep{epoch_, oldest.step, seconds};
+    TROUPE_CHECK(report_now());
+  }
 }
 
 void StepLoop::note_step(std::int64_t planned_us, std::int64_t answered_us, std::uint64_t model_us,

@@ -12,6 +12,7 @@
 #include "actors/api/report_sink.hpp"
 #include "actors/executor/executor.hpp"
 #include "actors/executor/request_tracker.hpp"
+#include "actors/executor/step_limit.hpp"
 #include "actors/scheduler/step_domain.hpp"
 #include "actors/step/step_codec.hpp"
 #include "actors/telemetry/process_telemetry.hpp"
@@ -81,6 +82,8 @@ class StepLoop {
   void drop_waiting();
   Result<void> send_plans();
   Result<void> take_results();
+  /// Receives the answer to the oldest step in flight; reports it if it is overdue.
+  Result<Message> receive_answer(Channel& channel);
   Result<void> take_updates(std::vector<SequenceUpdate> updates);
   void note_step(std::int64_t planned_us, std::int64_t answered_us, std::uint64_t model_us,
                  std::uint64_t sequences);
@@ -107,7 +110,15 @@ class StepLoop {
   RequestTracker answers_;
   ActorHandle<ReportSink> reports_;
   StepEncoder encoder_;
-  std::deque<std::int64_t> sent_at_us_;  ///< of the steps in flight, oldest first
+  /// A step in flight.
+  struct SentStep {
+    std::uint64_t step = 0;
+    std::int64_t at_us = 0;
+    std::uint64_t work = 0;  ///< StepLimit::work_of, the most of a replica
+  };
+  std::deque<SentStep> sent_;  ///< oldest first
+  StepLimit limit_;
+  std::uint32_t epoch_ = 0;
   EngineReport report_;
   std::deque<Future<void>> unanswered_;  ///< calls that have sent reports, oldest first
   EngineStats stats_;

@@ -1,21 +1,28 @@
 #pragma once
 
 #include <memory>
-#include <utility>
+#include <string>
+#include <vector>
 
 #include "actors/telemetry/span_recorder.hpp"
+#include "actors/worker/collective_log.hpp"
 #include "parallel/collectives/replaceable_collectives.hpp"
 
 namespace troupe {
 
-/// Collectives that record each call that waits for other ranks as a span of one kind, and pass all
-/// calls on to the inner ones. Calls on the objects that open_overlapped_all_reduce and
-/// open_expert_exchange return are not recorded: they only enqueue.
+/// Collectives that record each call that waits for other ranks as a span of one kind, note it in a
+/// CollectiveLog, and pass all calls on to the inner ones. Calls on the objects that
+/// open_overlapped_all_reduce and open_expert_exchange return are not recorded: they only enqueue.
 class TimedCollectives final : public ReplaceableCollectives {
  public:
-  /// `recorder` outlives the object; it is used on the calling thread.
-  TimedCollectives(std::shared_ptr<Collectives> inner, SpanRecorder& recorder, SpanKind kind)
-      : ReplaceableCollectives(std::move(inner)), recorder_(recorder), kind_(kind) {}
+  /// `recorder` outlives the object; it is used on the calling thread. `group`: its name and the
+  /// ranks of the mesh in it, for state().
+  TimedCollectives(std::shared_ptr<Collectives> inner, SpanRecorder& recorder, SpanKind kind,
+                   std::string group = {}, std::vector<int> ranks = {});
+  /// What call it is in. Any thread.
+  CollectiveState state() const { return log_.state(); }
+
+  void replace(std::shared_ptr<Collectives> inner) override;
 
   using Collectives::all_reduce_tree;
   Result<void> all_reduce_tree(const Tensor& partial, const Tensor& sum) override;
@@ -36,8 +43,11 @@ class TimedCollectives final : public ReplaceableCollectives {
   Result<void> library_all_reduce(const Tensor& partial, const Tensor& sum) override;
 
  private:
+  class Call;
+
   SpanRecorder& recorder_;
   SpanKind kind_;
+  CollectiveLog log_;
 };
 
 }  // namespace troupe

@@ -63,13 +63,13 @@ void Worker::leave() {
   // Until all have left, others may still write to memory that this device shares: it stays.
   if (groups_->on_devices()) end_device_work();
   drop_runner();
-  log::info("{}: left epoch {} after step {}", place(), seat().epoch, step_);
+  log::info("{}: left epoch {} after step {}", place(), seat().epoch, step_.load());
 }
 
 void Worker::end_device_work() {
   const Result<void> ended = ops_->stream().synchronize();
   if (ended.ok() || ended.error().code == ErrorCode::cancelled) return;
-  context_.exit(fmt::format("{}, after step {}: {}", place(), step_, ended.error().message));
+  context_.exit(fmt::format("{}, after step {}: {}", place(), step_.load(), ended.error().message));
 }
 
 void Worker::drop_runner() {
@@ -296,7 +296,8 @@ void Worker::serve() {
   while (!stopping_) {
     const Result<void> served = serve_step();
     if (served.ok() || stopping_) continue;
-    const std::string why = fmt::format("{}, step {}: {}", place(), step_, served.error().message);
+    const std::string why =
+        fmt::format("{}, step {}: {}", place(), step_.load(), served.error().message);
     log::error("{}", why);
     // Another rank has aborted the group and reports why; this error would hide that one.
     if (served.error().code == ErrorCode::cancelled) return;
@@ -340,6 +341,15 @@ ProcessTelemetry Worker::telemetry(bool all) {
   return seen;
 }
 
+RankState Worker::state() {
+  RankState state{.rank = spec_.rank,
+                  .incarnation = context_.address().incarnation,
+                  .step = step_,
+                  .is_in_step = is_in_step_};
+  if (groups_) state.groups = groups_->states();
+  return state;
+}
+
 ExpertRows Worker::expert_rows() const {
   ExpertLoad load = model_->expert_load();
   // There are no counts if the device has failed.
@@ -363,6 +373,7 @@ Result<void> Worker::serve_step() {
   }
   const std::lock_guard lock(step_mutex_);
   step_ = plan->step;
+  is_in_step_ = true;
   return runner_->begin(*plan);
 }
 
@@ -393,6 +404,7 @@ Result<void> Worker::finish_step() {
     return runner_->finish();
   }();
   if (!result.ok()) return std::move(result).error();
+  is_in_step_ = runner_->begun() > 0;
   const SpanScope scope(&recorder_, SpanKind::reply);
   return step_plane_->answer(*result, deadline_in(answer_timeout));
 }

@@ -62,9 +62,12 @@ class Worker final : public GroupMember {
   /// or without the counts if it does not end soon.
   ProcessTelemetry telemetry(bool all);
 
+  /// Where its step is; does not wait for it.
+  RankState state();
+
   using Arguments = troupe::Arguments<WorkerSpec>;
-  using Methods =
-      GroupMember::Methods::plus<&Worker::load, &Worker::start, &Worker::leave, &Worker::telemetry>;
+  using Methods = GroupMember::Methods::plus<&Worker::load, &Worker::start, &Worker::leave,
+                                             &Worker::telemetry, &Worker::state>;
   static constexpr std::string_view actor_type = "Worker";
 
  private:
@@ -112,9 +115,10 @@ class Worker final : public GroupMember {
   WorkerSpec spec_;
   ModelConfig config_;  ///< set by communicators()
   SpanRecorder recorder_;
-  std::int64_t since_ns_ = 0;    ///< when start() finished
-  std::uint64_t step_ = 0;       ///< begun or finished last
-  std::timed_mutex step_mutex_;  ///< held while the runner or its device is used
+  std::int64_t since_ns_ = 0;             ///< when start() finished
+  std::atomic<std::uint64_t> step_ = 0;   ///< begun or finished last
+  std::atomic<bool> is_in_step_ = false;  ///< there are steps to finish
+  std::timed_mutex step_mutex_;           ///< held while the runner or its device is used
   std::unique_ptr<WorkerGroups> groups_;
   std::unique_ptr<Ops> ops_;
   std::unique_ptr<Model> model_;

@@ -1,10 +1,13 @@
 #include "launcher/job/cluster_nodes.hpp"
 
 #include <charconv>
+#include <chrono>
 #include <filesystem>
 #include <set>
 
 #include "launcher/config/host_port.hpp"
+#include "runtime/base/answer_within.hpp"
+#include "runtime/base/log.hpp"
 #include "runtime/link/local_address.hpp"
 #include "runtime/node/join_token.hpp"
 #include "runtime/node/node_name.hpp"
@@ -13,6 +16,9 @@
 
 namespace troupe {
 namespace {
+
+/// For the address of a login node, without which the job runs as well.
+constexpr std::chrono::seconds lookup_limit{3};
 
 /// "user@host:port", taken apart.
 struct HostEntry {
@@ -77,8 +83,12 @@ Result<std::string> address_for(const Config& config, const std::vector<std::str
 std::string address_for_login_host(const Config& config) {
   const auto host = slurm_login_host();
   if (!host.ok()) return "";
-  const auto address = config.cluster.network == "auto" ? local_address_towards(*host)
-                                                        : interface_address(config.cluster.network);
+  const auto ask = [name = *host] { return local_address_towards(name); };
+  const auto address = config.cluster.network == "auto"
+                           ? answer_within<std::string>(
+                                 lookup_limit, ask, "the name server does not answer for " + *host)
+                           : interface_address(config.cluster.network);
+  if (!address.ok()) log::info("`troupe` cannot be used on {}: {}", *host, address.error().message);
   return address.ok() && !is_loopback(*address) ? *address : "";
 }
 

@@ -5,6 +5,7 @@
 #include "actors/api/losses.hpp"
 #include "actors/worker/phase_times.hpp"
 #include "launcher/job/cluster_nodes.hpp"
+#include "launcher/job/exit_messages.hpp"
 #include "launcher/job/node_preflight.hpp"
 
 namespace troupe {
@@ -111,7 +112,7 @@ Error EngineSession::cause_of(std::vector<ActorDown> downs,
     for (const EngineReport& report : content.reports) on_report(report);
     for (ActorDown& down : content.downs) downs.push_back(std::move(down));
   }
-  return {ErrorCode::peer_died, troupe::cause_of(downs).message};
+  return {ErrorCode::peer_died, describe_end(troupe::cause_of(downs))};
 }
 
 std::size_t request_window(const EngineSpec& engine) {

@@ -6,6 +6,7 @@
 
 #include "actors/api/losses.hpp"
 #include "launcher/batch/input/byte_source.hpp"
+#include "launcher/terminal/terminal_text.hpp"
 
 namespace troupe {
 
@@ -42,6 +43,14 @@ std::string failed_text(std::string_view why, const JobStanding& standing) {
                      how_to_go_on(standing), standing.folder);
 }
 
+std::string describe_end(const ActorDown& down) {
+  std::string text = down.message;
+  if (down.log_lines.empty()) return text;
+  text += "\nthe last lines of its log:";
+  for (const std::string& line : down.log_lines) text += "\n  " + on_one_line(line);
+  return text;
+}
+
 namespace {
 
 /// The causes each in a line, then what follows from the first.
@@ -58,7 +67,11 @@ std::string describe_losses(std::span<const ActorDown> lost) {
       text += "\n" + down.message;
     }
   }
-  return text + others;
+  text += others;
+  if (!began_inside(lost) || cause.log_lines.empty()) return text;
+  text += fmt::format("\nthe last lines of the log of '{}':", cause.name);
+  for (const std::string& line : cause.log_lines) text += "\n  " + on_one_line(line);
+  return text;
 }
 
 }  // namespace

@@ -30,6 +30,9 @@ std::string how_to_go_on(const JobStanding& standing);
 /// The message after an error: the error, what is done, how to resume, where the logs are.
 std::string failed_text(std::string_view why, const JobStanding& standing);
 
+/// How a process ended, and the last lines of its log.
+std::string describe_end(const ActorDown& down);
+
 /// What is told when a recovery begins, naming what was lost, and when it has ended.
 std::string describe(const EngineRecovery& recovery);
 

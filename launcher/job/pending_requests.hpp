@@ -17,7 +17,12 @@ class PendingRequests {
   /// Takes at most `most` requests.
   explicit PendingRequests(std::size_t most) : most_(most) {}
 
-  bool has_room() const { return pending_.size() < most_ && bytes_ < max_bytes; }
+  bool has_room() const {
+    return pending_.size() < most_ && bytes_ < max_bytes &&
+           (pending_.empty() || kept_share_ < max_kept_share);
+  }
+  /// Takes note of EngineReport::kept_share: no more requests while too much is kept of these.
+  void note_kept(double share) { kept_share_ = share; }
   bool empty() const { return pending_.empty(); }
   std::size_t size() const { return pending_.size(); }
 
@@ -30,6 +35,7 @@ class PendingRequests {
  private:
   /// Limit on the bytes of unanswered requests (plus one request).
   static constexpr std::size_t max_bytes = std::size_t{64} << 20;
+  static constexpr double max_kept_share = 0.5;
 
   struct Pending {
     RequestHeader header;
@@ -38,6 +44,7 @@ class PendingRequests {
   std::size_t most_;
   std::unordered_map<std::uint64_t, Pending> pending_;
   std::size_t bytes_ = 0;
+  double kept_share_ = 0;
   std::uint64_t next_id_ = 1;
 };
 

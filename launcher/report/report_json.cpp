@@ -63,16 +63,19 @@ ordered_json recoveries_json(const JobRecorder& job) {
       lost.push_back({{"process", down.name},
                       {"node", down.node},
                       {"pid", down.pid},
+                      {"devices", down.devices},
                       {"cause", to_string(down.cause)},
                       {"code", down.code},
                       {"is_consequence", &down != &cause && is_consequence(down, cause)},
                       {"message", down.message},
-                      {"log", down.log_path}});
+                      {"log", down.log_path},
+                      {"log_lines", down.log_lines}});
     }
     all.push_back({{"lost", std::move(lost)},
                    {"seconds", rounded(recovery.seconds.value_or(0))},
                    {"sequences", recovery.sequences},
-                   {"answered", answers}});
+                   {"answered", answers},
+                   {"hang", recovery.hang}});
   }
   return {{"count", job.recovery_count()},
           {"given_up_prompts", job.given_up_prompts()},

@@ -26,7 +26,7 @@ class ReplaceableCollectives : public Collectives {
   void release();
   /// Passes calls on to `inner` from now on, of the same rank and size, with the timeout as it is.
   /// Tensors from staging() before are void.
-  void replace(std::shared_ptr<Collectives> inner);
+  virtual void replace(std::shared_ptr<Collectives> inner);
   /// Opens again all that has been opened, in the same order. All ranks call it, or open the same
   /// for the first time. What has been opened must still live. Errors: those of opening;
   /// unsupported if the ranks cannot do any more what they could.

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "runtime/call/actor_address.hpp"
 
@@ -28,16 +29,19 @@ struct ActorDown {
   std::string type;
   std::string node;
   int pid = 0;
+  std::vector<int> devices = {};  ///< that it held
   DownCause cause = DownCause::stopped;
   int code = 0;                   ///< exit code or signal number, where the cause has one
   std::uint32_t incarnation = 0;  ///< which one ended
   bool restarts = false;          ///< the actor is started again, under its id and name
   std::string message;   ///< one sentence for people: which actor, where, why, and the log's path
   std::string log_path;  ///< its process's log; empty if there is none
+  std::vector<std::string> log_lines = {};  ///< the last ones, for those who have looked at it
 
   template <class Archive>
   void fields(Archive& archive) {
-    archive(id, name, type, node, pid, cause, code, incarnation, restarts, message, log_path);
+    archive(id, name, type, node, pid, devices, cause, code, incarnation, restarts, message,
+            log_path, log_lines);
   }
 };
 

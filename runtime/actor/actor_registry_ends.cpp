@@ -48,7 +48,13 @@ std::vector<ActorDown> ActorRegistry::on_process_ended(const ProcessEnded& ended
   const ExitStatus status{ended.signalled, ended.code};
   const std::string what = ended.pid == 0       ? "could not be started"
                            : ended.unresponsive ? "no longer answered heartbeats and was killed"
-                                                : status.describe();
+                           : !ended.out_of_memory.empty()
+                               ? fmt::format(
+                                     "{} by the kernel, as memory had run out (oom_kill in "
+                                     "{}): give it more, or split the model over more "
+                                     "workers",
+                                     status.describe(), ended.out_of_memory)
+                               : status.describe();
   const DownCause cause = ended.unresponsive ? DownCause::unresponsive
                           : ended.signalled  ? DownCause::signal
                                              : DownCause::exit_code;
@@ -134,6 +140,7 @@ ActorDown ActorRegistry::describe(const Actor& actor, DownCause cause, int code,
   down.incarnation = actor.address.incarnation;
   down.node = actor.local ? "driver" : nodes_[actor.reservation.node].name;
   down.pid = actor.pid;
+  down.devices = actor.reservation.held.devices;
   down.cause = cause;
   down.code = code;
   if (const auto process = processes_.find(actor.process);

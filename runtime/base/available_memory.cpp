@@ -3,7 +3,8 @@
 #include <algorithm>
 #include <fstream>
 #include <string>
-#include <string_view>
+
+#include "runtime/base/control_groups.hpp"
 
 namespace troupe {
 namespace {
@@ -64,16 +65,8 @@ std::optional<std::uint64_t> memory_left_in_group(const std::filesystem::path& r
 
 std::optional<std::uint64_t> available_memory_bytes() {
   std::optional<std::uint64_t> available = machine_bytes();
-  std::ifstream groups("/proc/self/cgroup");  // lines "number:controllers:group"
-  for (std::string line; std::getline(groups, line);) {
-    const std::size_t first = line.find(':');
-    const std::size_t second = line.find(':', first + 1);
-    if (first == std::string::npos || second == std::string::npos) continue;
-    const bool is_v2 = second == first + 1;
-    const std::string_view controllers = std::string_view(line).substr(first + 1, second - first);
-    if (!is_v2 && controllers.find("memory") == std::string_view::npos) continue;
-    const std::string root = is_v2 ? "/sys/fs/cgroup" : "/sys/fs/cgroup/memory";
-    available = least(available, memory_left_in_group(root, line.substr(second + 1)));
+  for (const MemoryGroup& group : memory_groups()) {
+    available = least(available, memory_left_in_group(group.root, group.group));
   }
   return available;
 }

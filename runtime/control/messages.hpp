@@ -150,9 +150,12 @@ struct ProcessEnded {
   bool signalled = false;
   bool unresponsive = false;  ///< the agent killed it because it no longer answered
   std::int32_t code = 0;
+  /// It was killed by the kernel, as memory had run out: the file that counts such ends. Else
+  /// empty.
+  std::string out_of_memory{};
   template <class Archive>
   void fields(Archive& archive) {
-    archive(process, pid, signalled, unresponsive, code);
+    archive(process, pid, signalled, unresponsive, code, out_of_memory);
   }
 };
 /// P -> A -> D: the process calls or watches this actor, and is to hear of its end (ActorGone), at

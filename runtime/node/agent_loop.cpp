@@ -1,6 +1,7 @@
 #include "runtime/node/agent_loop.hpp"
 
 #include <algorithm>
+#include <csignal>
 #include <ctime>
 #include <thread>
 
@@ -10,6 +11,7 @@
 #include "runtime/base/available_memory.hpp"
 #include "runtime/base/host_name.hpp"
 #include "runtime/base/log.hpp"
+#include "runtime/base/oom_kills.hpp"
 #include "runtime/process/child_process.hpp"
 #include "runtime/process/prompt_threads.hpp"
 #include "runtime/security/handshake.hpp"
@@ -99,6 +101,7 @@ int AgentLoop::run(const NodeTicket& ticket, milliseconds patience) {
     log::error("the agent of node {} cannot join its job: {}", ticket.node, joined.error().message);
     return 1;
   }
+  if (const auto kills = oom_kills()) oom_kills_ = kills->count;
   log::info("agent of node {} is ready", bootstrap_.processes.node);
   longest_hold_ = longest_work_ = {};
   while (true) {
@@ -310,6 +313,13 @@ void AgentLoop::answer_key(AgentChild& child, std::uint64_t request, Result<Key>
   child.send(reply);
 }
 
+std::string AgentLoop::out_of_memory() {
+  const auto kills = oom_kills();
+  if (!kills || kills->count <= oom_kills_) return "";
+  ++oom_kills_;
+  return kills->source;
+}
+
 void AgentLoop::on_child_end(std::map<ProcessId, AgentChild>::iterator found) {
   auto& child = found->second;
   while (on_child_messages(found->first, child)) {  // its last messages
@@ -317,8 +327,9 @@ void AgentLoop::on_child_end(std::map<ProcessId, AgentChild>::iterator found) {
   const auto status = child.process()->wait(milliseconds(0));
   if (!status) return;
   log::info("process {} (pid {}) {}", child.name(), child.pid(), status->describe());
+  const bool is_killed = status->signalled && status->code == SIGKILL && !child.is_unresponsive();
   driver_->send(ProcessEnded{found->first, child.pid(), status->signalled, child.is_unresponsive(),
-                             status->code});
+                             status->code, is_killed ? out_of_memory() : ""});
   followers_.remove(found->first);
   cpus_.give_back(found->first);
   regions_.remove(found->first);

@@ -53,6 +53,8 @@ class AgentLoop {
   bool on_child_messages(ProcessId id, AgentChild& child);
   void on_child_message(ProcessId id, AgentChild& child, ChildChannel::Message message);
   void on_child_end(std::map<ProcessId, AgentChild>::iterator found);
+  /// See ProcessEnded::out_of_memory, of a process that SIGKILL ended.
+  std::string out_of_memory();
   void start_actor(StartActor message);
   Result<AgentChild*> start_process(const StartActor& message);
   /// Lets the starter begin with what waits, as long as few processes are between their start and
@@ -83,6 +85,7 @@ class AgentLoop {
   CpuPool cpus_{usable_cpus()};  ///< held by processes
   Followers<ProcessId> followers_;
   Regions regions_;
+  std::uint64_t oom_kills_ = 0;  ///< that are known
   Clock::time_point next_tick_ = Clock::now();
   Clock::time_point polled_at_ = Clock::now();
   std::chrono::nanoseconds cpu_at_poll_{};

@@ -106,9 +106,8 @@ Error PlacementTable::refusal(const PlacementGroupOptions& options) const {
   std::size_t count = 0;
   for (std::size_t i = 0; i < options.bundles.size(); ++i) {
     const Resources& asked = options.bundles[i];
-    if (std::ranges::any_of(nodes_, [&](const Node& node) {
-          return !node.on_trial && node.has_room(asked);
-        })) {
+    if (std::ranges::any_of(
+            nodes_, [&](const Node& node) { return !node.on_trial && node.has_room(asked); })) {
       continue;
     }
     if (++count > max_bundles_named) continue;

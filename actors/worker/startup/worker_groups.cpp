@@ -70,7 +70,8 @@ Result<std::unique_ptr<WorkerGroups>> WorkerGroups::create(const WorkerSpec& spe
     if (group->ranks.size() < 2) continue;
     TROUPE_TRY(auto formed, formed_group(find, group->name));
     const SpanKind kind = group == &groups->pipeline_ ? SpanKind::stage : SpanKind::exchange;
-    group->collectives = std::make_unique<TimedCollectives>(std::move(formed), recorder, kind);
+    group->collectives = std::make_unique<TimedCollectives>(std::move(formed), recorder, kind,
+                                                            group->name, group->ranks);
   }
   return groups;
 }
@@ -125,6 +126,14 @@ ParallelContext WorkerGroups::context() const {
           .context = of(context_),
           .pipeline = of(pipeline_),
           .experts = of(experts_)};
+}
+
+std::vector<CollectiveState> WorkerGroups::states() const {
+  std::vector<CollectiveState> states;
+  for (const Group* group : {&tensor_, &context_, &pipeline_, &experts_}) {
+    if (group->collectives) states.push_back(group->collectives->state());
+  }
+  return states;
 }
 
 void WorkerGroups::abort() {

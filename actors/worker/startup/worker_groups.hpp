@@ -57,6 +57,9 @@ class WorkerGroups {
   ParallelContext context() const;
   const Mesh& mesh() const { return mesh_; }
 
+  /// The calls of this rank on the groups for host memory. Any thread, once created.
+  std::vector<CollectiveState> states() const;
+
   /// Ends all calls on these groups, here and on the other ranks. Callable from any thread.
   void abort();
 

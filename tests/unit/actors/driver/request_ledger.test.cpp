@@ -99,6 +99,29 @@ TEST(RequestLedger, lets_a_request_begin_anew_whose_progress_is_more_than_is_kep
   EXPECT_FALSE(left.at(0).requests.at(1).progress.empty());
 }
 
+TEST(RequestLedger, bounds_the_progress_of_all_requests_and_lets_that_with_the_most_begin_anew) {
+  constexpr std::size_t room = std::size_t{1} << 20;
+  RequestLedger ledger(room);
+  ledger.add(0, {request_of(1), request_of(2), request_of(3)}, start);
+  const std::size_t empty = ledger.bytes();
+  for (int i = 0; i < 100; ++i) {
+    auto report = progress_of({update_of(1, 0, Ids(2000)), update_of(2, 0, Ids(1000))});
+    ledger.take(report, true);
+    ASSERT_LE(ledger.bytes(), room);
+  }
+  EXPECT_GT(ledger.used_share(), 0.3);
+  ledger.take_back_all();
+  const auto left = ledger.take_due(start);
+  EXPECT_TRUE(left.at(0).requests.at(0).progress.empty()) << "it had the most";
+  EXPECT_EQ(left.at(0).requests.at(1).progress.at(0).tokens.size(), 100'000U);
+  auto report = answers_to({1, 2});
+  ledger.take(report, true);
+  EXPECT_LT(ledger.bytes(), empty);
+  report = answers_to({3});
+  ledger.take(report, true);
+  EXPECT_EQ(ledger.bytes(), 0U);
+}
+
 TEST(RequestLedger, cuts_what_it_gives_into_calls_of_a_few_megabytes) {
   RequestLedger ledger;
   ledger.add(0, {request_of(1, 9 << 20), request_of(2), request_of(3, 9 << 20)}, start);

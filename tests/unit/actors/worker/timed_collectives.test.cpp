@@ -88,6 +88,33 @@ TEST(TimedCollectives, notes_every_call_and_does_what_the_inner_ones_do) {
   EXPECT_EQ(timed.barrier().error().code, ErrorCode::cancelled);
 }
 
+TEST(TimedCollectives, tell_the_latest_call_and_how_many_there_were) {
+  SpanRecorder recorder(64, 0);
+  TimedCollectives timed(std::make_unique<SelfCollectives>(), recorder, SpanKind::exchange,
+                         "tensor", {3});
+  EXPECT_EQ(timed.state().group, "tensor");
+  EXPECT_EQ(timed.state().op, "");
+  std::vector<float> from = {1, 2, 3}, to(3);
+  const Tensor partial(from.data(), DType::f32, Shape{3, 1});
+  const Tensor sum(to.data(), DType::f32, Shape{3, 1});
+  EXPECT_TRUE(timed.barrier().ok());
+  EXPECT_TRUE(timed.all_reduce_tree(partial, sum).ok());
+  (void)timed.send(partial, 0);
+  CollectiveState state = timed.state();
+  EXPECT_EQ(state.ranks, std::vector<std::int32_t>{3});
+  EXPECT_EQ(state.calls, 2U);
+  EXPECT_EQ(state.sends, std::vector<std::uint64_t>{1});
+  EXPECT_EQ(state.op, "send");
+  EXPECT_EQ(state.peer, 0);
+  EXPECT_EQ(state.bytes, 12U);
+  EXPECT_FALSE(state.is_inside);
+  (void)timed.send(partial, 7);  // refused, and no rank of the group
+  timed.replace(std::make_unique<SelfCollectives>());
+  state = timed.state();
+  EXPECT_EQ(state.calls, 0U) << "a group that has formed anew counts anew";
+  EXPECT_EQ(state.op, "");
+}
+
 TEST(TimedCollectives, passes_on_what_only_some_collectives_have) {
   SpanRecorder recorder(64, 0);
   std::vector<std::string> calls;

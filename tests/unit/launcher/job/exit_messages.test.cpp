@@ -72,6 +72,21 @@ TEST(ExitMessages, tell_the_cause_of_a_recovery_and_mark_what_follows_from_it) {
             "the agent of 'h2' was killed; with it, as a consequence: 'executor'");
 }
 
+TEST(ExitMessages, show_the_last_lines_of_the_log_of_a_process_that_crashed) {
+  ActorDown crashed = loss(1, "worker-0", DownCause::exited, "worker-0 ended itself");
+  crashed.log_lines = {"step 7", "no \x1b[1mluck"};
+  EXPECT_EQ(describe(EngineRecovery{.lost = {crashed}}),
+            "worker-0 ended itself\nthe last lines of the log of 'worker-0':\n  step 7\n  no "
+            "\uFFFD[1mluck");
+  EXPECT_EQ(describe_end(crashed),
+            "worker-0 ended itself\nthe last lines of its log:\n  step 7\n  no \uFFFD[1mluck");
+  ActorDown killed = loss(1, "worker-0", DownCause::signal, "worker-0 was killed");
+  killed.code = 9;
+  killed.log_lines = {"step 7"};
+  EXPECT_EQ(describe(EngineRecovery{.lost = {killed}}), "worker-0 was killed")
+      << "what was done to it is not in its log";
+}
+
 TEST(ExitMessages, tell_of_requests_that_a_recovery_gives_up) {
   EXPECT_EQ(
       describe(EngineRecovery{.lost = {loss(1, "worker-0", DownCause::signal, "worker-0 crashed")},

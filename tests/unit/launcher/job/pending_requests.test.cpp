@@ -38,6 +38,19 @@ TEST(PendingRequests, are_bounded_in_number) {
   EXPECT_TRUE(pending.has_room());
 }
 
+TEST(PendingRequests, wait_while_the_engine_keeps_too_much_of_those_before) {
+  PendingRequests pending(10);
+  BatchRequest first = request_of("a", 1);
+  pending.add(first);
+  pending.note_kept(0.6);
+  EXPECT_FALSE(pending.has_room());
+  pending.note_kept(0.4);
+  EXPECT_TRUE(pending.has_room());
+  pending.note_kept(0.6);
+  (void)pending.take(first.request.id);
+  EXPECT_TRUE(pending.has_room()) << "nothing is kept of none";
+}
+
 TEST(PendingRequests, are_bounded_in_bytes) {
   PendingRequests pending(100);
   std::vector<std::uint64_t> ids;
