@@ -85,7 +85,7 @@ TEST_F(CpuBinding, lasts_over_restarts_and_ends_with_the_process) {
 }
 
 TEST_F(CpuBinding, stays_within_the_cpus_of_the_agent) {
-  run_on({own_.back()});  // the agent inherits that, as it does a limit of Slurm
+  run_on({own_.back()});           // the agent inherits that, as it does a limit of Slurm
   const auto cluster = start({});  // one node that counts the CPUs that it may use
   EXPECT_EQ(cluster->nodes()[0].spec.cpus, 1);
   EXPECT_EQ(cpus_of(spawn_bound(*cluster, 1)), std::vector<int>{own_.back()});
