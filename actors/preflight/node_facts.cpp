@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
-#include <thread>
 
 #include <fmt/format.h>
 #include <pwd.h>
@@ -14,6 +13,7 @@
 #include "models/ops/device/device.hpp"
 #include "runtime/base/available_memory.hpp"
 #include "runtime/base/content_mark.hpp"
+#include "runtime/process/cpu_affinity.hpp"
 #include "runtime/process/open_files.hpp"
 
 namespace troupe {
@@ -132,7 +132,7 @@ CheckpointFacts look_at_checkpoint(const std::string& folder) {
 
 NodeFacts gather_facts(const FactsRequest& request) {
   NodeFacts facts;
-  facts.cores = static_cast<std::int32_t>(std::thread::hardware_concurrency());
+  facts.cores = static_cast<std::int32_t>(usable_cpus().size());
   facts.cpu = cpu_supports(CpuIsa::avx512) ? "avx512" : "avx2";
   facts.memory_bytes = available_memory_bytes().value_or(0);
   std::error_code error;

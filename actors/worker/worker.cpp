@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <future>
+#include <iterator>
 #include <numeric>
 #include <utility>
 
@@ -114,7 +115,7 @@ Result<WorkerReport> Worker::load(std::vector<std::string> nodes) {
   });
   TROUPE_TRY(groups_, WorkerGroups::create(spec_, find, recorder_));
   const DType dtype = spec_.dtype;
-  const auto cores = static_cast<std::int64_t>(std::thread::hardware_concurrency());
+  const auto cores = std::ssize(usable_cpus());
   std::vector<int> workers(static_cast<std::size_t>(groups_->mesh().world_size()));
   std::iota(workers.begin(), workers.end(), 0);
   const std::int64_t threads =

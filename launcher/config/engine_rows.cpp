@@ -175,9 +175,10 @@ std::vector<KeySpec> engine_rows() {
            .type = integer,
            .default_value = "auto",
            .doc = "CPU threads of a worker; auto: cores / workers, at least 1",
-           .reference = "CPU threads of a worker's model. `auto`: the machine's cores divided by "
-                        "the workers, at least 1. With more threads than cores, `launcher check` "
-                        "prints a warning.",
+           .reference = "CPU threads of a worker's model. `auto`: the cores that the job may use "
+                        "(CPU affinity, which Slurm sets, may leave it fewer than the machine has) "
+                        "divided by the workers, at least 1. With more threads than cores, "
+                        "`launcher check` prints a warning.",
            .allows_auto = true,
            .minimum = 1,
            .maximum = 1024}),

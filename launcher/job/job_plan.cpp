@@ -4,7 +4,6 @@
 #include <array>
 #include <filesystem>
 #include <map>
-#include <thread>
 
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
@@ -28,6 +27,7 @@
 #include "models/ops/cpu/cpu_ops.hpp"
 #include "models/ops/device/device.hpp"
 #include "models/ops/gpu_attention.hpp"
+#include "runtime/process/cpu_affinity.hpp"
 
 namespace troupe {
 namespace {
@@ -202,7 +202,7 @@ Result<void> check_arrangement(Config config) {
 
 Result<JobPlan> plan_job(Config config, const PlanOptions& options) {
   JobPlan plan;
-  plan.cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  plan.cores = std::max(1, static_cast<int>(usable_cpus().size()));
   TROUPE_TRY(config.cluster.hosts, hosts_of(config));
   TROUPE_TRY(auto arranged, arrange(config));
   plan.model = std::move(arranged.model);

@@ -5,13 +5,13 @@
 #include <cctype>
 #include <charconv>
 #include <string>
-#include <thread>
 #include <utility>
 
 #include <fmt/format.h>
 
 #include "models/ops/device/device.hpp"
 #include "runtime/base/available_memory.hpp"
+#include "runtime/process/cpu_affinity.hpp"
 
 namespace troupe {
 namespace {
@@ -69,7 +69,7 @@ Gpus find_gpus() {
 }
 
 Machine this_machine(const std::optional<Gpus>& assumed) {
-  return {.cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency())),
+  return {.cores = std::max(1, static_cast<int>(usable_cpus().size())),
           .free_memory_bytes = available_memory_bytes().value_or(0),
           .gpus = assumed ? *assumed : find_gpus()};
 }
