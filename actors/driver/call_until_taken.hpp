@@ -14,8 +14,8 @@ namespace troupe {
 /// the actor or this process ends (peer_died, cancelled), whoever watches that goes on; other
 /// errors go to `on_failed`. Returns at once; callable from any thread.
 template <auto method, class A, class... Args>
-void call_until_taken(const ActorHandle<A>& actor, std::function<void(const Error&)> on_failed,
-                      Args... args) {
+void call_until_taken(const ActorHandle<A>& actor,
+                      const std::function<void(const Error&)>& on_failed, Args... args) {
   actor.template call<method>(args...).then(
       [actor, on_failed, ... kept = std::move(args)](const Result<void>& taken) {
         if (taken.ok()) return;

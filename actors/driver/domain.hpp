@@ -148,7 +148,7 @@ class Domain {
   /// one.
   void hand_over();
   void look_twice(const std::stop_token& stop, const OverdueStep& overdue);
-  std::vector<RankState> ask_states() const;
+  std::vector<RankState> ask_states(const std::stop_token& stop) const;
   std::string executor_name() const;
   std::vector<std::string> worker_names() const;
   /// The rank where the last stage of the first replica answers; the executor is on its node.

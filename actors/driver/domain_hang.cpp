@@ -17,6 +17,7 @@ using std::chrono::milliseconds;
 
 /// For a worker to say where it is; its step does not delay that.
 constexpr milliseconds answer_limit{2000};
+constexpr milliseconds answer_turn{50};
 /// Between two looks: a rank that has done nothing meanwhile hangs.
 constexpr milliseconds between_looks{3000};
 
@@ -33,20 +34,23 @@ void Domain::look_into(const OverdueStep& overdue) {
   });
 }
 
-std::vector<RankState> Domain::ask_states() const {
+std::vector<RankState> Domain::ask_states(const std::stop_token& stop) const {
   std::vector<Future<RankState>> asked;
   for (const auto& worker : workers_) asked.push_back(worker.call<&Worker::state>());
   std::vector<RankState> states;
   Deadline deadline(answer_limit);
   for (auto& answer : asked) {
-    auto state = answer.get(deadline.left());
+    while (!answer.wait(answer_turn) && !deadline.is_over()) {
+      if (stop.stop_requested()) return states;
+    }
+    auto state = answer.get(std::chrono::seconds(0));
     if (state.ok()) states.push_back(*std::move(state));
   }
   return states;
 }
 
 void Domain::look_twice(const std::stop_token& stop, const OverdueStep& overdue) {
-  const std::vector<RankState> first = ask_states();
+  const std::vector<RankState> first = ask_states(stop);
   log::warning("domain {}: step {} is not answered after {:.1f} s; the ranks are at:", index_,
                overdue.step, overdue.seconds);
   for (const std::string& line : describe(first)) log::warning("  {}", line);
@@ -57,7 +61,7 @@ void Domain::look_twice(const std::stop_token& stop, const OverdueStep& overdue)
     stopped.wait_for(lock, stop, between_looks, [&] { return stop.stop_requested(); });
   }
   if (stop.stop_requested()) return;
-  const std::vector<RankState> second = ask_states();
+  const std::vector<RankState> second = ask_states(stop);
   std::vector<RankState> hung;
   for (const int rank : find_missing_ranks(second, overdue.step)) {
     const auto before = std::ranges::find(first, rank, &RankState::rank);
