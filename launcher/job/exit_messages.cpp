@@ -6,7 +6,7 @@
 
 #include "actors/api/losses.hpp"
 #include "launcher/batch/input/byte_source.hpp"
-#include "launcher/terminal/terminal_text.hpp"
+#include "runtime/base/terminal_text.hpp"
 
 namespace troupe {
 
