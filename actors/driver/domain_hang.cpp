@@ -73,9 +73,9 @@ void Domain::look_twice(const std::stop_token& stop, const OverdueStep& overdue)
     return;
   }
   for (const RankState& rank : hung) {
-    call_until_taken<&Driver::hung>(driver_, on_failed_, index_, overdue.epoch, rank.rank,
-                                    rank.incarnation, describe_missing(second, rank.rank, overdue.step),
-                                    describe(second));
+    call_until_taken<&Driver::hung>(
+        driver_, on_failed_, index_, overdue.epoch, rank.rank, rank.incarnation,
+        describe_missing(second, rank.rank, overdue.step), describe(second));
   }
 }
 
