@@ -20,8 +20,7 @@ Result<void> check_kv_policy(const SchedulerConfig& config) {
   if (config.kv_policy.is_full()) return {};
   const char* what = config.prefix_caching    ? "prefix caching"
                      : config.swap_blocks > 0 ? "swap_blocks"
-                     : config.speculation.method != SpeculationConfig::Method::none
-                         ? "speculation"
+                     : config.speculation.method != SpeculationConfig::Method::none ? "speculation"
                      : config.windows != std::vector<std::int32_t>{0} ? "windows or cache groups"
                                                                       : nullptr;
   if (what == nullptr) return {};

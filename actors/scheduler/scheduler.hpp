@@ -127,9 +127,9 @@ class Scheduler {
     SchedulingRank rank;
     bool admitted_before = false;
     std::uint64_t preemptions = 0;
-    std::int32_t prompt_planned = 0;     ///< prompt tokens ever planned or found in the cache
-    std::int32_t scheduled = 0;          ///< positions planned, or found in the cache
-    std::int32_t computed = 0;           ///< positions in applied plans, or found in the cache
+    std::int32_t prompt_planned = 0;  ///< prompt tokens ever planned or found in the cache
+    std::int32_t scheduled = 0;       ///< positions planned, or found in the cache
+    std::int32_t computed = 0;        ///< positions in applied plans, or found in the cache
     std::int32_t dropped = 0;  ///< of the planned positions, how many the KvPolicy has dropped
     std::int32_t sampled_in_flight = 0;  ///< plans not applied that sample it
     std::int32_t plans_in_flight = 0;

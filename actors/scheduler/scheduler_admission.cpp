@@ -85,10 +85,9 @@ bool Scheduler::make_room_for(const Sequence& next) {
 /// True if its known tokens fit and, while others run, leave a little room for them to grow.
 bool Scheduler::has_room_for(const Sequence& next) const {
   const BlockPool& pool = kv_.pool();
-  const std::int64_t entries =
-      config_.kv_policy.most_entries(next.known(), next.prompt_tokens);
-  const std::int32_t needed = kv_.growth(static_cast<std::int32_t>(entries),
-                                         config_.max_num_batched_tokens, next.blocks);
+  const std::int64_t entries = config_.kv_policy.most_entries(next.known(), next.prompt_tokens);
+  const std::int32_t needed =
+      kv_.growth(static_cast<std::int32_t>(entries), config_.max_num_batched_tokens, next.blocks);
   if (running_.empty() || goes_on(next)) return needed <= pool.free_blocks();
   const std::int32_t spare =
       std::max(pool.blocks() / 100, swaps() ? growth_ahead(plans_to_stay()) : 0);

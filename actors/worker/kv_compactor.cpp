@@ -30,9 +30,9 @@ Result<void> KvCompactor::compact(Model& model, std::span<const SequenceCompacti
     blocks += static_cast<std::int32_t>(compaction.table.size());
   }
   for (const CompactedSequence& sequence : sequences_) {
-    next = std::ranges::copy(std::array{sequence.block_offset, sequence.entries, sequence.kept},
-                             next)
-               .out;
+    next =
+        std::ranges::copy(std::array{sequence.block_offset, sequence.entries, sequence.kept}, next)
+            .out;
   }
   const auto sequences = static_cast<std::int64_t>(sequences_.size());
   const std::int64_t numbers = blocks + numbers_of_compacted * sequences;

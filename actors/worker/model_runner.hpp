@@ -195,11 +195,11 @@ class ModelRunner {
   std::deque<std::vector<Awaited>> awaited_;
   std::uint64_t messages_taken_ = 0;  ///< messages of sampled ids, one per plan
 
-  std::optional<Pass> pass_;           ///< being filled
+  std::optional<Pass> pass_;              ///< being filled
   std::optional<KvCompactor> compactor_;  ///< set if the KvPolicy drops tokens
-  std::vector<std::int32_t> sampled_;  ///< a message of sampled ids
-  DeviceTensor logits_;                ///< [this rank's share of max_head_rows, vocab] f32
-  std::optional<RowSampler> sampler_;  ///< on the last stage
+  std::vector<std::int32_t> sampled_;     ///< a message of sampled ids
+  DeviceTensor logits_;                   ///< [this rank's share of max_head_rows, vocab] f32
+  std::optional<RowSampler> sampler_;     ///< on the last stage
   std::vector<LogitsRow> rows_to_sample_;
 };
 

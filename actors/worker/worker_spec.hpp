@@ -48,8 +48,7 @@ struct WorkerSpec {
     archive(model_path, load_format, rank, data_parallel_size, pipeline_parallel_size,
             context_parallel_size, tensor_parallel_size, expert_parallel_size, sequence_parallel,
             collectives, nodes, device, threads, dtype, deterministic, cascade_attention,
-            max_batch_tokens, max_head_rows, max_model_len, block_size, kv_policy,
-            draft_model_path,
+            max_batch_tokens, max_head_rows, max_model_len, block_size, kv_policy, draft_model_path,
             draft_tokens, load_progress);
   }
 };

@@ -47,10 +47,11 @@ std::vector<KeySpec> kv_cache_rows() {
            .type = ValueType::integer,
            .default_value = "auto",
            .doc = "the last tokens, which are kept; auto: 1020 (streaming), 512 (h2o), 32 (snapkv)",
-           .reference = "The last tokens, which are kept; in `snapkv` those of the prompt, by whose "
-                        "attention the others are chosen (its observation window). `auto`: 1020 in "
-                        "`streaming`, 512 in `h2o`, 32 in `snapkv`. In `streaming`, with "
-                        "`sink_tokens`, at most what the model was made for.",
+           .reference =
+               "The last tokens, which are kept; in `snapkv` those of the prompt, by whose "
+               "attention the others are chosen (its observation window). `auto`: 1020 in "
+               "`streaming`, 512 in `h2o`, 32 in `snapkv`. In `streaming`, with "
+               "`sink_tokens`, at most what the model was made for.",
            .allows_auto = true,
            .minimum = 1})),
       row<&C::kv_cache, &K::heavy_tokens>(
@@ -69,15 +70,15 @@ std::vector<KeySpec> kv_cache_rows() {
                   .reference = "Of `snapkv`: the most tokens that are kept of a prompt, the last "
                                "`window_tokens` included.",
                   .minimum = 1})),
-      row<&C::kv_cache, &K::pooling_tokens>(
-          tokens({.key = "kv_cache.pooling_tokens",
-                  .type = ValueType::integer,
-                  .default_value = "5",
-                  .doc = "of snapkv: over how many neighbours attention is averaged",
-                  .reference = "Of `snapkv`: over how many neighbouring tokens attention is averaged "
-                               "before tokens are chosen, so that what is kept is kept with its "
-                               "surroundings. An odd number.",
-                  .minimum = 1})),
+      row<&C::kv_cache, &K::pooling_tokens>(tokens(
+          {.key = "kv_cache.pooling_tokens",
+           .type = ValueType::integer,
+           .default_value = "5",
+           .doc = "of snapkv: over how many neighbours attention is averaged",
+           .reference = "Of `snapkv`: over how many neighbouring tokens attention is averaged "
+                        "before tokens are chosen, so that what is kept is kept with its "
+                        "surroundings. An odd number.",
+           .minimum = 1})),
       row<&C::kv_cache, &K::drop_tokens>(tokens(
           {.key = "kv_cache.drop_tokens",
            .type = ValueType::integer,

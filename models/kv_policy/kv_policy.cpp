@@ -91,8 +91,8 @@ std::string describe(const KvPolicy& policy) {
       return fmt::format("snapkv: {} tokens of a prompt, {} of them the last, pooled by {}",
                          policy.capacity, policy.last_tokens, policy.pooling_tokens);
     case KvPolicy::Kind::h2o:
-      return fmt::format("h2o: {} tokens, {} of them the last, {} dropped at once",
-                         policy.capacity, policy.last_tokens, policy.drop_tokens);
+      return fmt::format("h2o: {} tokens, {} of them the last, {} dropped at once", policy.capacity,
+                         policy.last_tokens, policy.drop_tokens);
   }
   return "full";
 }

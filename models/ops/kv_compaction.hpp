@@ -22,7 +22,7 @@ static_assert(sizeof(CompactedSequence) == numbers_of_compacted * sizeof(std::in
 struct KvCompaction {
   std::span<const CompactedSequence> sequences;
   Tensor device_sequences;  ///< [sequences, 3] i32: the same; the CPU needs none
-  Tensor block_tables;  ///< [sum of blocks] i32, sequence after sequence, of the entries before
+  Tensor block_tables;      ///< [sum of blocks] i32, sequence after sequence, of the entries before
   std::int32_t block_size = 16;
   std::int64_t first_kept = 0;  ///< the first entries, which each sequence keeps
   std::int64_t last_kept = 0;   ///< the last entries, which each sequence keeps

@@ -114,8 +114,9 @@ Result<void> warm_up(ModelRunner& runner, const Model& model, std::int64_t kv_bl
   Steps steps(runner, model);
   // A whole prompt is one step here, so that no token may be dropped within it.
   const std::int64_t whole = limits.kv_policy.next_drop(0, prompt_tokens);
-  const std::int64_t prompt = std::min({prompt_tokens, limits.max_batch_tokens,
-                                        limits.max_positions, kv_blocks * limits.block_size, whole});
+  const std::int64_t prompt =
+      std::min({prompt_tokens, limits.max_batch_tokens, limits.max_positions,
+                kv_blocks * limits.block_size, whole});
   if (runner.is_in_pipeline()) {
     TROUPE_CHECK(measure_prompts(steps, runner, limits, prompt, kv_blocks));
   }

@@ -7,10 +7,8 @@
 namespace troupe {
 namespace {
 
-constexpr KvPolicy streaming{.kind = KvPolicy::Kind::streaming,
-                             .capacity = 12,
-                             .first_tokens = 4,
-                             .drop_tokens = 3};
+constexpr KvPolicy streaming{
+    .kind = KvPolicy::Kind::streaming, .capacity = 12, .first_tokens = 4, .drop_tokens = 3};
 constexpr KvPolicy snapkv{
     .kind = KvPolicy::Kind::snapkv, .capacity = 12, .last_tokens = 4, .pooling_tokens = 3};
 constexpr KvPolicy h2o{
