@@ -47,7 +47,7 @@ std::string describe_end(const ActorDown& down) {
   std::string text = down.message;
   if (down.log_lines.empty()) return text;
   text += "\nthe last lines of its log:";
-  for (const std::string& line : down.log_lines) text += "\n  " + on_one_line(line);
+  for (const std::string& line : down.log_lines) text += "\n  " + printable(line);
   return text;
 }
 
@@ -70,7 +70,7 @@ std::string describe_losses(std::span<const ActorDown> lost) {
   text += others;
   if (!began_inside(lost) || cause.log_lines.empty()) return text;
   text += fmt::format("\nthe last lines of the log of '{}':", cause.name);
-  for (const std::string& line : cause.log_lines) text += "\n  " + on_one_line(line);
+  for (const std::string& line : cause.log_lines) text += "\n  " + printable(line);
   return text;
 }
 
