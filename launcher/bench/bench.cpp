@@ -90,8 +90,12 @@ class Bench {
     if (options_.kind == Kind::faults) {
       TROUPE_TRY(faults_, possible_faults(options_.faults, plan_));
     }
-    TROUPE_TRY(workload_, make_workload(options_, config_,
-                                        {plan_.model.vocab_size, plan_.engine.max_model_len}));
+    const WorkloadBounds bounds{plan_.model.vocab_size, plan_.engine.max_model_len};
+    if (options_.kind == Kind::faults) {
+      TROUPE_TRY(workload_, make_mixed_workload(options_, config_, bounds));
+    } else {
+      TROUPE_TRY(workload_, make_workload(options_, config_, bounds));
+    }
     const std::pair<std::string_view, std::string> files[] = {{"--json", options_.json},
                                                               {"--html", options_.sweep.html}};
     for (const auto& [option, path] : files) {
@@ -265,15 +269,10 @@ class Bench {
 
   Result<ExitCode> measure_faults() {
     if (!faults_.note.empty()) say(faults_.note);
-    std::vector<Request> requests = workload_.requests;
-    const bool are_own = !options_.workload.empty() && !options_.workload.ends_with(".csv");
-    // Both ways to choose a token must outlive a loss.
-    for (std::size_t i = 0; i < requests.size() && !are_own; i += 2) requests[i].temperature = 0.0F;
-    if (!are_own) workload_.description += ", every second one greedy";
     FaultFigures figures;
     const Result<void> measured = [&]() -> Result<void> {
       TROUPE_TRY(const auto session, start(plan_));
-      FaultRun run(*session, plan_, options_.faults, std::move(requests), signals_,
+      FaultRun run(*session, plan_, options_.faults, workload_.requests, signals_,
                    [this](const std::string& line) {
                      if (!options_.quiet) std::fprintf(stderr, "%s\n", line.c_str());
                    });

@@ -33,8 +33,8 @@ before, an actor on the victim's node makes the next fault:
 
 A line tells of each fault when its loss was noticed and when the next step was
 done, both counted from the fault. restart.max does not bound them. A process
-that ends again within 60 s of its start is started again after a pause of 0.1,
-0.2, ... 10 s: to measure recoveries without pauses give --interval 60 or more.
+that ends again and again within 60 s of its start is started at most every 0.1,
+0.2, ... 10 s: of faults that are rarer none waits for that.
 With cluster.launch: join nothing starts a lost agent again, so by default no
 node is taken there; nor is the one node of a job on this machine.
 
