@@ -69,6 +69,14 @@ Result<ActorHandle<Saboteur>> FaultInjector::saboteur_on(const std::string& node
   return spawning.get(spawn_limit);
 }
 
+Result<ActorHandle<Saboteur>> FaultInjector::ready_saboteur_on(const std::string& node) {
+  TROUPE_TRY(const auto saboteur, saboteur_on(node));
+  // The first call makes the connection, which is no part of a fault's time.
+  TROUPE_TRY([[maybe_unused]] const std::uint64_t bytes,
+             saboteur.call<&Saboteur::agent_memory>().get(answer_limit));
+  return saboteur;
+}
+
 Result<void> FaultInjector::check(const std::vector<FaultKind>& kinds) {
   if (std::ranges::find(kinds, FaultKind::link) == kinds.end()) return {};
   for (const auto& node : cluster_.nodes()) {
@@ -85,13 +93,13 @@ Result<bool> FaultInjector::make(const PlannedFault& fault, double at_seconds) {
   const std::vector<Victim> victims = candidates(fault.kind);
   if (victims.empty()) return false;
   const Victim& victim = victims[fault.draw % victims.size()];
-  auto spawned = saboteur_on(victim.node);
-  if (!spawned.ok()) {
+  auto ready = ready_saboteur_on(victim.node);
+  if (!ready.ok()) {
     // The node has just been lost.
-    if (spawned.error().code == ErrorCode::peer_died) return false;
-    return std::move(spawned).error();
+    if (ready.error().code == ErrorCode::peer_died) return false;
+    return std::move(ready).error();
   }
-  saboteur_ = *std::move(spawned);
+  saboteur_ = *std::move(ready);
   FaultRecord record{.kind = fault.kind,
                      .victim = victim.name,
                      .node = victim.node,

@@ -54,6 +54,8 @@ class FaultInjector {
 
   std::vector<Victim> candidates(FaultKind kind) const;
   Result<ActorHandle<Saboteur>> saboteur_on(const std::string& node);
+  /// The same, once it is connected with this process.
+  Result<ActorHandle<Saboteur>> ready_saboteur_on(const std::string& node);
   Result<void> hit(const ActorHandle<Saboteur>& saboteur, FaultKind kind, int pid);
 
   Cluster& cluster_;
