@@ -10,6 +10,7 @@
 #include "actors/staging/checkpoint_actors.hpp"
 #include "launcher/bench/bench.hpp"
 #include "launcher/bench/collectives/collectives_bench.hpp"
+#include "launcher/bench/faults/saboteur.hpp"
 #include "launcher/bench/ops/ops_bench.hpp"
 #include "launcher/bench/schedule/schedule_bench.hpp"
 #include "launcher/bench/weights/weights_bench.hpp"
@@ -93,6 +94,7 @@ std::vector<Subcommand> commands() {
       subcommand<BenchArguments>("bench latency", run_bench, Kind::latency),
       subcommand<BenchArguments>("bench startup", run_bench, Kind::startup),
       subcommand<BenchArguments>("bench sweep", run_bench, Kind::sweep),
+      subcommand<BenchArguments>("bench faults", run_bench, Kind::faults),
       subcommand<OpsBenchArguments>("bench ops", run_ops_bench),
       subcommand<CollectivesBenchArguments>("bench collectives", run_collectives_bench),
       subcommand<WeightsBenchArguments>("bench weights", run_weights_bench),
@@ -132,6 +134,7 @@ int main(int argc, char** argv) {
   troupe::add_engine_actors(types);
   troupe::add_preflight_actors(types);
   troupe::add_staging_actors(types);
+  troupe::add_fault_actors(types);
   troupe::init(argc, argv, types);  // agents and actor processes never return from here
   return static_cast<int>(troupe::launch({argv + 1, argv + argc}));
 }

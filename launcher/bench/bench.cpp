@@ -12,6 +12,9 @@
 #include <utility>
 #include <vector>
 
+#include "launcher/bench/faults/fault_report.hpp"
+#include "launcher/bench/faults/fault_run.hpp"
+#include "launcher/bench/faults/possible_faults.hpp"
 #include "launcher/bench/sweep/sweep.hpp"
 #include "launcher/bench/sweep/sweep_page.hpp"
 #include "launcher/bench/sweep/sweep_report.hpp"
@@ -36,6 +39,8 @@ constexpr std::int64_t warm_up_prompt = 16;
 constexpr std::int64_t warm_up_answer = 2;
 constexpr std::size_t warm_up_at_once = 4;
 constexpr double ceiling_seconds = 0.5;
+/// In place of restart.max, where processes are lost on purpose.
+constexpr std::int64_t unbounded_recoveries = 1'000'000;
 /// Differs from the seeds of measured requests, so that none of their prefixes is cached.
 constexpr std::uint64_t warm_up_seed = 0x5eed0fULL << 40;
 
@@ -79,9 +84,18 @@ class Bench {
 
   /// Errors are refusals: nothing was started.
   Result<void> prepare() {
-    TROUPE_TRY(plan_, plan_job(config_));
-    TROUPE_TRY(workload_, make_workload(options_, config_,
-                                        {plan_.model.vocab_size, plan_.engine.max_model_len}));
+    Config config = config_;
+    if (options_.kind == Kind::faults) config.restart.max = unbounded_recoveries;
+    TROUPE_TRY(plan_, plan_job(std::move(config)));
+    if (options_.kind == Kind::faults) {
+      TROUPE_TRY(faults_, possible_faults(options_.faults, plan_));
+    }
+    const WorkloadBounds bounds{plan_.model.vocab_size, plan_.engine.max_model_len};
+    if (options_.kind == Kind::faults) {
+      TROUPE_TRY(workload_, make_mixed_workload(options_, config_, bounds));
+    } else {
+      TROUPE_TRY(workload_, make_workload(options_, config_, bounds));
+    }
     const std::pair<std::string_view, std::string> files[] = {{"--json", options_.json},
                                                               {"--html", options_.sweep.html}};
     for (const auto& [option, path] : files) {
@@ -102,6 +116,7 @@ class Bench {
   Result<ExitCode> measure() {
     if (options_.kind == Kind::startup) return measure_startup();
     if (options_.kind == Kind::sweep) return measure_sweep();
+    if (options_.kind == Kind::faults) return measure_faults();
     TROUPE_TRY(const auto session, start(plan_));
     std::vector<Request> warm_up;
     warm_up.push_back(
@@ -252,6 +267,28 @@ class Bench {
     return {};
   }
 
+  Result<ExitCode> measure_faults() {
+    if (!faults_.note.empty()) say(faults_.note);
+    FaultFigures figures;
+    const Result<void> measured = [&]() -> Result<void> {
+      TROUPE_TRY(const auto session, start(plan_));
+      FaultRun run(*session, plan_, options_.faults, workload_.requests, signals_,
+                   [this](const std::string& line) {
+                     if (!options_.quiet) std::fprintf(stderr, "%s\n", line.c_str());
+                   });
+      const Result<void> ran = run.run(faults_.kinds, options_.seed);
+      figures = run.figures();
+      return ran;
+    }();
+    if (figures.faults.empty()) TROUPE_CHECK(measured);
+    // If it broke off, the faults before that are printed.
+    TROUPE_TRY(const ExitCode code, tell(figures));
+    if (measured.ok()) return code;
+    told_ =
+        fmt::format("the figures are of {} of {} faults", figures.faults.size(), figures.planned);
+    return measured.error();
+  }
+
   Result<void> write_page(const SweepFigures& figures, const std::string& heading) {
     const std::string& path = options_.sweep.html;
     if (path.empty()) return {};
@@ -310,6 +347,9 @@ class Bench {
                                       [](const SweepPoint& point) { return point.failed > 0; });
       if (failed) return ExitCode::finished_with_errors;
     }
+    if constexpr (std::is_same_v<Figures, FaultFigures>) {
+      if (figures.different > 0) return ExitCode::finished_with_errors;
+    }
     if constexpr (requires { figures.failed; }) {
       if (figures.failed > 0) return ExitCode::finished_with_errors;
     }
@@ -321,6 +361,7 @@ class Bench {
   StopSignals& signals_;
   TemporaryFolder& logs_;
   JobPlan plan_;
+  PossibleFaults faults_;
   Workload workload_;
   std::string told_ = "nothing was measured";
   std::vector<std::string> made_;  // files for figures that did not exist before

@@ -15,6 +15,40 @@ using Kind = BenchOptions::Kind;
 
 constexpr std::int64_t longest_length = 1 << 24;
 
+constexpr const char* fault_details =
+    R"(For your own cluster, before you trust it with a long batch. The requests (by
+default random ones, every second one sampled with a seed of its own, the
+others greedy) are answered once undisturbed, and then again and again. When
+the job computes, and a random time after the step that followed the fault
+before, an actor on the victim's node makes the next fault:
+
+  worker    kills a worker (SIGKILL)
+  executor  kills an executor
+  stop      stops a worker (SIGSTOP), which then answers no heartbeats
+  agent     kills a node's agent; what it has started ends with it
+  node      kills a node's agent and all of its processes at once
+  freeze    stops all of these, and lets them go on after --outage seconds
+  link      takes --link-device down for --outage seconds: needs root on the
+            nodes and the program ip; their IPv4 routes are put back
+
+A line tells of each fault when its loss was noticed and when the next step was
+done, both counted from the fault. restart.max does not bound them. A process
+that ends again and again within 60 s of its start is started at most every 0.1,
+0.2, ... 10 s: of faults that are rarer none waits for that.
+With cluster.launch: join nothing starts a lost agent again, so by default no
+node is taken there; nor is the one node of a job on this machine.
+
+Examples:
+  launcher bench faults --config configs/tensor-parallel-2.yaml
+  launcher bench faults --config two-hosts.yaml --kinds worker,node --count 30
+  launcher bench faults --config c.yaml --workload in.jsonl --interval 60
+
+job.input and job.output of the YAML are not looked at. Faults go to stderr,
+figures to stdout. Exit codes: 0 all answers are the bytes of the undisturbed
+run; 1 some are not; 2 refused before anything started; 3 failed, as when the
+job did not recover; 4 ended by a signal. In the last two cases the figures are
+of what was measured by then.)";
+
 std::optional<std::int64_t> length(std::string_view text) {
   std::int64_t value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
@@ -69,6 +103,8 @@ std::string_view to_string(Kind kind) {
       return "startup";
     case Kind::sweep:
       return "sweep";
+    case Kind::faults:
+      return "faults";
   }
   return "unknown";
 }
@@ -87,6 +123,9 @@ std::string_view BenchArguments::summary() const {
     case Kind::sweep:
       return "One load after another: throughput, latencies, goodput, and the share of what this "
              "machine can do; a table, --json, and plots with --html.";
+    case Kind::faults:
+      return "Breaks a batch: kills and stops processes and nodes at random moments, times the "
+             "recoveries, and compares every answer with those of an undisturbed run.";
   }
   return "";
 }
@@ -102,11 +141,14 @@ Examples:
   launcher bench sweep --config c.yaml --rates 1,2,4,inf --ttft-ms 500
 
 )";
+  } else if (kind_ == Kind::faults) {
+    text = fault_details;
   } else {
     text = fmt::format("Example:\n  launcher bench {} --config c.yaml {}\n\n", to_string(kind_),
                        kind_ == Kind::startup ? "--repeat 5 --json startup.json"
                                               : "--num-prompts 20 --output-len 64");
   }
+  if (kind_ == Kind::faults) return text;
   return text + R"(job.input and job.output of the YAML are not looked at. A first short request is
 not counted. Figures go to stdout. Exit codes: 0 measured; 1 measured, but
 requests failed; 2 refused before anything started; 3 failed; 4 ended by a
@@ -117,6 +159,7 @@ void BenchArguments::declare(CLI::App& app) {
   config_.declare(app);
   declare_requests(app);
   if (kind_ == Kind::sweep) declare_loads(app);
+  if (kind_ == Kind::faults) faults_.declare(app);
   if (kind_ == Kind::startup || kind_ == Kind::sweep) {
     app.add_option("--repeat", repeat_,
                    kind_ == Kind::startup ? "how many starts" : "runs of each load")
@@ -161,11 +204,12 @@ void BenchArguments::declare_requests(CLI::App& app) {
       ->check(integer_between(0, std::numeric_limits<std::int64_t>::max()))
       ->default_str("0");
   app.add_option("--temperature", temperature_,
-                 "how tokens of random requests are chosen; 0: greedy")
+                 kind_ == Kind::faults ? "how tokens of every second random request are chosen"
+                                       : "how tokens of random requests are chosen; 0: greedy")
       ->type_name("T")
       ->expected(1)
       ->check(number_between(0, 100))
-      ->default_str("0");
+      ->default_str(kind_ == Kind::faults ? "1" : "0");
   app.add_option("--workload", workload_,
                  ".csv: a line \"prompt_tokens,max_tokens\" above random requests of these "
                  "lengths; .jsonl: a batch file")
@@ -261,11 +305,14 @@ Result<BenchOptions> BenchArguments::judge() const {
   options.num_prompts = num_prompts_;
   options.repeat = repeat_.value_or(options.repeat);
   options.seed = seed_;
-  options.temperature = temperature_.value_or(0.0F);
+  options.temperature = temperature_.value_or(kind_ == Kind::faults ? 1.0F : 0.0F);
   options.workload = workload_;
   options.json = json_;
   if (kind_ == Kind::sweep) {
     TROUPE_TRY(options.sweep, judge_sweep());
+  }
+  if (kind_ == Kind::faults) {
+    TROUPE_TRY(options.faults, faults_.judge());
   }
   return options;
 }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "launcher/cli/config_arguments.hpp"
+#include "launcher/cli/fault_options.hpp"
 #include "runtime/base/log.hpp"
 #include "runtime/base/result.hpp"
 
@@ -45,6 +46,7 @@ struct BenchOptions {
     latency,     ///< one request after another
     startup,     ///< until the engine serves, and until the first token
     sweep,       ///< one load after another
+    faults,      ///< the same requests again and again while processes are lost
   };
   Kind kind = Kind::throughput;
   ConfigSource config = {};
@@ -54,14 +56,15 @@ struct BenchOptions {
   LengthRange input_len{512, 512};               ///< of random requests
   LengthRange output_len{128, 128};
   std::uint64_t seed = 0;
-  float temperature = 0.0F;   ///< of random requests
+  float temperature = 0.0F;   ///< of random requests; for faults, of every second one
   std::string workload = {};  ///< a file of requests; empty: random ones
   std::string json = {};      ///< output file for the figures; empty: none
   std::int64_t repeat = 3;    ///< number of starts; for sweep, runs of each load
   SweepOptions sweep = {};
+  FaultOptions faults = {};
 };
 
-/// "throughput", "latency", "startup" or "sweep".
+/// "throughput", "latency", "startup", "sweep" or "faults".
 std::string_view to_string(BenchOptions::Kind kind);
 
 /// The arguments of `launcher bench KIND`. Each kind has only the options that affect it.
@@ -87,6 +90,7 @@ class BenchArguments {
   std::string rates_, at_once_, html_;
   std::optional<std::int64_t> warm_up_;
   std::optional<double> ttft_ms_, tpot_ms_, e2e_ms_;
+  FaultArguments faults_;
 
   void declare_requests(CLI::App& app);
   void declare_loads(CLI::App& app);

@@ -25,6 +25,7 @@ Examples:
   launcher bench throughput --config configs/one-worker.yaml
   launcher bench latency --config c.yaml --num-prompts 20 --output-len 64
   launcher bench sweep --config c.yaml --at-once 1,4,16,64 --html sweep.html
+  launcher bench faults --config c.yaml --count 30
 A model of which there is only its config.json:
   launcher bench throughput --config c.yaml --set model.load_format=dummy)"};
 }

@@ -53,6 +53,8 @@ class EngineSession {
   LoadingState loading() { return mailbox_.loading(); }
 
   Engine& engine() { return *engine_; }
+  /// The nodes and processes; lives as long as the session.
+  Cluster& cluster() { return *cluster_; }
 
   /// Everything reported since the last call; waits at most `timeout` for something.
   Mailbox::Content take(std::chrono::milliseconds timeout) { return mailbox_.take(timeout); }

@@ -190,7 +190,7 @@ std::vector<std::string> ProgressView::live_lines(int columns) const {
   }
   std::vector<std::string> lines;
   if (!state_.notice.empty()) {
-    lines.emplace_back(beginning_of(on_one_line(state_.notice), room));
+    lines.emplace_back(beginning_of(printable(state_.notice), room));
   }
   lines.push_back(fitted(first, room));
   if (lines.back().empty()) lines.back() = done_of_total(state_, false).substr(0, room);
@@ -239,7 +239,7 @@ std::string ProgressView::log_line() const {
   const std::string eta = remaining();
   return fmt::format(
       "{}{}, {}, {} output tok/s, {} prompt tok/s, {} running, {} waiting, KV {:.0f}%{}",
-      state_.notice.empty() ? "" : on_one_line(state_.notice) + "; ", done_of_total(state_, false),
+      state_.notice.empty() ? "" : printable(state_.notice) + "; ", done_of_total(state_, false),
       plural(state_.errors, "error"), format_count(output_speed()), format_count(prompt_speed()),
       state_.running, state_.waiting, 100 * std::clamp(state_.kv_use, 0.0, 1.0),
       eta.empty() ? "" : ", " + eta + " left");

@@ -234,7 +234,12 @@ void NodeAgents::on_agent_lost(AgentKey agent, const Error& why) {
     if (!stopping_) log::info("an agent is lost: {}", why.message);
     found->agent = 0;
     if (found->keeper) {
-      if (!stopping_) found->keeper->give_up(why.message);
+      // One that is silent does not end by itself, as one does whose link has closed.
+      const bool is_silent = why.code == ErrorCode::timeout;
+      if (!stopping_) {
+        found->keeper->give_up(why.message,
+                               is_silent ? std::chrono::milliseconds(0) : NodeKeeper::a_moment);
+      }
       return;
     }
     index = static_cast<std::size_t>(found - nodes_.begin());

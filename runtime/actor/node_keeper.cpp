@@ -40,16 +40,15 @@ void NodeKeeper::run(NodeStarter& starter, const NodeTicket& ticket, const std::
 }
 
 std::string NodeKeeper::wait_for_end() {
-  constexpr std::chrono::milliseconds moment{100};
   pollfd polled[] = {{process_->pidfd(), POLLIN, 0}, {given_up_.get(), POLLIN, 0}};
   while (::poll(polled, 2, -1) < 0 && errno == EINTR) {
   }
-  std::optional<ExitStatus> status = process_->wait(moment);
+  std::optional<ExitStatus> status = process_->wait(patience());
   const bool is_killed = !status;
   Deadline deadline(kill_limit_);
   while (!status && !deadline.is_over()) {
     process_->signal(SIGKILL);
-    status = process_->wait(moment);
+    status = process_->wait(a_moment);
   }
   if (!status) {
     process_->leave();
@@ -64,10 +63,16 @@ std::string NodeKeeper::describe(const std::string& end) const {
   return fmt::format("(pid {}) {}", process_->pid(), end);
 }
 
-void NodeKeeper::give_up(std::string why) {
+std::chrono::milliseconds NodeKeeper::patience() {
+  std::lock_guard lock(mutex_);
+  return patience_;
+}
+
+void NodeKeeper::give_up(std::string why, std::chrono::milliseconds patience) {
   {
     std::lock_guard lock(mutex_);
     why_given_up_ = std::move(why);
+    patience_ = patience;
   }
   ::eventfd_write(given_up_.get(), 1);
 }

@@ -6,8 +6,10 @@
 
 namespace troupe {
 
-/// How often an actor may still be started again, and how long to wait before: not at all at first,
-/// then twice as long each time, until an incarnation has lived for a while. Not synchronised.
+/// How often an actor may still be started again, and how long to wait before. What grows is the
+/// least time from one start to the next: none at first, then twice as long each time, until an
+/// incarnation has lived for a while. So what ends as soon as it has been started waits longer and
+/// longer, and what had worked for longer than that is started at once. Not synchronised.
 class RestartBudget {
  public:
   using Clock = std::chrono::steady_clock;
@@ -23,9 +25,11 @@ class RestartBudget {
   std::optional<std::chrono::milliseconds> take(Clock::time_point now) {
     if (left_ == 0) return std::nullopt;
     if (left_ > 0) --left_;
-    if (now - started_ >= long_life) next_delay_ = std::chrono::milliseconds(0);
-    const auto delay = next_delay_;
-    next_delay_ = std::clamp(2 * delay, first_delay, longest_delay);
+    const auto lived = std::chrono::floor<std::chrono::milliseconds>(now - started_);
+    if (lived >= long_life) least_time_ = std::chrono::milliseconds(0);
+    const auto delay = std::clamp(least_time_ - lived, std::chrono::milliseconds(0), least_time_);
+    least_time_ = std::clamp(2 * least_time_, first_delay, longest_delay);
+    started_ = now + delay;  // also if there is no room for it then
     return delay;
   }
   /// Takes all of them.
@@ -33,7 +37,7 @@ class RestartBudget {
 
  private:
   int left_;
-  std::chrono::milliseconds next_delay_{0};
+  std::chrono::milliseconds least_time_{0};  ///< between starts
   Clock::time_point started_{};
 };
 

@@ -22,6 +22,10 @@ class Lease {
     is_suspended_ = false;
     renew(now);
   }
+  /// How long the peer may still be silent; 0 once it has expired.
+  Clock::duration left(Clock::time_point now = Clock::now()) {
+    return is_suspended_ ? limit_ : deadline_.left(now);
+  }
   /// True once the peer was silent for too long.
   bool has_expired(Clock::time_point now = Clock::now()) {
     return !is_suspended_ && deadline_.is_over(now);

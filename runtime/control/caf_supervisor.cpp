@@ -15,7 +15,9 @@ struct FrameCame {
 struct LinkClosed {
   std::shared_ptr<const Error> why;
 };
-struct Tick {};
+struct Tick {
+  bool is_heartbeat = true;  ///< else the peer's lease is checked alone
+};
 
 }  // namespace
 }  // namespace troupe
@@ -48,12 +50,11 @@ struct State {
     if (!message.ok()) return give_up(message.error());
     if (*message) events.on_message(**std::move(message));
   }
-  void on_tick() {
-    if (session.has_expired()) {
-      return give_up(fail(ErrorCode::timeout, "{} was silent for {} ms", link->peer().text(),
-                          silence_limit.count()));
-    }
-    (void)link->send(LinkFrame(encode_message(Heartbeat{})));  // on_closed reports a closed link
+  /// Gives a peer up that was silent for too long.
+  void check_lease() {
+    if (!session.has_expired()) return;
+    give_up(fail(ErrorCode::timeout, "{} was silent for {} ms", link->peer().text(),
+                 silence_limit.count()));
   }
 };
 
@@ -69,10 +70,17 @@ caf::behavior supervise(caf::event_based_actor* self, const std::shared_ptr<Stat
         state->give_up(*closed.why);
         self->quit();
       },
-      [self, state](Tick) {
+      [self, state](Tick tick) {
         if (state->is_over) return;
-        state->on_tick();
+        state->check_lease();
+        if (state->is_over || !tick.is_heartbeat) return;
+        // on_closed reports a closed link
+        (void)state->link->send(LinkFrame(encode_message(Heartbeat{})));
         self->delayed_send(self, heartbeat_interval, Tick{});
+        // A lease that ends before the next heartbeat is checked when it does.
+        const auto left =
+            std::chrono::ceil<std::chrono::milliseconds>(state->session.silence_left());
+        if (left < heartbeat_interval) self->delayed_send(self, left, Tick{.is_heartbeat = false});
       },
   };
 }

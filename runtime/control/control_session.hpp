@@ -35,6 +35,8 @@ class ControlSession {
   bool is_greeted() const { return !expected_; }
   /// Checks the peer's lease; to be called every heartbeat_interval.
   bool has_expired(Clock::time_point now = Clock::now()) { return lease_.has_expired(now); }
+  /// How long the peer may still be silent, so that its lease can be checked just then.
+  Clock::duration silence_left(Clock::time_point now = Clock::now()) { return lease_.left(now); }
 
  private:
   ControlSession(ControlEdge incoming, std::optional<Hello> expected, Lease lease)

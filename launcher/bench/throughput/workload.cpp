@@ -2,6 +2,7 @@
 
 #include <filesystem>
 #include <random>
+#include <utility>
 
 #include "launcher/batch/input/batch_reader.hpp"
 #include "launcher/bench/common/lengths_csv.hpp"
@@ -146,6 +147,19 @@ Result<Workload> make_workload(const BenchOptions& options, const Config& config
   if (workload.requests.empty()) {
     return fail(ErrorCode::invalid_argument, "--workload {} has no requests", options.workload);
   }
+  return workload;
+}
+
+Result<Workload> make_mixed_workload(BenchOptions options, const Config& config,
+                                     const WorkloadBounds& bounds) {
+  const float temperature = std::exchange(options.temperature, 0.0F);
+  TROUPE_TRY(Workload workload, make_workload(options, config, bounds));
+  const bool are_own = !options.workload.empty() && !options.workload.ends_with(".csv");
+  if (are_own) return workload;
+  for (std::size_t i = 1; i < workload.requests.size(); i += 2) {
+    workload.requests[i].temperature = temperature;
+  }
+  workload.description += ", half greedy";
   return workload;
 }
 

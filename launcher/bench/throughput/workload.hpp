@@ -34,4 +34,9 @@ Request random_request(std::int64_t prompt_tokens, std::int64_t output_tokens, s
 Result<Workload> make_workload(const BenchOptions& options, const Config& config,
                                const WorkloadBounds& bounds);
 
+/// The same, but of random requests only every second one, from the second on, has the temperature
+/// of `options`; the others are greedy.
+Result<Workload> make_mixed_workload(BenchOptions options, const Config& config,
+                                     const WorkloadBounds& bounds);
+
 }  // namespace troupe

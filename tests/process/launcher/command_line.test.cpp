@@ -36,6 +36,7 @@ TEST(CommandLine, help_fits_80_columns_and_names_every_option) {
       {{"bench", "latency"}, {"--output-len"}},
       {{"bench", "startup"}, {"--repeat N"}},
       {{"bench", "sweep"}, {"--rates LIST", "--html FILE"}},
+      {{"bench", "faults"}, {"--kinds LIST", "--interval SECONDS"}},
       {{"bench", "ops"}, {"--rows LIST"}},
       {{"bench", "collectives"}, {"--bytes LIST"}},
       {{"bench", "weights"}, {"--make FOLDER"}},

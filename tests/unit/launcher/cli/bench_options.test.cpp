@@ -59,6 +59,22 @@ TEST(BenchOptions, of_a_sweep_have_loads_and_limits) {
   EXPECT_FALSE(at_once.has_limits());
 }
 
+TEST(BenchOptions, of_faults_have_kinds_and_times) {
+  const BenchOptions bench =
+      parsed(Kind::faults,
+             {"--config", "c.yaml", "--kinds", "worker,link", "--count", "30", "--interval", "0.5",
+              "--outage", "3", "--link-device", "eth0", "--seed", "4", "--alter-request"});
+  EXPECT_EQ(bench.faults.kinds, (std::vector<FaultKind>{FaultKind::worker, FaultKind::link}));
+  EXPECT_EQ(bench.faults.count, 30);
+  EXPECT_EQ(bench.faults.interval_seconds, 0.5);
+  EXPECT_EQ(bench.faults.outage_seconds, 3);
+  EXPECT_EQ(bench.faults.link_device, "eth0");
+  EXPECT_TRUE(bench.faults.alters_request);
+  EXPECT_EQ(bench.seed, 4U);
+  EXPECT_EQ(bench.temperature, 1.0F);
+  EXPECT_TRUE(parsed(Kind::faults, {"--config", "c.yaml"}).faults.kinds.empty());
+}
+
 TEST(BenchOptions, say_what_to_do_about_a_mistake) {
   const auto expect = [](Kind kind, const Mistakes& mistakes) {
     expect_refused([kind](const auto& arguments) { return parse(kind, arguments); }, mistakes);
@@ -88,10 +104,18 @@ TEST(BenchOptions, say_what_to_do_about_a_mistake) {
                        {{"--config", "c", "--at-once", "1.5"}, "such as 1,4,16, found 1.5"},
                        {{"--config", "c", "--at-once", "inf"}, "found inf"},
                        {{"--config", "c", "--ttft-ms", "-1"}, "--ttft-ms"}});
+  expect(Kind::faults,
+         {{{"--config", "c", "--kinds", "worker,wroker"}, "found worker,wroker"},
+          {{"--config", "c", "--kinds", "stop,stop"}, "each once, found stop,stop"},
+          {{"--config", "c", "--kinds", "link"}, "--link-device"},
+          {{"--config", "c", "--link-device", "eth0"}, "no effect without --kinds link"},
+          {{"--config", "c", "--count", "0"}, "--count"},
+          {{"--config", "c", "--outage", "1"}, "--outage: expected a number from 2.5 to 3600"}});
 }
 
 TEST(BenchOptions, have_help_that_fits_a_terminal) {
-  for (const Kind kind : {Kind::throughput, Kind::latency, Kind::startup, Kind::sweep}) {
+  for (const Kind kind :
+       {Kind::throughput, Kind::latency, Kind::startup, Kind::sweep, Kind::faults}) {
     expect_help_fits_a_terminal([kind](const auto& arguments) { return parse(kind, arguments); });
   }
 }

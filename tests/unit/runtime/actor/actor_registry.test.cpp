@@ -381,9 +381,43 @@ TEST(RestartBudget, waits_longer_each_time_until_an_incarnation_lives_for_a_whil
   EXPECT_EQ(budget.take(begin), 100ms);
   EXPECT_EQ(budget.take(begin), 200ms);
   EXPECT_EQ(budget.take(begin), 400ms);
-  EXPECT_EQ(budget.take(begin + RestartBudget::long_life), 0ms);
+  budget.note_start(begin + 1s);
+  EXPECT_EQ(budget.take(begin + 1s + RestartBudget::long_life), 0ms);
   EXPECT_EQ(budget.take(begin), 100ms);
   EXPECT_EQ(budget.take(begin), std::nullopt);
+}
+
+TEST(RestartBudget, counts_from_start_to_start) {
+  using namespace std::chrono_literals;
+  RestartBudget budget(-1);
+  auto now = RestartBudget::Clock::time_point(1h);
+  const auto live = [&](std::chrono::milliseconds time) {
+    budget.note_start(now);
+    now += time;
+    const auto delay = budget.take(now);
+    now += delay.value();
+    return *delay;
+  };
+  EXPECT_EQ(live(0ms), 0ms);
+  EXPECT_EQ(live(40ms), 60ms) << "100 ms from the start before";
+  EXPECT_EQ(live(1s), 0ms) << "longer than 200 ms";
+  EXPECT_EQ(live(0ms), 400ms) << "but the series goes on";
+  for (int i = 0; i < 20; ++i) (void)live(0ms);
+  EXPECT_EQ(live(1s), RestartBudget::longest_delay - 1s);
+  EXPECT_EQ(live(12s), 0ms);
+}
+
+TEST(RestartBudget, waits_between_attempts_for_which_there_is_no_room) {
+  using namespace std::chrono_literals;
+  RestartBudget budget(-1);
+  auto now = RestartBudget::Clock::time_point(1h);
+  budget.note_start(now);
+  now += 2min;
+  for (const auto expected : {0ms, 100ms, 200ms, 400ms}) {
+    const auto delay = budget.take(now);  // no start is noted
+    EXPECT_EQ(delay, expected);
+    now += delay.value();
+  }
 }
 
 /// An actor with a device and a process of its own, which is started again whatever ends it.

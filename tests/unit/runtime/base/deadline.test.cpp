@@ -61,6 +61,16 @@ TEST(Lease, expires_after_silence_and_not_before) {
   EXPECT_EQ(now - last_word, 1800ms);
 }
 
+TEST(Lease, tells_how_long_silence_may_still_last) {
+  const auto start = Clock::now();
+  Lease lease(1800ms, start);
+  EXPECT_EQ(lease.left(start), 1800ms);
+  for (int i = 1; i <= 9; ++i) EXPECT_EQ(lease.left(start + i * 200ms), 1800ms - i * 200ms);
+  EXPECT_TRUE(lease.has_expired(start + 1800ms));
+  lease.suspend();
+  EXPECT_EQ(lease.left(start + 2s), 1800ms);
+}
+
 TEST(Lease, outlives_any_stop_of_the_one_who_waits) {
   const Clock::time_point start{};
   Lease lease(1800ms, start);

@@ -66,6 +66,19 @@ TEST(Workload,
   EXPECT_EQ(made->description, "random, 5 to 9 + 3 to 4 tokens, seed 7, temperature 0.6");
 }
 
+TEST(Workload, that_is_mixed_is_half_greedy) {
+  const auto made = make_mixed_workload(
+      {.num_prompts = 3, .input_len = {5, 9}, .output_len = {3, 4}, .seed = 7, .temperature = 0.6F},
+      any_config(), bounds);
+  ASSERT_TRUE(made.ok()) << made.error().message;
+  ASSERT_EQ(made->requests.size(), 3U);
+  EXPECT_EQ(made->requests[0].temperature, 0.0F);
+  EXPECT_EQ(made->requests[1].temperature, 0.6F);
+  EXPECT_EQ(made->requests[2].temperature, 0.0F);
+  EXPECT_NE(made->requests[1].seed, made->requests[2].seed);
+  EXPECT_THAT(made->description, testing::EndsWith("seed 7, half greedy"));
+}
+
 TEST(Workload, depends_on_its_seed_alone) {
   BenchOptions options{.num_prompts = 3, .input_len = {20, 40}, .output_len = {1, 9}};
   const auto ids = [&](std::uint64_t seed) {

@@ -1,0 +1,23 @@
+#pragma once
+
+#include <string>
+
+#include <nlohmann/json.hpp>
+
+#include "launcher/bench/faults/fault_figures.hpp"
+
+namespace troupe {
+
+/// The heading of the lines of faults, and a fault as one of them; at most 79 columns, without a
+/// newline. `number` counts from 1.
+std::string fault_heading();
+std::string fault_line(std::size_t number, const FaultRecord& fault);
+
+/// Tables for a person, at most 79 columns: times by kind, memory, and whether all answers are the
+/// bytes of the undisturbed run.
+std::string to_table(const FaultFigures& figures);
+
+/// The same for programs, with all faults.
+nlohmann::ordered_json to_json(const FaultFigures& figures);
+
+}  // namespace troupe

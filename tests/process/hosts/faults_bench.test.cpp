@@ -1,0 +1,73 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/process/hosts/support/cluster_settings.hpp"
+#include "tests/process/launcher/support/launcher_job.hpp"
+#include "tests/support/checkpoint_folder.hpp"
+#include "tests/support/hosts/test_hosts.hpp"
+
+// `launcher bench faults` breaks processes and nodes of real hosts.
+
+namespace troupe::launcher_test {
+namespace {
+
+using nlohmann::json;
+using ::testing::HasSubstr;
+
+class HostFaultsBench : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (const auto missing = test::missing_hosts(); !missing.empty()) GTEST_SKIP() << missing;
+  }
+
+  /// Two tensor ranks on two of three hosts.
+  Ended bench(const std::vector<std::string>& more) {
+    std::vector<std::string> settings = on_hosts(3, 1);
+    settings.emplace_back("parallel.tensor_parallel_size=2");
+    std::vector<std::string> arguments{
+        "bench", "faults",      "--config", "cluster.yaml", "--json", "f.json",     "--num-prompts",
+        "8",     "--input-len", "10:40",    "--output-len", "20:80",  "--interval", "0.2"};
+    for (const std::string& word : as_arguments(settings)) arguments.push_back(word);
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return job_.run_plain(arguments);
+  }
+  json figures() const {
+    return json::parse(golden::file_bytes(job_.folder() / "f.json"), nullptr, false);
+  }
+
+  LauncherJob job_;
+};
+
+TEST_F(HostFaultsBench, breaks_processes_and_nodes_of_other_hosts) {
+  const Ended ended = bench({"--kinds", "worker,executor,agent,node", "--count", "4"});
+  ASSERT_EQ(ended.code, 0) << ended.describe();
+  const json found = figures();
+  ASSERT_EQ(found["faults"].size(), 4U) << found;
+  EXPECT_EQ(found["answers_different"], 0);
+  for (const json& fault : found["faults"]) {
+    EXPECT_TRUE(fault["noticed_ms"].is_number()) << fault;
+    EXPECT_TRUE(fault["next_step_seconds"].is_number()) << fault;
+    EXPECT_THAT(fault["node"].get<std::string>(), testing::StartsWith("h"));
+  }
+  EXPECT_EQ(found["memory_after"]["agents"].size(), 3U) << "all nodes are there again";
+}
+
+TEST_F(HostFaultsBench, freezes_nodes_and_cuts_links_for_a_while) {
+  const Ended ended =
+      bench({"--kinds", "freeze,link", "--link-device", "eth0", "--count", "2", "--outage", "3"});
+  ASSERT_EQ(ended.code, 0) << ended.describe();
+  const json found = figures();
+  EXPECT_EQ(found["answers_different"], 0);
+  for (const json& fault : found["faults"]) {
+    EXPECT_GT(fault["noticed_ms"], 500.0) << "by a lease: " << fault;
+  }
+}
+
+TEST_F(HostFaultsBench, says_what_is_missing_for_a_link) {
+  const Ended ended = bench({"--kinds", "link", "--link-device", "eth9"});
+  EXPECT_EQ(ended.code, 3) << ended.describe();
+  EXPECT_THAT(ended.err, HasSubstr("there is no network device eth9"));
+}
+
+}  // namespace
+}  // namespace troupe::launcher_test

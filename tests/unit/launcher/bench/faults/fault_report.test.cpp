@@ -1,0 +1,94 @@
+#include "launcher/bench/faults/fault_report.hpp"
+
+#include <sstream>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "runtime/base/terminal_text.hpp"
+
+namespace troupe {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+
+FaultRecord fault(FaultKind kind, double noticed_ms, double step_seconds) {
+  FaultRecord record{.kind = kind, .victim = "worker-1", .node = "node0"};
+  record.noticed_ms = noticed_ms;
+  record.next_step_seconds = step_seconds;
+  record.sequences = 9;
+  return record;
+}
+
+FaultFigures figures() {
+  FaultFigures of;
+  of.planned = 3;
+  of.requests = 8;
+  of.compared = 24;
+  of.is_complete = true;
+  of.faults = {fault(FaultKind::worker, 1, 0.5), fault(FaultKind::stop, 1800, 2.5),
+               fault(FaultKind::worker, 3, 1.5)};
+  of.memory_before = MemoryReading{.driver = 30 << 20, .agents = {{"node0", 7, 8 << 20}}};
+  of.memory_after = MemoryReading{.driver = 31 << 20, .agents = {{"node0", 7, 8 << 20}}};
+  return of;
+}
+
+void expect_fits(const std::string& text) {
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) EXPECT_LE(width_of(line), 79U) << line;
+}
+
+TEST(FaultReport, has_the_times_of_each_kind_and_says_that_all_bytes_are_the_same) {
+  const std::string table = to_table(figures());
+  expect_fits(table);
+  EXPECT_THAT(table, HasSubstr("worker         2      2.0      2.9      3.0     1.00     1.45"));
+  EXPECT_THAT(table, HasSubstr("30.0 MiB"));
+  EXPECT_THAT(table, HasSubstr("all 24 answers of 3 rounds are the bytes of the undisturbed run"));
+}
+
+TEST(FaultReport, does_not_say_all_when_it_broke_off) {
+  FaultFigures broken = figures();
+  broken.is_complete = false;
+  broken.memory_after.reset();
+  EXPECT_THAT(to_table(broken), Not(HasSubstr("all 24")));
+  broken.compared = 0;
+  EXPECT_THAT(to_table(broken), HasSubstr("no answer was compared"));
+}
+
+TEST(FaultReport, names_the_differences) {
+  FaultFigures of = figures();
+  of.different = 3;
+  of.differences = {{2, 5, "token 3 of 9 is another one"}};
+  const std::string table = to_table(of);
+  EXPECT_THAT(table, HasSubstr("3 of 24 answers are not the bytes of the undisturbed run"));
+  EXPECT_THAT(table, HasSubstr("round 2, request 5: token 3 of 9 is another one\n"));
+  EXPECT_THAT(table, HasSubstr("and 2 more"));
+  EXPECT_EQ(to_json(of)["differences"][0]["request"], 5);
+}
+
+TEST(FaultReport, has_lines_of_faults_that_fit_and_align) {
+  FaultRecord longest = fault(FaultKind::executor, 12345.7, 1234.56);
+  longest.victim = "agent-a-host-with-a-long-name.of.a.cluster";
+  longest.node = "a-host-with-a-long-name.of.a.cluster";
+  longest.at_seconds = 86400;
+  FaultRecord open{.kind = FaultKind::node, .victim = "agent-h1", .node = "h1"};
+  const std::string heading = fault_heading();
+  const std::string usual = fault_line(1, fault(FaultKind::worker, 1.25, 0.5));
+  expect_fits(heading + "\n" + usual + "\n" + fault_line(99999, longest) + "\n" +
+              fault_line(2, open));
+  EXPECT_EQ(width_of(heading), width_of(usual)) << heading << "\n" << usual;
+  EXPECT_THAT(fault_line(2, open), HasSubstr("- ms"));
+}
+
+TEST(FaultReport, tells_programs_of_every_fault) {
+  const auto json = to_json(figures());
+  ASSERT_EQ(json["faults"].size(), 3U);
+  EXPECT_EQ(json["faults"][1]["kind"], "stop");
+  EXPECT_EQ(json["kinds"]["worker"]["count"], 2);
+  EXPECT_EQ(json["kinds"]["worker"]["noticed_ms"]["most"], 3);
+  EXPECT_EQ(json["answers_compared"], 24);
+}
+
+}  // namespace
+}  // namespace troupe
