@@ -198,7 +198,9 @@ void BenchArguments::declare_requests(CLI::App& app) {
         ->expected(1)
         ->default_str("128");
   }
-  app.add_option("--seed", seed_, "other random ids and lengths")
+  app.add_option("--seed", seed_,
+                 kind_ == Kind::faults ? "other random ids, lengths and faults"
+                                       : "other random ids and lengths")
       ->type_name("S")
       ->expected(1)
       ->check(integer_between(0, std::numeric_limits<std::int64_t>::max()))

@@ -106,7 +106,8 @@ Supervisor::Supervisor(CafSystem& system, std::shared_ptr<TlsLink> link, Control
 
 void Supervisor::on_frame(std::vector<std::byte> frame) {
   const std::size_t bytes = frame.size();
-  if ((*backlog_ += bytes) > max_backlog_bytes) return link_->close();
+  const std::size_t backlog = *backlog_ += bytes;
+  if (backlog > max_backlog_bytes) return link_->close();
   caf::anon_send(actor_,
                  FrameCame{std::make_shared<const std::vector<std::byte>>(std::move(frame))});
 }

@@ -9,6 +9,7 @@
 
 #include "launcher/bench/faults/fault_report.hpp"
 #include "launcher/bench/faults/process_table.hpp"
+#include "runtime/base/terminal_text.hpp"
 
 namespace troupe {
 namespace {
@@ -19,6 +20,7 @@ constexpr auto tick = 50ms;
 /// Beside restart.wait_seconds: for what is noticed late, and for weights to be read again.
 constexpr auto recovery_limit = 300s;
 constexpr auto silence_limit = 600s;
+constexpr std::size_t columns = 79;
 constexpr std::size_t submission_bytes = std::size_t{4} << 20;
 constexpr std::uint64_t no_end = std::numeric_limits<std::uint64_t>::max();
 
@@ -136,7 +138,9 @@ Result<void> FaultRun::take_reports() {
     injector_.note(recovery);
   }
   for (const EngineWait& wait : content.waits) {
-    for (const std::string& line : waits_.take(wait, Clock::now())) tell_(line);
+    for (const std::string& text : waits_.take(wait, Clock::now())) {
+      for (const std::string& line : wrapped(printable(text), columns, 2)) tell_(line);
+    }
   }
   figures_.compared = book_.compared();
   figures_.different = book_.different();
