@@ -56,13 +56,14 @@ void Worker::end_serving() {
 }
 
 void Worker::leave() {
-  if (!step_plane_) return;
-  end_serving();
+  const bool joined_devices = groups_ && groups_->on_devices();
+  if (!step_plane_ && !joined_devices) return;
+  end_serving();  // a start() that failed has not ended what it enqueued
   stopping_ = false;
-  step_plane_->release(context_);
+  if (step_plane_) step_plane_->release(context_);
   step_plane_.reset();
   // Until all have left, others may still write to memory that this device shares: it stays.
-  if (groups_->on_devices()) end_device_work();
+  if (joined_devices) end_device_work();
   drop_runner();
   log::info("{}: left epoch {} after step {}", place(), seat().epoch, step_.load());
 }
@@ -81,11 +82,11 @@ void Worker::drop_runner() {
 
 Result<void> Worker::rejoin(const WorkerGroups::Find& find) {
   drop_runner();  // of a start() that failed
-  if (!groups_->on_devices()) return groups_->rejoin(find);
+  if (!groups_->on_devices()) return groups_->rejoin(find, spec_.nodes);
   model_->discard_passes();
   groups_->leave_devices();
   end_device_work();
-  TROUPE_CHECK(groups_->rejoin(find));
+  TROUPE_CHECK(groups_->rejoin(find, spec_.nodes));
   return groups_->join_devices(*ops_);
 }
 

@@ -302,7 +302,8 @@ std::vector<KeySpec> job_rows() {
            .reference =
                "How long, in seconds, a job that has lost a node and has no room on the others "
                "waits "
-               "for a node in its place: its agent is started again every 2 s as it was at first "
+               "for a node in its place: its agent is started again every 2 s at most, as it was "
+               "at first "
                "(`cluster.launch`), or another one joins. Then the job ends with exit code 3; the "
                "same command resumes it.",
            .minimum = 0,

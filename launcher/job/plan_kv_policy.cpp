@@ -124,7 +124,7 @@ Result<void> check_model(const KvPolicy& policy, const ModelConfig& model) {
 }
 
 /// Refuses settings that need every token, or a cache that nobody changes.
-Result<void> check_settings(const KvPolicy& policy, const Config& config,
+Result<void> check_settings(const KvPolicy& policy, const Config& config, const ModelConfig& model,
                             const EngineSpec& engine) {
   const auto refuse = [&](std::string_view key, std::string_view why, std::string_view remedy) {
     return fail(ErrorCode::invalid_argument, "kv_cache.policy is {}, and {}: {}. {}",
@@ -151,6 +151,11 @@ Result<void> check_settings(const KvPolicy& policy, const Config& config,
                   "a rank does not have all rows and keys of a sequence, of which some are to stay",
                   "Set parallel.context_parallel_size: 1");
   }
+  if (policy.observes_attention() && engine.tensor_parallel_size > model.kv_heads) {
+    return refuse("parallel.tensor_parallel_size is above the model's KV heads",
+                  "ranks that share a KV head each see the attention of their own heads to it",
+                  fmt::format("Set parallel.tensor_parallel_size: {} or less", model.kv_heads));
+  }
   if (policy.kind == Kind::streaming && !config.engine.enable_chunked_prefill) {
     return refuse("engine.enable_chunked_prefill is false",
                   "a prompt longer than the window is read over several steps",
@@ -171,7 +176,7 @@ Result<KvPolicy> plan_kv_policy(const Config& config, const ModelConfig& model,
   if (policy.is_full()) return policy;
   TROUPE_CHECK(check_numbers(policy, config.kv_cache, model));
   TROUPE_CHECK(check_model(policy, model));
-  TROUPE_CHECK(check_settings(policy, config, engine));
+  TROUPE_CHECK(check_settings(policy, config, model, engine));
   return policy;
 }
 

@@ -83,6 +83,7 @@ ReplaceableCollectives::ReplaceableCollectives(std::shared_ptr<Collectives> inne
 }
 
 void ReplaceableCollectives::release() {
+  if (inner_) inner_->abort();  // memory is freed only when no kernel waits in it
   for (const Opening& opening : openings_) opening.release();
   inner_.reset();
 }

@@ -76,7 +76,8 @@ Result<std::unique_ptr<WorkerGroups>> WorkerGroups::create(const WorkerSpec& spe
   return groups;
 }
 
-Result<void> WorkerGroups::rejoin(const Find& find) {
+Result<void> WorkerGroups::rejoin(const Find& find, std::vector<std::string> nodes) {
+  spec_.nodes = std::move(nodes);
   for (Group* group : {&tensor_, &context_, &pipeline_, &experts_}) {
     if (!group->collectives) continue;
     TROUPE_TRY(auto formed, formed_group(find, group->name));

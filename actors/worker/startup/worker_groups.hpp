@@ -36,9 +36,9 @@ class WorkerGroups {
   static Result<std::unique_ptr<WorkerGroups>> create(const WorkerSpec& spec, const Find& find,
                                                       SpanRecorder& recorder);
   /// Takes the communicators of the group that has formed anew, for the same context(): what was
-  /// made with it stays valid. Not while a call runs, nor before leave_devices(). Errors: as
-  /// create.
-  Result<void> rejoin(const Find& find);
+  /// made with it stays valid. `nodes`: of each rank, as WorkerSpec::nodes. Not while a call runs,
+  /// nor before leave_devices(). Errors: as create.
+  Result<void> rejoin(const Find& find, std::vector<std::string> nodes);
   /// If the device has memory of its own: joins the groups' devices, and opens again what the model
   /// had opened before leave_devices(). `ops` outlives the use of context(). All ranks call it; of
   /// those whose model is yet to be loaded, the loading opens the same. Errors: those of

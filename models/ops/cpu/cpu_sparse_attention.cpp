@@ -96,8 +96,10 @@ void CpuAttentionOps::attend_chosen(const SparseRow& row, SparseScratch& scratch
   scores.scores = scratch.scores.data();
   context_.kernels().index_scores(scores);
   choose(scratch.scores, top_k, scratch.chosen);
-  if (scratch.gathered->empty()) {
-    scratch.gathered = HostTensor(row.attention.dtype, {pages, 1, shape.head_dim, block_size});
+  const Shape wanted{pages, 1, shape.head_dim, block_size};
+  // A draft model may have other sizes.
+  if (scratch.gathered->shape() != wanted || scratch.gathered->dtype() != row.attention.dtype) {
+    scratch.gathered = HostTensor(row.attention.dtype, wanted);
     scratch.pages.resize(static_cast<std::size_t>(pages));
     std::iota(scratch.pages.begin(), scratch.pages.end(), 0);
   }

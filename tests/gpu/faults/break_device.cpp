@@ -56,23 +56,29 @@ void break_device() {
       CALL(cuCtxSetCurrent, context) != CUDA_SUCCESS ||
       CALL(cuModuleLoadData, &module, writes_nowhere) != CUDA_SUCCESS ||
       CALL(cuModuleGetFunction, &kernel, module, "writes_nowhere") != CUDA_SUCCESS) {
-    std::fputs("break_device: this process uses no GPU\n", stderr);
+    std::fprintf(stderr, "break_device: no kernel for device %d\n", device);
     return;
   }
-  CALL(cuLaunchKernel, kernel, 1, 1, 1, 1, 1, 1, 0, nullptr, nullptr, nullptr);
-  std::fprintf(stderr, "break_device: device %d has failed\n", device);
+  const CUresult launched =
+      CALL(cuLaunchKernel, kernel, 1, 1, 1, 1, 1, 1, 0, nullptr, nullptr, nullptr);
+  std::fprintf(stderr, "break_device: the launch on device %d gave %d\n", device, launched);
 }
 
 __attribute__((constructor)) void await_signal() {
-  // Threads that begin later have it blocked as well.
   static sigset_t signals;
   sigemptyset(&signals);
   sigaddset(&signals, SIGUSR2);
-  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  // The thread takes no other signal: those are for the program. Threads that begin later have
+  // SIGUSR2 blocked as well.
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_BLOCK, &all, &before);
   std::thread([] {
     int signal = 0;
     while (sigwait(&signals, &signal) == 0) break_device();
   }).detach();
+  sigaddset(&before, SIGUSR2);
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
 }  // namespace

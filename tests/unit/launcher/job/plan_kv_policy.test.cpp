@@ -90,6 +90,12 @@ TEST(PlanKvPolicy, refuses_context_ranks_and_observation_on_gpus) {
   ASSERT_FALSE(context.ok());
   EXPECT_THAT(context.error().message, HasSubstr("parallel.context_parallel_size: 1"));
   engine = {};
+  engine.tensor_parallel_size = 16;
+  const auto shared_heads = planned({"kv_cache.policy=h2o", no_prefixes}, "llama-a", engine);
+  ASSERT_FALSE(shared_heads.ok());
+  EXPECT_THAT(shared_heads.error().message, HasSubstr("parallel.tensor_parallel_size: "));
+  EXPECT_TRUE(planned({"kv_cache.policy=streaming", no_prefixes}, "llama-a", engine).ok());
+  engine = {};
   engine.device = DeviceKind::cuda;
   const auto observing = planned({"kv_cache.policy=h2o", no_prefixes}, "llama-a", engine);
   ASSERT_FALSE(observing.ok());
