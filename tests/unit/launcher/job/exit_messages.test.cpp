@@ -77,9 +77,9 @@ TEST(ExitMessages, show_the_last_lines_of_the_log_of_a_process_that_crashed) {
   crashed.log_lines = {"step 7", "no \x1b[1mluck"};
   EXPECT_EQ(describe(EngineRecovery{.lost = {crashed}}),
             "worker-0 ended itself\nthe last lines of the log of 'worker-0':\n  step 7\n  no "
-            "\uFFFD[1mluck");
+            "?[1mluck");
   EXPECT_EQ(describe_end(crashed),
-            "worker-0 ended itself\nthe last lines of its log:\n  step 7\n  no \uFFFD[1mluck");
+            "worker-0 ended itself\nthe last lines of its log:\n  step 7\n  no ?[1mluck");
   ActorDown killed = loss(1, "worker-0", DownCause::signal, "worker-0 was killed");
   killed.code = 9;
   killed.log_lines = {"step 7"};
