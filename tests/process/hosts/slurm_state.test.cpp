@@ -25,7 +25,16 @@ class StateInSlurm : public testing::Test {
       GTEST_SKIP() << missing;
     }
     job_.emplace();
-    job_->write_input(golden_input());
+    // More than is answered before it has been looked at.
+    std::string input = golden_input();
+    for (int i = 0; i < 100; ++i) {
+      input +=
+          fmt::format(R"({{"custom_id":"long-{}","method":"POST","url":"/v1/completions","body":)"
+                      R"({{"prompt":[5],"max_tokens":400,"ignore_eos":true}}}})"
+                      "\n",
+                      i);
+    }
+    job_->write_input(input);
   }
   const LauncherJob& job() const { return *job_; }
 
