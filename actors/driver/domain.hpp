@@ -137,6 +137,8 @@ class Domain {
   void await_leave(const ActorHandle<Worker>& worker, Future<void>& call, Deadline& deadline);
   /// True if the incarnation that serves is there.
   bool serves_still(ActorId actor) const;
+  bool is_there(ActorId actor, std::uint32_t incarnation) const;
+  void kill(const ActorHandle<Worker>& worker);
   /// If the losses are a crash that has not been counted: counts it against the requests which
   /// were under way. Returns those that are given up.
   std::vector<std::uint64_t> judge_crash(const std::vector<ActorDown>& losses);

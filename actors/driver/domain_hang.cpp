@@ -1,7 +1,5 @@
 #include <algorithm>
 #include <chrono>
-#include <condition_variable>
-#include <mutex>
 #include <utility>
 
 #include "actors/driver/call_until_taken.hpp"
@@ -9,6 +7,7 @@
 #include "actors/driver/driver.hpp"
 #include "actors/driver/missing_ranks.hpp"
 #include "runtime/base/log.hpp"
+#include "runtime/base/stop_wait.hpp"
 
 namespace troupe {
 namespace {
@@ -54,13 +53,7 @@ void Domain::look_twice(const std::stop_token& stop, const OverdueStep& overdue)
   log::warning("domain {}: step {} is not answered after {:.1f} s; the ranks are at:", index_,
                overdue.step, overdue.seconds);
   for (const std::string& line : describe(first)) log::warning("  {}", line);
-  {
-    std::mutex mutex;
-    std::condition_variable_any stopped;
-    std::unique_lock lock(mutex);
-    stopped.wait_for(lock, stop, between_looks, [&] { return stop.stop_requested(); });
-  }
-  if (stop.stop_requested()) return;
+  if (stops_within(stop, between_looks)) return;
   const std::vector<RankState> second = ask_states(stop);
   std::vector<RankState> hung;
   for (const int rank : find_missing_ranks(second, overdue.step)) {
@@ -82,14 +75,10 @@ void Domain::look_twice(const std::stop_token& stop, const OverdueStep& overdue)
 void Domain::kill_hung(std::int32_t rank, std::uint32_t incarnation, const std::string& why,
                        LossNotes& notes) {
   const auto& worker = workers_.at(static_cast<std::size_t>(rank - first_rank()));
-  const bool is_there = std::ranges::any_of(cluster_.actors(), [&](const Cluster::ActorInfo& one) {
-    return one.address.id == worker.id() && one.address.incarnation == incarnation;
-  });
-  if (!is_there) return;
+  if (!is_there(worker.id(), incarnation)) return;
   log::error("{} is killed: {}", worker.name(), why);
   notes.note_kill(worker.id(), incarnation, why);
-  const Result<void> killed = cluster_.kill(worker);
-  if (!killed.ok()) log::debug("{}: {}", worker.name(), killed.error().message);
+  kill(worker);
 }
 
 }  // namespace troupe

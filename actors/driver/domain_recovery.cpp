@@ -87,10 +87,18 @@ Result<void> Domain::pause(const std::vector<ActorDown>& losses) {
 
 bool Domain::serves_still(ActorId actor) const {
   const auto serves = serving_.find(actor);
-  return serves != serving_.end() &&
-         std::ranges::any_of(cluster_.actors(), [&](const Cluster::ActorInfo& one) {
-           return one.address.id == actor && one.address.incarnation == serves->second;
-         });
+  return serves != serving_.end() && is_there(actor, serves->second);
+}
+
+bool Domain::is_there(ActorId actor, std::uint32_t incarnation) const {
+  return std::ranges::any_of(cluster_.actors(), [&](const Cluster::ActorInfo& one) {
+    return one.address.id == actor && one.address.incarnation == incarnation;
+  });
+}
+
+void Domain::kill(const ActorHandle<Worker>& worker) {
+  const Result<void> killed = cluster_.kill(worker);
+  if (!killed.ok()) log::debug("{}: {}", worker.name(), killed.error().message);
 }
 
 void Domain::await_leave(const ActorHandle<Worker>& worker, Future<void>& call,
@@ -101,9 +109,7 @@ void Domain::await_leave(const ActorHandle<Worker>& worker, Future<void>& call,
     if (!deadline.is_over()) continue;
     log::warning("{} is killed: its step did not end within {} ms", worker.name(),
                  leave_timeout.count());
-    const Result<void> killed = cluster_.kill(worker);
-    if (!killed.ok()) log::debug("{}: {}", worker.name(), killed.error().message);
-    return;
+    return kill(worker);
   }
 }
 

@@ -150,7 +150,7 @@ void Driver::hung(std::int32_t domain, std::uint32_t epoch, std::int32_t rank,
                   const std::vector<std::string>& ranks) {
   const auto index = static_cast<std::size_t>(domain);
   Recovery& recovery = *recoveries_.at(index);
-  // What it was found in is over.
+  // The epoch that it was found in is over.
   if (is_given_up_ || recovery.is_running() || domains_[index]->epoch() != epoch) return;
   recovery.note_hang(ranks);
   domains_[index]->kill_hung(rank, incarnation, why, *notes_);

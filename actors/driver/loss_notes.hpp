@@ -11,7 +11,8 @@
 
 namespace troupe {
 
-/// What the driver knows of losses beside what the runtime reports. Callable from any thread.
+/// Causes of losses that the driver alone knows, beside what the runtime reports. Callable from any
+/// thread.
 class LossNotes {
  public:
   /// That incarnation of the actor is about to be killed, for this reason.

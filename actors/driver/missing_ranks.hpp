@@ -22,9 +22,9 @@ bool is_unchanged(const RankState& before, const RankState& after);
 /// A line for each rank and group: its step and its latest call.
 std::vector<std::string> describe(std::span<const RankState> states);
 
-/// What the others wait for: "rank 1 did not come to call 12 of the tensor ranks (all_reduce of
-/// 4096 bytes), for which rank 0 has waited 10.2 s". Of one that nobody waits for: "rank 0 did not
-/// finish step 7".
+/// Returns what the others wait for: "rank 1 did not come to call 12 of the tensor ranks
+/// (all_reduce of 4096 bytes), for which rank 0 has waited 10.2 s". Of one that nobody waits for:
+/// "rank 0 did not finish step 7".
 std::string describe_missing(std::span<const RankState> states, int rank, std::uint64_t step);
 
 }  // namespace troupe

@@ -1,11 +1,10 @@
 #include "actors/driver/place_finder.hpp"
 
 #include <algorithm>
-#include <condition_variable>
-#include <mutex>
 #include <utility>
 
 #include "runtime/base/log.hpp"
+#include "runtime/base/stop_wait.hpp"
 
 namespace troupe {
 namespace {
@@ -123,11 +122,7 @@ void PlaceFinder::give_up() {
 }
 
 void PlaceKeeper::run(const std::stop_token& stop) const {
-  std::mutex mutex;
-  std::condition_variable_any stopped;
-  std::unique_lock lock(mutex);
-  const auto has_stopped = [&] { return stop.stop_requested(); };
-  while (!stopped.wait_for(lock, stop, look_interval, has_stopped)) {
+  while (!stops_within(stop, look_interval)) {
     if (!finder_.has_lost_bundles()) continue;
     const Result<bool> looked = finder_.look();
     if (looked.ok()) continue;

@@ -28,7 +28,7 @@ struct CollectiveState {
   }
 };
 
-/// What a rank is doing.
+/// The step that a rank is at, and its latest calls to others.
 struct RankState {
   std::int32_t rank = 0;  ///< in the mesh
   std::uint32_t incarnation = 0;

@@ -14,7 +14,7 @@
 
 namespace troupe {
 
-/// Where a row's key is in the cache of its sequence, and how its attention is computed.
+/// The place of a row's key in the cache of its sequence, and how its attention is computed.
 struct RowPlace {
   std::int32_t entry = 0;     ///< of the sequence's cache: the position, less the tokens dropped
   std::int32_t position = 0;  ///< by which query and key are rotated

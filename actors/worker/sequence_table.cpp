@@ -168,7 +168,7 @@ Result<void> SequenceTable::compact(const SequenceStep& step,
   std::vector<std::int32_t>& table = sequence.tables.front();
   compactions.push_back({table, first - sequence.dropped, first - dropped});
   sequence.dropped = dropped;
-  // What the rest and this step's rows need stays.
+  // The blocks that the rest and this step's rows need stay.
   const std::int32_t entries = first + step.tokens - dropped;
   const std::int32_t blocks = (entries + limits_.block_size - 1) / limits_.block_size;
   if (std::cmp_less(blocks, table.size())) table.resize(static_cast<std::size_t>(blocks));

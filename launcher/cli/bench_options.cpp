@@ -6,6 +6,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include "launcher/cli/comma_separated.hpp"
 #include "launcher/cli/number_checks.hpp"
 
 namespace troupe {
@@ -70,12 +71,7 @@ Result<LengthRange> length_range(std::string_view option, std::string_view text)
 /// "1,4,16" in ascending order: requests per second, possibly "inf", or whole requests at once.
 Result<std::vector<double>> loads(std::string_view option, std::string_view text, bool are_rates) {
   std::vector<double> values;
-  std::string_view rest = text;
-  for (bool more = true; more;) {
-    const auto comma = rest.find(',');
-    const std::string_view word = rest.substr(0, comma);
-    more = comma != rest.npos;
-    rest.remove_prefix(more ? comma + 1 : rest.size());
+  for (const std::string_view word : comma_separated(text)) {
     double value = 0;
     const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), value);
     const bool whole = are_rates || (std::isfinite(value) && value == std::floor(value));

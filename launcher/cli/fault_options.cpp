@@ -5,6 +5,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include "launcher/cli/comma_separated.hpp"
 #include "launcher/cli/number_checks.hpp"
 
 namespace troupe {
@@ -18,12 +19,7 @@ constexpr std::array all_kinds = {Kind::worker, Kind::executor, Kind::stop, Kind
 /// "worker,stop".
 Result<std::vector<Kind>> kinds(std::string_view text) {
   std::vector<Kind> found;
-  std::string_view rest = text;
-  for (bool more = true; more;) {
-    const auto comma = rest.find(',');
-    const std::string_view word = rest.substr(0, comma);
-    more = comma != rest.npos;
-    rest.remove_prefix(more ? comma + 1 : rest.size());
+  for (const std::string_view word : comma_separated(text)) {
     const auto kind =
         std::ranges::find_if(all_kinds, [&](Kind one) { return to_string(one) == word; });
     if (kind == all_kinds.end() || std::ranges::find(found, *kind) != found.end()) {

@@ -20,7 +20,7 @@ struct ModelLimits {
   int threads = 1;                       ///< that compute tables while the model is loaded
   DType compute = DType::f32;            ///< f32, or bf16 (then weights are rounded to bf16)
   DType kv_dtype = DType::f32;           ///< of the KV cache: f32 or bf16
-  /// Which tokens the KV cache keeps: all, unless check_kv_policy allows another policy.
+  /// The tokens that the KV cache keeps. Models do not check if they can do with another than all.
   KvPolicy kv_policy = {};
   /// Attention may look for prefixes that sequences of a pass share, to read them once.
   bool cascade_attention = true;

@@ -78,63 +78,61 @@ Result<void> set_reopened(Replaceable* replaced,
 }  // namespace
 
 ReplaceableCollectives::ReplaceableCollectives(std::shared_ptr<Collectives> inner)
-    : inner_(std::move(inner)), rank_(inner_->rank()), size_(inner_->size()) {
-  Collectives::set_timeout(inner_->timeout());
+    : ForwardingCollectives(std::move(inner)),
+      rank_(this->inner().rank()),
+      size_(this->inner().size()) {
+  Collectives::set_timeout(this->inner().timeout());
 }
 
 void ReplaceableCollectives::release() {
-  if (inner_) inner_->abort();  // memory is freed only when no kernel waits in it
+  if (has_inner()) inner().abort();  // memory is freed only when no kernel waits in it
   for (const Opening& opening : openings_) opening.release();
-  inner_.reset();
+  set_inner(nullptr);
 }
 
 void ReplaceableCollectives::replace(std::shared_ptr<Collectives> inner) {
   assert(inner->rank() == rank_ && inner->size() == size_);
-  inner_ = std::move(inner);
-  inner_->set_timeout(timeout());
+  set_inner(std::move(inner));
+  this->inner().set_timeout(timeout());
 }
 
 Result<void> ReplaceableCollectives::reopen() {
-  for (const Opening& opening : openings_) TROUPE_CHECK(opening.reopen(*inner_));
+  for (const Opening& opening : openings_) TROUPE_CHECK(opening.reopen(inner()));
   return {};
 }
 
-Result<std::unique_ptr<OverlappedAllReduce>> ReplaceableCollectives::open_overlapped_all_reduce(
-    DType dtype, std::int64_t max_rows, std::int64_t width) {
-  TROUPE_TRY(auto inner, inner_->open_overlapped_all_reduce(dtype, max_rows, width));
-  std::unique_ptr<ReplaceableOverlappedAllReduce> opened;
-  if (inner) opened = std::make_unique<ReplaceableOverlappedAllReduce>(std::move(inner));
-  openings_.push_back(
-      {.release =
-           [of = opened.get()] {
-             if (of != nullptr) of->set_inner(nullptr);
-           },
-       .reopen = [of = opened.get(), dtype, max_rows, width](Collectives& anew) -> Result<void> {
-         TROUPE_TRY(auto again, anew.open_overlapped_all_reduce(dtype, max_rows, width));
-         return set_reopened(of, std::move(again));
-       }});
-  return std::unique_ptr<OverlappedAllReduce>(std::move(opened));
-}
-
-Result<std::unique_ptr<DeviceExpertExchange>> ReplaceableCollectives::open_expert_exchange(
-    const DeviceExpertExchangeLayout& layout) {
-  TROUPE_TRY(auto inner, inner_->open_expert_exchange(layout));
-  std::unique_ptr<ReplaceableExpertExchange> opened;
-  if (inner) opened = std::make_unique<ReplaceableExpertExchange>(std::move(inner));
+template <class Replaceable, class Open>
+Result<std::unique_ptr<typename Replaceable::Inner>> ReplaceableCollectives::open_replaceable(
+    Open open) {
+  TROUPE_TRY(auto first, open(inner()));
+  std::unique_ptr<Replaceable> opened;
+  if (first) opened = std::make_unique<Replaceable>(std::move(first));
   openings_.push_back({.release =
                            [of = opened.get()] {
                              if (of != nullptr) of->set_inner(nullptr);
                            },
-                       .reopen = [of = opened.get(), layout](Collectives& anew) -> Result<void> {
-                         TROUPE_TRY(auto again, anew.open_expert_exchange(layout));
+                       .reopen = [of = opened.get(), open](Collectives& anew) -> Result<void> {
+                         TROUPE_TRY(auto again, open(anew));
                          return set_reopened(of, std::move(again));
                        }});
-  return std::unique_ptr<DeviceExpertExchange>(std::move(opened));
+  return std::unique_ptr<typename Replaceable::Inner>(std::move(opened));
+}
+
+Result<std::unique_ptr<OverlappedAllReduce>> ReplaceableCollectives::open_overlapped_all_reduce(
+    DType dtype, std::int64_t max_rows, std::int64_t width) {
+  return open_replaceable<ReplaceableOverlappedAllReduce>(
+      [=](Collectives& of) { return of.open_overlapped_all_reduce(dtype, max_rows, width); });
+}
+
+Result<std::unique_ptr<DeviceExpertExchange>> ReplaceableCollectives::open_expert_exchange(
+    const DeviceExpertExchangeLayout& layout) {
+  return open_replaceable<ReplaceableExpertExchange>(
+      [layout](Collectives& of) { return of.open_expert_exchange(layout); });
 }
 
 void ReplaceableCollectives::set_timeout(std::chrono::milliseconds timeout) {
   Collectives::set_timeout(timeout);
-  inner_->set_timeout(timeout);
+  inner().set_timeout(timeout);
 }
 
 }  // namespace troupe

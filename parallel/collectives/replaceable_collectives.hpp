@@ -4,7 +4,7 @@
 #include <memory>
 #include <vector>
 
-#include "parallel/collectives/collectives.hpp"
+#include "parallel/collectives/forwarding_collectives.hpp"
 
 namespace troupe {
 
@@ -16,7 +16,7 @@ namespace troupe {
 /// release() and reopen() are for inner ones on devices, whose memory and captured calls end with
 /// their group; others may be replaced while in use. Threads: as Collectives, where the three count
 /// as calls.
-class ReplaceableCollectives : public Collectives {
+class ReplaceableCollectives : public ForwardingCollectives {
  public:
   explicit ReplaceableCollectives(std::shared_ptr<Collectives> inner);
 
@@ -34,51 +34,25 @@ class ReplaceableCollectives : public Collectives {
 
   int rank() const override { return rank_; }
   int size() const override { return size_; }
-  using Collectives::all_reduce_tree;
-  Result<void> all_reduce_tree(const Tensor& partial, const Tensor& sum) override {
-    return inner_->all_reduce_tree(partial, sum);
-  }
-  Result<void> reduce_scatter_tree(const Tensor& partial, const Tensor& sum,
-                                   std::span<const std::int64_t> rows_per_rank) override {
-    return inner_->reduce_scatter_tree(partial, sum, rows_per_rank);
-  }
-  Result<void> all_gather(const Tensor& part, const Tensor& all,
-                          std::span<const std::int64_t> rows_per_rank) override {
-    return inner_->all_gather(part, all, rows_per_rank);
-  }
-  Result<void> broadcast(const Tensor& tensor, int root) override {
-    return inner_->broadcast(tensor, root);
-  }
-  Result<void> all_to_all(const Tensor& send, std::span<const std::int64_t> send_rows,
-                          const Tensor& receive,
-                          std::span<const std::int64_t> receive_rows) override {
-    return inner_->all_to_all(send, send_rows, receive, receive_rows);
-  }
-  Result<void> send(const Tensor& tensor, int to) override { return inner_->send(tensor, to); }
-  Result<void> receive(const Tensor& tensor, int from) override {
-    return inner_->receive(tensor, from);
-  }
-  Result<void> barrier() override { return inner_->barrier(); }
   void abort() override {
-    if (inner_) inner_->abort();
+    if (has_inner()) inner().abort();
   }
-  bool aborted() const override { return inner_ == nullptr || inner_->aborted(); }
-  Tensor staging(DType dtype, const Shape& shape) override { return inner_->staging(dtype, shape); }
+  bool aborted() const override { return !has_inner() || inner().aborted(); }
   bool can_all_reduce_rms_norm(DType dtype, std::int64_t width) const override {
-    return inner_->can_all_reduce_rms_norm(dtype, width);
+    return inner().can_all_reduce_rms_norm(dtype, width);
   }
   bool prefers_sharded_residual(std::size_t bytes) const override {
-    return inner_->prefers_sharded_residual(bytes);
+    return inner().prefers_sharded_residual(bytes);
   }
   Result<void> all_reduce_rms_norm(const AllReduceRmsNorm& sum) override {
-    return inner_->all_reduce_rms_norm(sum);
+    return inner().all_reduce_rms_norm(sum);
   }
   Result<void> columns_to_rows(const Tensor& part, const Tensor& whole,
                                const Tensor& scratch) override {
-    return inner_->columns_to_rows(part, whole, scratch);
+    return inner().columns_to_rows(part, whole, scratch);
   }
   Result<void> library_all_reduce(const Tensor& partial, const Tensor& sum) override {
-    return inner_->library_all_reduce(partial, sum);
+    return inner().library_all_reduce(partial, sum);
   }
   Result<std::unique_ptr<OverlappedAllReduce>> open_overlapped_all_reduce(
       DType dtype, std::int64_t max_rows, std::int64_t width) override;
@@ -93,7 +67,10 @@ class ReplaceableCollectives : public Collectives {
     std::function<Result<void>(Collectives& inner)> reopen;
   };
 
-  std::shared_ptr<Collectives> inner_;  ///< null between release() and replace()
+  /// Opens by `open(Collectives&)`, now and in each reopen(). Null if that is.
+  template <class Replaceable, class Open>
+  Result<std::unique_ptr<typename Replaceable::Inner>> open_replaceable(Open open);
+
   int rank_;
   int size_;
   std::vector<Opening> openings_;

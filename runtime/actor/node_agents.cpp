@@ -15,8 +15,6 @@ using std::chrono::milliseconds;
 constexpr const char* loopback = "127.0.0.1";
 /// How often ClusterOptions::while_waiting is called.
 constexpr milliseconds wait_turn{100};
-/// How often ClusterOptions::judge is called.
-constexpr milliseconds judge_turn{10};
 /// How long agents that are to be suspended may take.
 constexpr milliseconds suspend_limit{1000};
 

@@ -116,8 +116,10 @@ class NodeAgents {
   std::string unused_name(const std::string& host) const;
   Result<void> has_come(const Node& node) const;
   Error not_all_joined() const;
-  /// Asks for verdicts on the nodes that have none; true if some are pending.
   using Judge = std::function<NodeVerdict(const JoinedNode&)>;
+  /// How often a Judge is called while verdicts are pending.
+  static constexpr std::chrono::milliseconds judge_turn{10};
+  /// Asks for verdicts on the nodes that have none; true if some are pending.
   bool judge_nodes(const Judge& judge);
   void refuse(const JoinedNode& node, const std::string& why);
   void note_refusal(std::string refusal);

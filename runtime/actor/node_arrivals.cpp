@@ -12,8 +12,8 @@ namespace {
 
 using std::chrono::milliseconds;
 
-/// How often ClusterOptions::judge_replacement is called, and the clock looked at otherwise.
-constexpr milliseconds judge_turn{10}, idle_turn{1000};
+/// How often the clock is looked at while no verdict is pending.
+constexpr milliseconds idle_turn{1000};
 /// Refusals that are told of: a few for each node of a large job.
 constexpr std::size_t max_refusals = 10'000;
 /// How long an agent that has come too early waits for a place, and how many do.

@@ -8,10 +8,10 @@
 
 #include "models/families/family.hpp"
 #include "models/ops/cpu/cpu_ops.hpp"
+#include "parallel/collectives/forwarding_collectives.hpp"
 #include "parallel/sharding/sharding.hpp"
 #include "tests/golden/support/golden_model.hpp"
 #include "tests/golden/support/mesh_ranks.hpp"
-#include "tests/support/forwarding_collectives.hpp"
 #include "tests/support/require.hpp"
 #include "tests/support/same_bits.hpp"
 

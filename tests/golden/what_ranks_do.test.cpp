@@ -7,9 +7,9 @@
 #include <gtest/gtest.h>
 
 #include "models/families/family.hpp"
+#include "parallel/collectives/forwarding_collectives.hpp"
 #include "tests/golden/support/golden_model.hpp"
 #include "tests/golden/support/mesh_ranks.hpp"
-#include "tests/support/forwarding_collectives.hpp"
 #include "tests/support/require.hpp"
 
 // Ranks divide the work as their arrangement promises: checks what they request of each other, and

@@ -13,8 +13,8 @@
 
 #include <fmt/format.h>
 
+#include "parallel/collectives/forwarding_collectives.hpp"
 #include "tests/golden/support/mesh_ranks.hpp"
-#include "tests/support/forwarding_collectives.hpp"
 
 namespace troupe::golden {
 namespace {

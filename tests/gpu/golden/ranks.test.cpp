@@ -5,9 +5,9 @@
 
 #include <gtest/gtest.h>
 
+#include "parallel/collectives/forwarding_collectives.hpp"
 #include "tests/golden/support/golden_model.hpp"
 #include "tests/golden/support/mesh_ranks.hpp"
-#include "tests/support/forwarding_collectives.hpp"
 #include "tests/support/require.hpp"
 
 namespace troupe::golden {

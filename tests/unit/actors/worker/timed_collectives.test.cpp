@@ -6,14 +6,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "parallel/collectives/forwarding_collectives.hpp"
 #include "parallel/collectives/self_collectives.hpp"
-#include "tests/support/forwarding_collectives.hpp"
 
 namespace troupe {
 namespace {
 
 /// Has everything that only some collectives have, and records the calls.
-class NotingCollectives final : public golden::ForwardingCollectives {
+class NotingCollectives final : public ForwardingCollectives {
  public:
   explicit NotingCollectives(std::vector<std::string>& calls)
       : ForwardingCollectives(std::make_unique<SelfCollectives>()), calls_(calls) {}

@@ -22,6 +22,15 @@ using Tensors = std::map<std::string, RawTensor>;
 
 std::filesystem::path tiny_folder() { return golden::data_folder() / "qwen3moe-a"; }
 
+/// Runs check_model on a golden checkpoint.
+Result<void> check_golden(const char* model, const MeshShape& shape, int expert_parallel_size) {
+  const auto folder = golden::data_folder() / model;
+  TROUPE_TRY(const ModelConfig config, load_model_config(folder));
+  TROUPE_TRY(const Checkpoint checkpoint, Checkpoint::open(folder));
+  TROUPE_TRY(const Mesh mesh, Mesh::create(shape, expert_parallel_size));
+  return check_model(config, checkpoint, mesh);
+}
+
 /// Runs check_model on the tiny checkpoint after changes to its config and weights.
 Result<void> check_changed(const std::function<void(nlohmann::json&)>& change_config,
                            const std::function<void(Tensors&)>& change_weights,
@@ -101,21 +110,13 @@ TEST(CheckModel, says_that_ranks_do_not_divide_the_experts) {
 }
 
 TEST(CheckModel, refuses_expert_ranks_for_a_model_without_experts) {
-  const auto folder = golden::data_folder() / "llama-a";
-  REQUIRE_OK(const ModelConfig config, load_model_config(folder));
-  REQUIRE_OK(const Checkpoint checkpoint, Checkpoint::open(folder));
-  REQUIRE_OK(const Mesh mesh, Mesh::create({.tensor = 2}, 2));
-  const auto checked = check_model(config, checkpoint, mesh);
+  const auto checked = check_golden("llama-a", {.tensor = 2}, 2);
   ASSERT_FALSE(checked.ok());
   EXPECT_EQ(checked.error().message, "expert_parallel_size 2: the model has no experts");
 }
 
 TEST(CheckModel, refuses_context_ranks_for_sparse_attention) {
-  const auto folder = golden::data_folder() / "deepseek32-a";
-  REQUIRE_OK(const ModelConfig config, load_model_config(folder));
-  REQUIRE_OK(const Checkpoint checkpoint, Checkpoint::open(folder));
-  REQUIRE_OK(const Mesh mesh, Mesh::create({.context = 2}, 1));
-  const auto checked = check_model(config, checkpoint, mesh);
+  const auto checked = check_golden("deepseek32-a", {.context = 2}, 1);
   ASSERT_FALSE(checked.ok());
   EXPECT_EQ(checked.error().code, ErrorCode::unsupported);
   EXPECT_THAT(checked.error().message, testing::HasSubstr("index_topk 24"));

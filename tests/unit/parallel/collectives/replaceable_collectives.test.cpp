@@ -9,8 +9,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "parallel/collectives/forwarding_collectives.hpp"
 #include "parallel/collectives/self_collectives.hpp"
-#include "tests/support/forwarding_collectives.hpp"
 
 namespace troupe {
 namespace {
@@ -71,7 +71,7 @@ class NotingOverlap final : public OverlappedAllReduce {
   std::vector<std::string>& calls_;
 };
 
-class OpeningCollectives final : public golden::ForwardingCollectives {
+class OpeningCollectives final : public ForwardingCollectives {
  public:
   OpeningCollectives(int generation, bool can_open, std::vector<std::string>& calls)
       : ForwardingCollectives(std::make_unique<SelfCollectives>()),

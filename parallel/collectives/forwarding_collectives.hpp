@@ -5,12 +5,14 @@
 
 #include "parallel/collectives/collectives.hpp"
 
-namespace troupe::golden {
+namespace troupe {
 
-/// Forwards every call to another Collectives; for tests that observe some of them.
+/// Collectives that pass every call that all implementations have on to others, the inner ones, for
+/// classes that observe or change some of them. What only some implementations have (fused norms,
+/// what is opened) is as the defaults of Collectives. Threads: as Collectives.
 class ForwardingCollectives : public Collectives {
  public:
-  explicit ForwardingCollectives(std::unique_ptr<Collectives> inner) : inner_(std::move(inner)) {}
+  explicit ForwardingCollectives(std::shared_ptr<Collectives> inner) : inner_(std::move(inner)) {}
 
   int rank() const override { return inner_->rank(); }
   int size() const override { return inner_->size(); }
@@ -45,9 +47,12 @@ class ForwardingCollectives : public Collectives {
  protected:
   Collectives& inner() { return *inner_; }
   const Collectives& inner() const { return *inner_; }
+  bool has_inner() const { return inner_ != nullptr; }
+  /// Not while another call runs; null: no call may follow before the next set_inner().
+  void set_inner(std::shared_ptr<Collectives> inner) { inner_ = std::move(inner); }
 
  private:
-  std::unique_ptr<Collectives> inner_;
+  std::shared_ptr<Collectives> inner_;
 };
 
-}  // namespace troupe::golden
+}  // namespace troupe
