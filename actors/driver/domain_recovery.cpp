@@ -10,6 +10,7 @@
 #include "actors/driver/domain.hpp"
 #include "actors/driver/driver.hpp"
 #include "actors/driver/rank_placement.hpp"
+#include "actors/worker/phase_times.hpp"
 #include "runtime/base/deadline.hpp"
 #include "runtime/base/log.hpp"
 #include "runtime/call/answers.hpp"
@@ -33,10 +34,12 @@ bool Domain::is_lost(ActorId actor, const std::vector<ActorDown>& losses) const 
 
 Result<void> Domain::recover(const std::function<std::vector<ActorDown>()>& losses,
                              const std::function<void()>& on_paused) {
+  PhaseTimes times;
   {
     const PlaceKeeper keeper(places_);
     TROUPE_CHECK(pause(losses()));
   }
+  times.note("survivors stopped");
   const std::vector<ActorDown> known = losses();  // with those that were reported meanwhile
   std::vector<std::uint64_t> given_up = judge_crash(known);
   on_paused();
@@ -47,13 +50,19 @@ Result<void> Domain::recover(const std::function<std::vector<ActorDown>()>& loss
                     RequestLedger::max_crashes, cause_of(known).message));
   }
   TROUPE_CHECK(places_.wait());
+  times.note("places");
   const PlaceKeeper keeper(places_);
   begin_form();
   TROUPE_CHECK(begin_load());
+  times.note("processes and group");
   const auto loaded = finish_load();
   if (!loaded.ok()) return loaded.error();
+  times.note("models");
   begin_serve(info_);
-  return finish_serve(info_);
+  TROUPE_CHECK(finish_serve(info_));
+  times.note("caches and channels");
+  log::info("domain {}: the attempt took {}", index_, times.text());
+  return {};
 }
 
 Result<void> Domain::pause(const std::vector<ActorDown>& losses) {

@@ -271,9 +271,7 @@ void Driver::report(EngineReport report) {
   }
   const auto& domain = domains_.at(static_cast<std::size_t>(report.domain));
   domain->note_stats(report);
-  // On GPUs a rank's calls are enqueued, and who waits for its GPU finds out which do not end.
-  if (report.overdue && spec_.device == DeviceKind::cpu &&
-      !recoveries_[static_cast<std::size_t>(report.domain)]->is_running()) {
+  if (report.overdue && !recoveries_[static_cast<std::size_t>(report.domain)]->is_running()) {
     domain->look_into(*report.overdue);
   }
   pass_on(std::move(report));

@@ -36,7 +36,7 @@ Result<Pass> Pass::create(Ops& ops, const ModelLimits& limits, std::int64_t kv_b
       std::max(kv_blocks + longest, std::min(limits.max_head_rows * longest, shared_entries));
   const std::int64_t rows = limits.max_batch_tokens;
   const std::int64_t numbers_of_row = static_cast<std::int64_t>(groups) * (1 + numbers_of_span);
-  const Shape inputs{(2 + numbers_of_row) * (rows + limits.max_head_rows)};
+  const Shape inputs{(3 + numbers_of_row) * (rows + limits.max_head_rows)};
   const std::int64_t copies =
       context_ranks > 1 ? ContextSplit::most_added_entries(context_ranks, longest) : 0;
   const Shape tables{pass.table_room_ + copies};
@@ -96,6 +96,8 @@ bool Pass::is_one_row_a_sequence() const {
 
 void Pass::pad_for_recording(std::int32_t block) {
   if (empty() || !is_one_row_a_sequence()) return;
+  // What is recorded observes all rows or none.
+  if (observes_ && !limits_.kv_policy.observes_every_row()) return;
   const std::int64_t wanted = graph_rows(rows());
   const std::int64_t room = std::min(limits_.max_batch_tokens, limits_.max_head_rows);
   const auto missing = static_cast<std::size_t>(wanted - rows());
@@ -182,7 +184,10 @@ Result<ForwardBatch> Pass::upload() {
                           .spans = spans.reshaped({sequences, numbers_of_span}),
                           .graph_captured = graph_captured_,
                           .host_block_tables = tables});
-    if (observes_) attention_.back().observed_rows = observed_rows_;
+    if (observes_) {
+      attention_.back().observed_rows = observed_rows_;
+      attention_.back().device_observed_rows = stage(observed_rows_);
+    }
     if (head_positions_.empty()) continue;
     const Tensor head_slots = stage(group.head_slots);
     const Tensor head_spans = stage(numbers(group.head_spans));

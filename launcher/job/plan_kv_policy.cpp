@@ -161,10 +161,6 @@ Result<void> check_settings(const KvPolicy& policy, const Config& config, const 
                   "a prompt longer than the window is read over several steps",
                   "Set engine.enable_chunked_prefill: true");
   }
-  if (engine.device == DeviceKind::cuda && policy.observes_attention()) {
-    return refuse("GPUs compute", "their attention is not observed in this version",
-                  "Set kv_cache.policy: streaming or full, or cluster.device: cpu");
-  }
   return {};
 }
 

@@ -60,7 +60,7 @@ std::int64_t KvPolicy::most_entries(std::int64_t positions, std::int64_t prompt_
 }
 
 bool KvPolicy::observes(std::int32_t position, std::int32_t prompt_tokens) const {
-  if (kind == Kind::h2o) return true;
+  if (observes_every_row()) return true;
   return kind == Kind::snapkv && prompt_tokens > capacity && position < prompt_tokens &&
          position >= prompt_tokens - last_tokens;
 }

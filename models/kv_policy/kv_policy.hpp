@@ -59,6 +59,8 @@ struct KvPolicy {
   std::int32_t next_drop(std::int32_t position, std::int32_t prompt_tokens) const;
   /// Returns the most entries that a sequence of `positions` holds at one time.
   std::int64_t most_entries(std::int64_t positions, std::int64_t prompt_tokens) const;
+  /// The attention of all rows counts for what is kept.
+  bool observes_every_row() const { return kind == Kind::h2o; }
   /// True if the attention of the row at `position` counts for what is kept.
   bool observes(std::int32_t position, std::int32_t prompt_tokens) const;
 

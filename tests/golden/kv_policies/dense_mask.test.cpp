@@ -23,7 +23,6 @@ class KvPolicies : public testing::TestWithParam<Case> {};
 TEST_P(KvPolicies, are_dense_attention_under_a_mask_of_what_is_kept) {
   const auto& [name, model, policy, prompt_tokens] = GetParam();
   const auto folder = golden_model(model)->checkpoint;
-  if (!Engine::runs_here(policy)) GTEST_SKIP() << "GPUs do not observe attention";
   REQUIRE_OK(Engine engine, start(folder, policy));
   const auto prompt = random_tokens(prompt_tokens, engine.model->config().vocab_size, 7);
   REQUIRE_OK(const auto answers, answer(engine, {prompt}, 60));
@@ -64,7 +63,6 @@ TEST(KvPolicies, of_streaming_take_constant_memory_however_long_the_sequence_is)
 TEST(KvPolicies, keep_keys_in_bfloat16_as_well) {
   const auto folder = golden_model("fable-draft")->checkpoint;
   for (const KvPolicy& policy : {streaming, snapkv, h2o}) {
-    if (!Engine::runs_here(policy)) continue;
     REQUIRE_OK(Engine wide, start(folder, policy));
     REQUIRE_OK(Engine narrow, start(folder, policy, {.dtype = DType::bf16}));
     const auto prompt = random_tokens(120, 4096, 3);

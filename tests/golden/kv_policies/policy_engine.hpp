@@ -41,11 +41,6 @@ struct Engine {
   std::unique_ptr<Scheduler> scheduler;
   EngineOptions options;
 
-  /// True if the policy runs on the golden Ops: GPUs do not observe attention.
-  static bool runs_here(const KvPolicy& policy) {
-    return !policy.observes_attention() || names_left_out().empty();
-  }
-
   /// Loses the caches of all sequences, as when a worker dies.
   Result<void> restart() {
     scheduler->restart(1);

@@ -1,6 +1,8 @@
 // A library that is preloaded into a job's processes, so that a GPU can be made to fail from
-// outside: on SIGUSR2 the process runs a kernel on its device that writes where nothing is. CUDA
-// then refuses all further work of the process, as after a wrong access in any kernel.
+// outside. On SIGUSR2 the process runs a kernel on its device that writes where nothing is: CUDA
+// then refuses all further work of the process, as after a wrong access in any kernel. On
+// SIGRTMIN+1 it runs one that never ends and takes the whole device: no other kernel of the process
+// begins, so that its rank does not come to the next collective.
 
 #include <array>
 #include <csignal>
@@ -12,7 +14,7 @@
 
 namespace {
 
-constexpr const char* writes_nowhere = R"(
+constexpr const char* kernels = R"(
 .version 7.0
 .target sm_70
 .address_size 64
@@ -24,7 +26,18 @@ constexpr const char* writes_nowhere = R"(
   st.global.u32 [%place], %value;
   ret;
 }
+.visible .entry never_ends() {
+  .reg .u64 %time;
+again:
+  mov.u64 %time, %globaltimer;
+  bra again;
+}
 )";
+
+/// Two blocks of so many threads fill a multiprocessor.
+constexpr unsigned block_threads = 1024;
+/// More than any device takes at once.
+constexpr unsigned many_blocks = 4096;
 
 /// The driver's functions; the library is loaded only when it is used, as in the process.
 template <class Function>
@@ -47,37 +60,46 @@ int used_device() {
   return -1;
 }
 
-void break_device() {
+/// Launches one of the kernels.
+void launch(const char* name, unsigned blocks, unsigned threads) {
   const int device = used_device();
   CUcontext context = nullptr;
   CUmodule module = nullptr;
   CUfunction kernel = nullptr;
+  CUstream stream = nullptr;
   if (device < 0 || CALL(cuDevicePrimaryCtxRetain, &context, device) != CUDA_SUCCESS ||
       CALL(cuCtxSetCurrent, context) != CUDA_SUCCESS ||
-      CALL(cuModuleLoadData, &module, writes_nowhere) != CUDA_SUCCESS ||
-      CALL(cuModuleGetFunction, &kernel, module, "writes_nowhere") != CUDA_SUCCESS) {
+      CALL(cuModuleLoadData, &module, kernels) != CUDA_SUCCESS ||
+      CALL(cuModuleGetFunction, &kernel, module, name) != CUDA_SUCCESS ||
+      CALL(cuStreamCreate, &stream, CU_STREAM_NON_BLOCKING) != CUDA_SUCCESS) {
     std::fprintf(stderr, "break_device: no kernel for device %d\n", device);
     return;
   }
   const CUresult launched =
-      CALL(cuLaunchKernel, kernel, 1, 1, 1, 1, 1, 1, 0, nullptr, nullptr, nullptr);
-  std::fprintf(stderr, "break_device: the launch on device %d gave %d\n", device, launched);
+      CALL(cuLaunchKernel, kernel, blocks, 1, 1, threads, 1, 1, 0, stream, nullptr, nullptr);
+  std::fprintf(stderr, "break_device: the launch of %s on device %d gave %d\n", name, device,
+               launched);
 }
 
 __attribute__((constructor)) void await_signal() {
   static sigset_t signals;
   sigemptyset(&signals);
   sigaddset(&signals, SIGUSR2);
+  sigaddset(&signals, SIGRTMIN + 1);
   // The thread takes no other signal: those are for the program. Threads that begin later have
-  // SIGUSR2 blocked as well.
+  // these two blocked as well.
   sigset_t all, before;
   sigfillset(&all);
   pthread_sigmask(SIG_BLOCK, &all, &before);
   std::thread([] {
     int signal = 0;
-    while (sigwait(&signals, &signal) == 0) break_device();
+    while (sigwait(&signals, &signal) == 0) {
+      if (signal == SIGUSR2) launch("writes_nowhere", 1, 1);
+      if (signal == SIGRTMIN + 1) launch("never_ends", many_blocks, block_threads);
+    }
   }).detach();
   sigaddset(&before, SIGUSR2);
+  sigaddset(&before, SIGRTMIN + 1);
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 

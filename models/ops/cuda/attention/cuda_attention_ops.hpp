@@ -1,5 +1,9 @@
 #pragma once
 
+#include <memory>
+#include <utility>
+#include <vector>
+
 #include "models/ops/attention_ops.hpp"
 #include "models/ops/cuda/attention/decode_attention.hpp"
 #include "models/ops/cuda/attention/flashinfer_attention.hpp"
@@ -11,7 +15,8 @@ namespace troupe {
 
 /// Attention: the choice among kernels is in cuda_attention.cu, what fills the cache in
 /// cuda_rope_store.cu and cuda_latent_store.cu, rows for other ranks in cuda_kv_rows.cu, compact in
-/// cuda_kv_compaction.cu, make_swap in memory/kv_swap.cu.
+/// cuda_kv_compaction.cu, accumulate_weights in cuda_attention_weights.cu, make_swap in
+/// memory/kv_swap.cu.
 class CudaAttentionOps final : public AttentionOps, private CudaComponent {
  public:
   static Result<std::unique_ptr<CudaAttentionOps>> create(CudaContext& context);
@@ -45,11 +50,11 @@ class CudaAttentionOps final : public AttentionOps, private CudaComponent {
                      const KvLayer& cache) override;
   void do_attend(const Tensor& q, const AttentionShape& shape, const AttentionBatch& batch,
                  const KvLayer& cache, const Tensor& out) override;
-  // In cuda_kv_compaction.cu.
   void do_compact(const KvCompaction& compaction, const AttentionShape& shape, const Tensor& rope,
                   const KvLayer& cache) override;
   void do_accumulate_weights(const Tensor& q, const AttentionShape& shape,
                              const AttentionBatch& batch, const KvLayer& cache) override;
+  // In cuda_kv_compaction.cu.
   void do_index_rope_store(const IndexQueries& index, const Tensor& key, const Tensor& rope,
                            const AttentionShape& shape, const AttentionBatch& batch,
                            const KvLayer& cache) override;
@@ -65,7 +70,13 @@ class CudaAttentionOps final : public AttentionOps, private CudaComponent {
                                    const AttentionBatch& batch) const;
   void attention_of_any_shape(const Tensor& q, const AttentionShape& shape,
                               const AttentionBatch& batch, const KvLayer& cache, const Tensor& out);
+  /// Room for the softmaxes of so many queries; null if there is no memory.
+  float2* softmaxes_for(std::int64_t queries);
+  /// Room for so many entries of choices; null if there is no memory.
+  std::int32_t* choices_for(std::int64_t entries);
 
+  std::vector<DeviceTensor> softmaxes_;  ///< the last one is used; recorded passes have earlier ones
+  DeviceTensor choices_;
   // For bf16, unless deterministic.
   std::unique_ptr<FlashAttention> flash_attention_;
   std::unique_ptr<FlashInferMla> latent_attention_;
