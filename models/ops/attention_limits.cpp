@@ -7,6 +7,8 @@ namespace {
 
 /// The largest head that fits the GPU kernels' registers and shared memory: DeepSeek's latent one.
 constexpr std::int64_t max_gpu_head_dim = 576;
+/// A block has a thread for each element.
+constexpr std::int64_t max_gpu_index_dim = 1024;
 
 Result<void> check_dtype(DType dtype) {
   if (dtype == DType::f32 || dtype == DType::bf16) return {};
@@ -48,11 +50,10 @@ Result<void> check_gpu_attention(const AttentionShape& shape, DType dtype) {
                 "part where there is one; found {} ({} latent)",
                 max_gpu_head_dim, shape.head_dim, shape.latent);
   }
-  if (shape.index.top_k > 0) {
+  if (shape.index.dim > max_gpu_index_dim) {
     return fail(ErrorCode::unsupported,
-                "sparse attention (index_topk {}) is computed on CPUs only in this version: set "
-                "cluster.device: cpu",
-                shape.index.top_k);
+                "the GPU's sparse attention wants an index_head_dim of at most {}, found {}",
+                max_gpu_index_dim, shape.index.dim);
   }
   TROUPE_CHECK(check_dtype(dtype));
   return check_heads(shape);
@@ -61,6 +62,10 @@ Result<void> check_gpu_attention(const AttentionShape& shape, DType dtype) {
 std::optional<std::int64_t> max_gpu_pass_tokens(const AttentionShape& shape, DType dtype,
                                                 std::int64_t sequences) {
   if (shape.latent != 512 || shape.head_dim != 576 || dtype != DType::bf16) return std::nullopt;
+  // Under sparse attention each row is a sequence of its own.
+  if (shape.index.top_k > 0) {
+    return max_latent_tiles / ((shape.heads + latent_tile_rows - 1) / latent_tile_rows);
+  }
   // Each sequence may leave a tile partly empty, unless its rows fill them.
   const std::int64_t partial = shape.heads % latent_tile_rows == 0 ? 0 : sequences;
   return std::max<std::int64_t>(1, (max_latent_tiles - partial) * latent_tile_rows / shape.heads);

@@ -87,6 +87,11 @@ GpuAttentionKernels gpu_attention_kernels(const AttentionShape& shape, DType dty
                                           bool deterministic) {
   using enum GpuAttentionKernel;
   if (dtype != DType::bf16) return {};
+  if (shape.index.top_k > 0) {
+    const bool is_fast = !deterministic && flashinfer_latent_takes(shape);
+    const GpuAttentionKernel kernel = is_fast ? flashinfer_latent : any_shape;
+    return {kernel, kernel, kernel};
+  }
   if (deterministic) {
     const GpuAttentionKernel kernel = invariant_kernel_takes(shape) ? invariant : any_shape;
     return {kernel, kernel, kernel};
@@ -106,6 +111,10 @@ std::string describe(const AttentionShape& shape) {
                                                     shape.latent, shape.head_dim - shape.latent)
                                       : fmt::format("{} / {} heads of {}", shape.heads,
                                                     shape.kv_heads, shape.head_dim);
+  if (shape.index.top_k > 0) {
+    text += fmt::format(", to {} keys that {} index heads choose", shape.index.top_k,
+                        shape.index.heads);
+  }
   if (shape.window > 0) text += fmt::format(", window of {}", shape.window);
   if (shape.soft_cap > 0.0F) text += fmt::format(", soft cap of {}", shape.soft_cap);
   if (!shape.sinks.empty() || shape.has_sinks) text += ", sinks";

@@ -46,8 +46,6 @@ std::filesystem::path data_folder();
 /// `deterministic`: bits do not depend on the batch, as they never do on the CPU.
 Result<std::unique_ptr<Ops>> make_golden_ops(DType precision, int rank = 0,
                                              bool deterministic = false);
-/// Models that these Ops do not compute; on CPUs none.
-std::vector<std::string> names_left_out();
 /// The most ranks that can run at the same time.
 int max_golden_ranks();
 /// Returns the collectives for tensors of `ops`, for a rank whose group is `host`; null if `host`

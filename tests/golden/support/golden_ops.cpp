@@ -8,8 +8,6 @@ Result<std::unique_ptr<Ops>> make_golden_ops(DType precision, int /*rank*/,
   return make_cpu_ops({.threads = 1, .dtype = precision});
 }
 
-std::vector<std::string> names_left_out() { return {}; }
-
 int max_golden_ranks() { return 64; }
 
 Result<std::unique_ptr<Collectives>> join_golden_ranks(Ops& /*ops*/, Collectives& /*host*/) {

@@ -10,8 +10,6 @@ Result<std::unique_ptr<Ops>> make_golden_ops(DType precision, int rank, bool det
   return make_cuda_ops({.device = rank, .dtype = precision, .deterministic = deterministic});
 }
 
-std::vector<std::string> names_left_out() { return {"deepseek32-a"}; }
-
 int max_golden_ranks() {
   int devices = 0;
   return cudaGetDeviceCount(&devices) == cudaSuccess ? devices : 0;

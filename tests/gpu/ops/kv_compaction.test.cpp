@@ -190,8 +190,7 @@ TEST_P(AttentionWeights, are_those_of_the_cpu_and_have_the_same_bits_in_other_pa
       {.heads = 4, .kv_heads = 4, .head_dim = 256, .scale = 0.06F}};
   for (const AttentionShape& shape : shapes) {
     SCOPED_TRACE(shape.head_dim);
-    const HostTensor rows =
-        in_dtype(random({blocks * block_size, shape.cached_elements()}));
+    const HostTensor rows = in_dtype(random({blocks * block_size, shape.cached_elements()}));
     const HostTensor weights = random({blocks, shape.kv_heads, block_size});
     for (float& weight : weights->span<float>()) weight = std::abs(weight);
     const Cache on_cpu = make(*cpu_, shape, rows, weights);
@@ -213,8 +212,8 @@ TEST_P(AttentionWeights, are_those_of_the_cpu_and_have_the_same_bits_in_other_pa
     // The same rows one after the other, in passes of other sizes.
     observe(*gpu_, shape, in_parts, device_q->rows(0, 131), {{0, 131, 0, 0}}, {131});
     observe(*gpu_, shape, in_parts, device_q->rows(131, 1), {{0, 1, 131, 0}}, {1});
-    observe(*gpu_, shape, in_parts, device_q->rows(132, 138),
-            {{0, 68, 132, 0}, {68, 70, 430, 20}}, {68, 33});
+    observe(*gpu_, shape, in_parts, device_q->rows(132, 138), {{0, 68, 132, 0}, {68, 70, 430, 20}},
+            {68, 33});
     observe(*gpu_, shape, in_parts, device_q->rows(270, 2), {{0, 1, 320, 52}, {1, 1, 40, 74}},
             {1, 0});
     const HostTensor again = get(*gpu_, in_parts.weights);
@@ -231,15 +230,13 @@ TEST_P(AttentionWeights, choose_the_entries_that_the_cpu_keeps) {
     for (const KvCompaction& compaction :
          {KvCompaction{.last_kept = 10, .by_weight = true},
           KvCompaction{.first_kept = 3, .last_kept = 16, .by_weight = true, .pooling = 7}}) {
-      const HostTensor rows =
-          in_dtype(random({blocks * block_size, shape.cached_elements()}));
+      const HostTensor rows = in_dtype(random({blocks * block_size, shape.cached_elements()}));
       const HostTensor weights = random({blocks, shape.kv_heads, block_size});
       // Many are equal, and many are 0.
       for (float& weight : weights->span<float>()) {
         weight = std::floor(std::max(weight, 0.0F) * 4.0F);
       }
-      const std::vector<CompactedSequence> sequences{
-          {0, 620, 500}, {40, 33, 20}, {50, 480, 26}};
+      const std::vector<CompactedSequence> sequences{{0, 620, 500}, {40, 33, 20}, {50, 480, 26}};
       std::vector<std::int32_t> numbers;
       for (const CompactedSequence& one : sequences) {
         numbers.insert(numbers.end(), {one.block_offset, one.entries, one.kept});
@@ -270,11 +267,12 @@ TEST_P(AttentionWeights, choose_the_entries_that_the_cpu_keeps) {
           const std::int64_t slot = tables_[place] * block_size + entry % block_size;
           const auto bytes = static_cast<std::size_t>(expected->bytes()) /
                              static_cast<std::size_t>(blocks * block_size);
-          const auto* wanted =
-              static_cast<const std::byte*>(expected->data()) + bytes * static_cast<std::size_t>(slot);
+          const auto* wanted = static_cast<const std::byte*>(expected->data()) +
+                               bytes * static_cast<std::size_t>(slot);
           const auto* is =
               static_cast<const std::byte*>(found->data()) + bytes * static_cast<std::size_t>(slot);
-          ASSERT_EQ(std::memcmp(wanted, is, bytes), 0) << "entry " << entry << " of " << one.entries;
+          ASSERT_EQ(std::memcmp(wanted, is, bytes), 0)
+              << "entry " << entry << " of " << one.entries;
           for (std::int64_t head = 0; head < shape.kv_heads; ++head) {
             const std::int64_t weight =
                 (slot / block_size * shape.kv_heads + head) * block_size + slot % block_size;

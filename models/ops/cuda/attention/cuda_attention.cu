@@ -137,6 +137,10 @@ CudaAttentionOps::AttentionKernel CudaAttentionOps::attention_kernel(
 
 PlannedAttention CudaAttentionOps::plan(const AttentionShape& shape, const AttentionBatch& batch) {
   if (batch.sequences.empty()) return {};
+  if (shape.index.top_k > 0) {
+    check(plan_sparse(shape, batch));
+    return {};
+  }
   const auto checked = [&](const Result<PlannedAttention>& planned) {
     if (planned.ok()) return *planned;
     check(Result<void>(planned.error()));

@@ -20,6 +20,7 @@ Result<std::unique_ptr<CudaAttentionOps>> CudaAttentionOps::create(CudaContext& 
 }
 
 bool CudaAttentionOps::supports_graph(const AttentionShape& shape, DType stored) const {
+  if (shape.index.top_k > 0) return false;  // its launches depend on the contexts' lengths
   if (deterministic_) return InvariantAttention::supports(shape, stored, dtype_);
   if (flash_attention_ == nullptr) return false;
   return DecodeAttention::supports(shape, stored, dtype_) ||

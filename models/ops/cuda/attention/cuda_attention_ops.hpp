@@ -9,14 +9,15 @@
 #include "models/ops/cuda/attention/flashinfer_attention.hpp"
 #include "models/ops/cuda/attention/flashinfer_mla.hpp"
 #include "models/ops/cuda/attention/invariant_attention.hpp"
+#include "models/ops/cuda/attention/sparse_rows.hpp"
 #include "models/ops/cuda/cuda_context.hpp"
 
 namespace troupe {
 
 /// Attention: the choice among kernels is in cuda_attention.cu, what fills the cache in
 /// cuda_rope_store.cu and cuda_latent_store.cu, rows for other ranks in cuda_kv_rows.cu, compact in
-/// cuda_kv_compaction.cu, accumulate_weights in cuda_attention_weights.cu, make_swap in
-/// memory/kv_swap.cu.
+/// cuda_kv_compaction.cu, accumulate_weights in cuda_attention_weights.cu, sparse attention
+/// in cuda_sparse_attention.cu, make_swap in memory/kv_swap.cu.
 class CudaAttentionOps final : public AttentionOps, private CudaComponent {
  public:
   static Result<std::unique_ptr<CudaAttentionOps>> create(CudaContext& context);
@@ -54,7 +55,7 @@ class CudaAttentionOps final : public AttentionOps, private CudaComponent {
                   const KvLayer& cache) override;
   void do_accumulate_weights(const Tensor& q, const AttentionShape& shape,
                              const AttentionBatch& batch, const KvLayer& cache) override;
-  // In cuda_kv_compaction.cu.
+  // In cuda_sparse_attention.cu.
   void do_index_rope_store(const IndexQueries& index, const Tensor& key, const Tensor& rope,
                            const AttentionShape& shape, const AttentionBatch& batch,
                            const KvLayer& cache) override;
@@ -70,13 +71,24 @@ class CudaAttentionOps final : public AttentionOps, private CudaComponent {
                                    const AttentionBatch& batch) const;
   void attention_of_any_shape(const Tensor& q, const AttentionShape& shape,
                               const AttentionBatch& batch, const KvLayer& cache, const Tensor& out);
+  /// Sparse attention is by FlashInfer's kernel for latents, not by the one for any shape.
+  bool sparse_by_flashinfer(const AttentionShape& shape, DType stored, DType activation) const;
+  Result<void> plan_sparse(const AttentionShape& shape, const AttentionBatch& batch);
+  /// Enqueues the choice of the rows' keys.
+  void choose_keys(const IndexQueries& index, const AttentionShape& shape,
+                   const AttentionBatch& batch, const KvLayer& cache, const SparseRows& rows);
+
   /// Room for the softmaxes of so many queries; null if there is no memory.
   float2* softmaxes_for(std::int64_t queries);
   /// Room for so many entries of choices; null if there is no memory.
   std::int32_t* choices_for(std::int64_t entries);
 
-  std::vector<DeviceTensor> softmaxes_;  ///< the last one is used; recorded passes have earlier ones
+  std::vector<DeviceTensor>
+      softmaxes_;  ///< the last one is used; recorded passes have earlier ones
   DeviceTensor choices_;
+  std::vector<DeviceTensor> chosen_slots_;  ///< the last one is used; earlier plans have others
+  DeviceTensor index_scores_;
+  PlansByTables<SparseRows> sparse_rows_;
   // For bf16, unless deterministic.
   std::unique_ptr<FlashAttention> flash_attention_;
   std::unique_ptr<FlashInferMla> latent_attention_;

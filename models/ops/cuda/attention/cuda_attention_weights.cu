@@ -6,18 +6,14 @@
 #include <cstdint>
 
 #include "models/ops/cuda/attention/cuda_attention_ops.hpp"
+#include "models/ops/cuda/attention/score_tile.cuh"
 #include "parallel/device/cuda/device_math.cuh"
-#include "runtime/base/invariant.hpp"
 
 namespace troupe {
 namespace cuda {
 namespace {
 
-constexpr int threads = 256;
-constexpr int tile_keys = 64;
-constexpr int tile_elements = 32;  ///< of a head, in shared memory at a time
-/// Threads with the same key in a tile share its queries among them.
-constexpr int threads_of_key = threads / tile_keys;
+constexpr int threads = ScoreTile<8>::threads, tile_keys = ScoreTile<8>::keys;
 
 /// Queries and a cache, on the device. A query is an observed row's head; those of a sequence and
 /// KV head are counted row after row, head after head.
@@ -36,18 +32,19 @@ struct Observation {
   __device__ int group() const { return heads / kv_heads; }
 };
 
-/// The queries of one sequence and KV head.
+/// The queries of one sequence and KV head, and its keys: a Source of a ScoreTile.
 template <class T, class Stored>
 struct Queries {
   const Observation<T, Stored>& all;
   SequenceSpan span;
   int kv_head;
+  int elements;
   int count;      ///< of queries
   int first_row;  ///< of the observed ones, in the batch
   int first_entry;
 
   __device__ Queries(const Observation<T, Stored>& of, int sequence, int head)
-      : all(of), span(of.spans[sequence]), kv_head(head) {
+      : all(of), span(of.spans[sequence]), kv_head(head), elements(of.head_dim) {
     const int rows = of.observed_rows[sequence], skipped = span.rows - rows;
     count = rows * of.group();
     first_row = span.first_row + skipped;
@@ -66,74 +63,18 @@ struct Queries {
     const std::int64_t block = all.block_tables[span.block_offset + entry / all.block_size];
     return (block * all.kv_heads + kv_head) * all.block_size + entry % all.block_size;
   }
-};
 
-/// The scores of `tile_queries` queries with 64 entries.
-template <int tile_queries>
-struct ScoreTile {
-  static constexpr int queries_of_thread = tile_queries / threads_of_key;
-
-  alignas(16) float q[tile_queries][tile_elements + 4];
-  float keys[tile_keys][tile_elements + 1];
-  float scores[tile_queries][tile_keys];
-
-  /// Computes the scores of queries from `first_query` on with entries from `first_entry` on. Those
-  /// that a query does not see are -infinity. All threads call it, and may read `scores` after.
-  template <class T, class Stored>
-  __device__ void compute(const Queries<T, Stored>& queries, int first_query, int first_entry) {
-    const auto& all = queries.all;
-    const int key = static_cast<int>(threadIdx.x) % tile_keys;
-    const int first = static_cast<int>(threadIdx.x) / tile_keys * queries_of_thread;
-    float sums[queries_of_thread] = {};
-    for (int begin = 0; begin < all.head_dim; begin += tile_elements) {
-      __syncthreads();
-      load_elements(queries, first_query, first_entry, begin);
-      __syncthreads();
-      for (int d = 0; d < tile_elements; d += 4) {
-        const float k0 = keys[key][d], k1 = keys[key][d + 1], k2 = keys[key][d + 2],
-                    k3 = keys[key][d + 3];
-#pragma unroll
-        for (int i = 0; i < queries_of_thread; ++i) {
-          const float4 part = *reinterpret_cast<const float4*>(&q[first + i][d]);
-          sums[i] = fmaf(part.x, k0, sums[i]);
-          sums[i] = fmaf(part.y, k1, sums[i]);
-          sums[i] = fmaf(part.z, k2, sums[i]);
-          sums[i] = fmaf(part.w, k3, sums[i]);
-        }
-      }
-    }
-#pragma unroll
-    for (int i = 0; i < queries_of_thread; ++i) {
-      const int query = first_query + first + i;
-      float score = sums[i] * all.scale;
-      if (all.soft_cap > 0.0F) score = all.soft_cap * tanhf(score / all.soft_cap);
-      const bool sees = query < queries.count && first_entry + key <= queries.entry_of(query);
-      scores[first + i][key] = sees ? score : -INFINITY;
-    }
-    __syncthreads();
+  __device__ const T* query(int index) const {
+    return index < count ? all.q + place_of(index) * elements : nullptr;
   }
-
- private:
-  /// Loads elements [begin, begin + 32) of the queries and keys; 0 where there are none.
-  template <class T, class Stored>
-  __device__ void load_elements(const Queries<T, Stored>& queries, int first_query, int first_entry,
-                                int begin) {
-    const auto& all = queries.all;
-    const int d = static_cast<int>(threadIdx.x) % tile_elements;
-    const int first = static_cast<int>(threadIdx.x) / tile_elements;
-    const bool is_inside = begin + d < all.head_dim;
-    for (int i = first; i < tile_queries; i += threads / tile_elements) {
-      const int query = first_query + i;
-      q[i][d] = is_inside && query < queries.count
-                    ? load(all.q + queries.place_of(query) * all.head_dim + begin + d)
-                    : 0.0F;
-    }
-    for (int i = first; i < tile_keys; i += threads / tile_elements) {
-      const int entry = first_entry + i;
-      keys[i][d] = is_inside && entry < queries.entries()
-                       ? load(all.keys + queries.slot_of(entry) * all.head_dim + begin + d)
-                       : 0.0F;
-    }
+  __device__ const Stored* key(int entry) const {
+    return entry < entries() ? all.keys + slot_of(entry) * elements : nullptr;
+  }
+  /// What the tile keeps of a dot product: its score; -infinity where the query does not see it.
+  __device__ float operator()(int index, int entry, float dot) const {
+    if (index >= count || entry > entry_of(index)) return -INFINITY;
+    const float score = dot * all.scale;
+    return all.soft_cap > 0.0F ? all.soft_cap * tanhf(score / all.soft_cap) : score;
   }
 };
 
@@ -147,9 +88,10 @@ __global__ void clear_weights(Observation<T, Stored> all, const std::int32_t* kv
 }
 
 /// The softmaxes of a tile of queries (blockIdx.x) of sequence blockIdx.y, KV head blockIdx.z.
-template <class T, class Stored, int tile_queries>
+template <class Tile, class T, class Stored>
 __global__ void __launch_bounds__(threads) find_softmaxes(Observation<T, Stored> all) {
-  __shared__ ScoreTile<tile_queries> tile;
+  __shared__ Tile tile;
+  constexpr int tile_queries = Tile::tile_queries;
   constexpr int warps = threads / 32, queries_of_warp = tile_queries / warps;
   const Queries<T, Stored> queries(all, static_cast<int>(blockIdx.y), static_cast<int>(blockIdx.z));
   const int first_query = static_cast<int>(blockIdx.x) * tile_queries;
@@ -163,7 +105,7 @@ __global__ void __launch_bounds__(threads) find_softmaxes(Observation<T, Stored>
     sums[i] = 0.0F;
   }
   for (int entry = 0; entry <= queries.entry_of(last_query); entry += tile_keys) {
-    tile.compute(queries, first_query, entry);
+    tile.compute(queries, first_query, entry, queries);
 #pragma unroll
     for (int i = 0; i < queries_of_warp; ++i) {
       const float* scores = tile.scores[warp * queries_of_warp + i];
@@ -185,9 +127,10 @@ __global__ void __launch_bounds__(threads) find_softmaxes(Observation<T, Stored>
 
 /// Adds to the weights of tiles of entries (blockIdx.x, blockIdx.x + gridDim.x, ...) of sequence
 /// blockIdx.y, KV head blockIdx.z.
-template <class T, class Stored, int tile_queries>
+template <class Tile, class T, class Stored>
 __global__ void __launch_bounds__(threads) add_weights(Observation<T, Stored> all) {
-  __shared__ ScoreTile<tile_queries> tile;
+  __shared__ Tile tile;
+  constexpr int tile_queries = Tile::tile_queries;
   const Queries<T, Stored> queries(all, static_cast<int>(blockIdx.y), static_cast<int>(blockIdx.z));
   if (queries.count == 0) return;
   const int own = static_cast<int>(threadIdx.x);
@@ -200,8 +143,8 @@ __global__ void __launch_bounds__(threads) add_weights(Observation<T, Stored> al
     const int unseeing = max(first_entry - queries.first_entry, 0) * all.group();
     for (int query = unseeing / tile_queries * tile_queries; query < queries.count;
          query += tile_queries) {
-      tile.compute(queries, query, first_entry);
-      for (int i = own / tile_keys; i < tile_queries; i += threads_of_key) {
+      tile.compute(queries, query, first_entry, queries);
+      for (int i = own / tile_keys; i < tile_queries; i += threads / tile_keys) {
         float& term = tile.scores[i][own % tile_keys];
         const float score = term;
         term = 0.0F;
@@ -226,16 +169,14 @@ struct Extent {
   std::int64_t entries = 0;  ///< of a sequence, at most; 0: not known
 };
 
-template <int tile_queries, class T, class Stored>
+template <class Tile, class T, class Stored>
 void launch(const Observation<T, Stored>& all, const Extent& extent, cudaStream_t stream) {
   const auto heads = static_cast<unsigned>(all.kv_heads);
   constexpr unsigned unknown_tiles = 16;
   const unsigned tiles = extent.entries > 0 ? blocks_of(extent.entries, tile_keys) : unknown_tiles;
-  find_softmaxes<T, Stored, tile_queries>
-      <<<dim3(blocks_of(extent.queries, tile_queries), extent.sequences, heads), threads, 0,
-         stream>>>(all);
-  add_weights<T, Stored, tile_queries>
-      <<<dim3(tiles, extent.sequences, heads), threads, 0, stream>>>(all);
+  const dim3 queries(blocks_of(extent.queries, Tile::tile_queries), extent.sequences, heads);
+  find_softmaxes<Tile><<<queries, threads, 0, stream>>>(all);
+  add_weights<Tile><<<dim3(tiles, extent.sequences, heads), threads, 0, stream>>>(all);
 }
 
 }  // namespace
@@ -288,12 +229,9 @@ void CudaAttentionOps::do_accumulate_weights(const Tensor& q, const AttentionSha
                             stream()>>>(all, batch.kv_slots.as<std::int32_t>(),
                                         static_cast<int>(rows));
       if (softmaxes == nullptr) return;
-      // Of one row and few heads most of a large tile would be empty.
-      if (extent.queries > 16) {
-        cuda::launch<64>(all, extent, stream());
-      } else {
-        cuda::launch<8>(all, extent, stream());
-      }
+      cuda::with_score_tile<T, Stored>(extent.queries, shape.head_dim, [&](auto* tile) {
+        cuda::launch<cuda::element<decltype(tile)>>(all, extent, stream());
+      });
     });
   });
   check_launch("accumulate_weights");

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <iterator>
 
+#include "models/ops/cuda/attention/block_top_k.cuh"
 #include "models/ops/cuda/attention/cuda_attention_ops.hpp"
 #include "parallel/device/cuda/device_math.cuh"
 #include "runtime/base/invariant.hpp"
@@ -19,7 +20,7 @@ struct Compaction {
   const CompactedSequence* sequences;
   const std::int32_t* block_tables;
   T* keys;
-  T* values;  ///< null in a latent cache
+  T* values;       ///< null in a latent cache
   float* weights;  ///< null if the cache has none
   int kv_heads, block_size, head_dim, latent, first_kept, last_kept, pooling;
   const float* rope;  ///< [positions, head_dim - latent], or null: keys are not turned
@@ -41,8 +42,9 @@ struct Head {
       : all(cache),
         sequence(cache.sequences[blockIdx.x / cache.kv_heads]),
         kv_head(static_cast<int>(blockIdx.x) % cache.kv_heads),
-        chosen(cache.chosen == nullptr ? nullptr
-                                       : cache.chosen + std::int64_t{blockIdx.x} * cache.most_chosen) {}
+        chosen(cache.chosen == nullptr
+                   ? nullptr
+                   : cache.chosen + std::int64_t{blockIdx.x} * cache.most_chosen) {}
 
   __device__ int dropped() const { return sequence.entries - sequence.kept; }
   /// The number of entries of `chosen`.
@@ -57,82 +59,28 @@ struct Head {
     const std::int64_t block = all.block_tables[sequence.block_offset + entry / all.block_size];
     return (block * all.kv_heads + kv_head) * all.block_size + entry % all.block_size;
   }
-  /// The bits of an entry's averaged weight (KvCompaction::pooling), which no weight's sign is in:
-  /// they order as the weights do.
-  __device__ std::uint32_t weight_bits(int entry) const {
+  /// An entry's averaged weight (KvCompaction::pooling).
+  __device__ float weight(int entry) const {
     const int begin = all.first_kept, end = sequence.entries - all.last_kept;
     const int last = min(entry + all.pooling / 2, end - 1);
     float sum = 0.0F;
     for (int i = max(entry - all.pooling / 2, begin); i <= last; ++i) {
       sum += all.weights[slot_of(i)];
     }
-    return __float_as_uint(sum / static_cast<float>(all.pooling));
+    return sum / static_cast<float>(all.pooling);
   }
 };
 
-/// Returns how many of the block's threads before this one have `flag`, and sets `total` to the
-/// number of all. All threads call it.
-__device__ inline int count_before(bool flag, int& total) {
-  __shared__ int of_warp[threads / 32];
-  const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
-  const unsigned votes = __ballot_sync(~0U, flag);
-  if (lane == 0) of_warp[warp] = __popc(votes);
-  __syncthreads();
-  int before = __popc(votes & ((1U << lane) - 1U));
-  total = 0;
-  for (int i = 0; i < threads / 32; ++i) {
-    before += i < warp ? of_warp[i] : 0;
-    total += of_warp[i];
-  }
-  __syncthreads();  // before the next call writes
-  return before;
-}
-
-/// Chooses the entries with the largest weights, of equals the earlier ones. The weight of the last
-/// one is found by its bits, eight at a time from the highest on, among those that begin with the
-/// bits that are found already.
+/// Chooses the entries with the largest weights, of equals the earlier ones.
 template <class T>
 __global__ void __launch_bounds__(threads) choose_entries(Compaction<T> cache) {
-  __shared__ int counts[256];
-  __shared__ std::uint32_t found;
-  __shared__ int wanted;
   const Head<T> head(cache);
-  const int own = static_cast<int>(threadIdx.x);
-  const int begin = cache.first_kept, end = head.sequence.entries - cache.last_kept;
-  if (own == 0) {
-    found = 0;
-    wanted = head.choices();
-  }
-  for (int shift = 24; shift >= 0; shift -= 8) {
-    if (own < 256) counts[own] = 0;
-    __syncthreads();
-    for (int entry = begin + own; entry < end; entry += threads) {
-      const std::uint32_t bits = head.weight_bits(entry);
-      const bool is_candidate = shift == 24 || bits >> (shift + 8) == found >> (shift + 8);
-      if (is_candidate) atomicAdd(&counts[bits >> shift & 255U], 1);
-    }
-    __syncthreads();
-    if (own == 0) {
-      int digit = 255;
-      while (digit > 0 && counts[digit] < wanted) wanted -= counts[digit--];
-      found |= static_cast<std::uint32_t>(digit) << shift;
-    }
-    __syncthreads();
-  }
-  // Of those whose weight is the last one's, the first `wanted` are kept.
-  int equals = 0, kept = 0;
-  for (int tile = begin; tile < end; tile += threads) {
-    const int entry = tile + own;
-    const std::uint32_t bits = entry < end ? head.weight_bits(entry) : 0;
-    const bool is_equal = entry < end && bits == found;
-    int all_equal = 0, all_kept = 0;
-    const int equals_before = equals + count_before(is_equal, all_equal);
-    const bool keeps = entry < end && (bits > found || (is_equal && equals_before < wanted));
-    const int place = kept + count_before(keeps, all_kept);
-    if (keeps) head.chosen[place] = entry;
-    equals += all_equal;
-    kept += all_kept;
-  }
+  const int choices = head.choices();
+  if (choices <= 0) return;
+  find_top_k<threads>(
+      cache.first_kept, head.sequence.entries - cache.last_kept, choices,
+      [&](int entry) { return ordered_bits(head.weight(entry)); },
+      [&](int place, int entry) { head.chosen[place] = entry; });
 }
 
 /// The two elements of a head that a thread moves. Pairs of the rotated part, which lie half of it
@@ -242,8 +190,8 @@ void CudaAttentionOps::do_compact(const KvCompaction& compaction, const Attentio
   std::int64_t most_chosen = 0;
   if (compaction.by_weight) {
     for (const CompactedSequence& sequence : compaction.sequences) {
-      most_chosen = std::max(most_chosen,
-                             sequence.kept - compaction.first_kept - compaction.last_kept);
+      most_chosen =
+          std::max(most_chosen, sequence.kept - compaction.first_kept - compaction.last_kept);
     }
     chosen = choices_for(std::max<std::int64_t>(most_chosen, 1) * shape.kv_heads *
                          std::ssize(compaction.sequences));
@@ -254,22 +202,6 @@ void CudaAttentionOps::do_compact(const KvCompaction& compaction, const Attentio
                                                   most_chosen, stream());
   });
   check_launch("compact");
-}
-
-// Plans refuse what would call these.
-
-void CudaAttentionOps::do_index_rope_store(const IndexQueries& /*index*/, const Tensor& /*key*/,
-                                           const Tensor& /*rope*/, const AttentionShape& /*shape*/,
-                                           const AttentionBatch& /*batch*/,
-                                           const KvLayer& /*cache*/) {
-  require(false, "GPUs do not compute sparse attention");
-}
-
-void CudaAttentionOps::do_attend_sparse(const Tensor& /*q*/, const IndexQueries& /*index*/,
-                                        const AttentionShape& /*shape*/,
-                                        const AttentionBatch& /*batch*/, const KvLayer& /*cache*/,
-                                        const Tensor& /*out*/) {
-  require(false, "GPUs do not compute sparse attention");
 }
 
 }  // namespace troupe
