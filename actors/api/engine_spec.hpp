@@ -56,7 +56,7 @@ struct EngineSpec {
   bool async_scheduling = true;   ///< a step is planned while the one before it runs
   SchedulingPolicy scheduling_policy = SchedulingPolicy::fcfs;
   SpeculationConfig speculation = {};
-  RestartLimit restart = {};          ///< max must be 0 on GPUs
+  RestartLimit restart = {};
   std::string draft_model_path = {};  ///< for SpeculationConfig::Method::draft_model
   std::int64_t created =
       0;  ///< of the job, in seconds since 1970: the time that chat templates see
@@ -84,17 +84,20 @@ struct EngineRecovery {
   std::uint64_t sequences = 0;  ///< that lost their KV and are computed anew
   std::uint32_t epoch = 0;      ///< of the workers' group from then on
   /// Hashes of the prompts of requests that are given up, because processes that had them crashed
-  /// again and again (32 hexadecimal digits of XXH3-128).
+  /// or hung again and again (32 hexadecimal digits of XXH3-128).
   std::vector<std::string> given_up = {};
+  /// Requests that were under way in this crash and in the one before. They are computed one at a
+  /// time, each until it is further than it was then.
+  std::size_t suspects = 0;
   /// If a rank hung: where each was, a line for each of its groups.
   std::vector<std::string> hang = {};
 };
 
-/// A wait for nodes in place of lost ones. It is reported when it has lasted for a second, when an
-/// agent that came is refused meanwhile, and when it has ended well.
+/// A wait for nodes in place of lost ones. It is reported when it has lasted for a second, when
+/// more are lost or an agent that came is refused meanwhile, and when it has ended well.
 struct EngineWait {
   std::int32_t domain = 0;           ///< of whose ranks the places are
-  std::vector<std::string> lost;     ///< nodes
+  std::vector<std::string> lost;     ///< nodes; after more are lost, all of them
   std::vector<std::string> refused;  ///< agents since the last report, "NAME: why"
   std::vector<std::string> found;    ///< the nodes in their place; empty: it goes on
   double seconds = 0;                ///< so far

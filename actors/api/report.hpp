@@ -78,6 +78,7 @@ struct OverdueStep {
 struct EngineReport {
   std::int32_t domain = 0;
   std::uint32_t incarnation = 0;  ///< of the executor, whose figures begin anew with it
+  std::uint32_t epoch = 0;        ///< in which its steps are
   std::vector<Completion> completions;
   std::vector<std::uint64_t> dropped;  ///< requests that drain() ended before they had begun
   EngineStats stats;
@@ -96,8 +97,8 @@ struct EngineReport {
 
   template <class Archive>
   void fields(Archive& archive) {
-    archive(domain, incarnation, completions, dropped, stats, steps, first_token, resumed, progress,
-            overdue, kept_share);
+    archive(domain, incarnation, epoch, completions, dropped, stats, steps, first_token, resumed,
+            progress, overdue, kept_share);
   }
 };
 

@@ -1,8 +1,5 @@
 #include "actors/driver/crash_judge.hpp"
 
-#include <algorithm>
-#include <iterator>
-
 #include "actors/api/losses.hpp"
 
 namespace troupe {
@@ -13,19 +10,26 @@ void CrashJudge::steps_ended(const Incarnations& served) {
   is_counted_ = false;
 }
 
-void CrashJudge::add_under_way(const std::vector<std::uint64_t>& requests) {
+void CrashJudge::add_under_way(const std::vector<UnderWay>& requests) {
   under_way_.insert(under_way_.end(), requests.begin(), requests.end());
 }
 
+bool CrashJudge::has(const Incarnations& incarnations, const ActorDown& down) {
+  const auto found = incarnations.find(down.id);
+  return found != incarnations.end() && found->second == down.incarnation;
+}
+
 bool CrashJudge::is_crash(const std::vector<ActorDown>& losses) {
+  if (is_counted_) return false;
   std::vector<ActorDown> of_steps;
-  std::ranges::copy_if(losses, std::back_inserter(of_steps), [this](const ActorDown& down) {
-    const auto served = served_.find(down.id);
-    return served != served_.end() && served->second == down.incarnation;
-  });
-  if (is_counted_ || of_steps.empty() || !began_inside(of_steps)) return false;
-  is_counted_ = true;
-  return true;
+  bool one_hung = false;
+  for (const ActorDown& down : losses) {
+    if (!has(served_, down) || has(consequences_, down)) continue;
+    one_hung |= has(hung_, down);
+    of_steps.push_back(down);
+  }
+  is_counted_ = one_hung || (!of_steps.empty() && began_inside(of_steps));
+  return is_counted_;
 }
 
 }  // namespace troupe

@@ -6,7 +6,6 @@
 #include <utility>
 #include <vector>
 
-#include "actors/driver/call_until_taken.hpp"
 #include "actors/driver/driver.hpp"
 #include "actors/driver/rank_placement.hpp"
 #include "runtime/base/available_memory.hpp"
@@ -101,10 +100,11 @@ WorkerSpec Domain::worker_spec(int rank, const ActorHandle<LoadProgress>& load_p
 }
 
 void Domain::begin_spawn(const ActorHandle<Driver>& driver,
-                         const ActorHandle<LoadProgress>& load_progress,
-                         std::function<void(const Error&)> on_failed) {
+                         const ActorHandle<LoadProgress>& load_progress, OnCallFailed on_failed,
+                         std::shared_ptr<LossNotes> notes) {
   driver_ = driver;
   on_failed_ = std::move(on_failed);
+  notes_ = std::move(notes);
   const ActorHandle<ReportSink> reports = driver;
   spawning_executor_.push_back(cluster_.spawn<Executor>(
       // In the bundle of the rank that answers, so that it moves with that.

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <future>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <span>
@@ -18,6 +19,7 @@
 #include "actors/api/report.hpp"
 #include "actors/api/request.hpp"
 #include "actors/api/request_progress.hpp"
+#include "actors/driver/call_until_taken.hpp"
 #include "actors/driver/crash_judge.hpp"
 #include "actors/driver/loss_notes.hpp"
 #include "actors/driver/place_finder.hpp"
@@ -58,10 +60,11 @@ class Domain {
 
   /// Requests the processes of the executor, which reports to `driver`, and of the workers, which
   /// report their progress to `load_progress`, if set.
-  /// Calls to the driver that fail on it go to `on_failed`.
+  /// Calls to the driver and the executor that fail on them go to `on_failed`. `notes`: the
+  /// driver's, of the processes that are killed from here.
   void begin_spawn(const ActorHandle<Driver>& driver,
-                   const ActorHandle<LoadProgress>& load_progress,
-                   std::function<void(const Error&)> on_failed);
+                   const ActorHandle<LoadProgress>& load_progress, OnCallFailed on_failed,
+                   std::shared_ptr<LossNotes> notes);
   /// Waits for them; from then on `on_down` is called at the end of each one. Errors name the
   /// actor.
   Result<void> finish_spawn(const DownCallback& on_down);
@@ -88,6 +91,8 @@ class Domain {
                        const std::function<void()>& on_paused);
   /// Hashes of the prompts of requests given up since the last call (EngineRecovery::given_up).
   std::vector<std::string> take_given_up();
+  /// The number of requests that became suspects since the last call (EngineRecovery::suspects).
+  std::size_t take_suspects();
   /// The epoch of the workers' group.
   std::uint32_t epoch() const { return group_->epoch(); }
   /// When the executor was last asked to begin.
@@ -115,9 +120,9 @@ class Domain {
   /// its own. If they have done nothing in between, calls Driver::hung. Does nothing while it
   /// looks.
   void look_into(const OverdueStep& overdue);
-  /// Kills the worker of that rank, if it is the same incarnation, and notes why.
-  void kill_hung(std::int32_t rank, std::uint32_t incarnation, const std::string& why,
-                 LossNotes& notes);
+  /// Kills the worker of that rank and notes why. False if it is another incarnation by now. Not
+  /// while recover() runs.
+  bool kill_hung(std::int32_t rank, std::uint32_t incarnation, const std::string& why);
   /// Sums over all incarnations of the executor.
   EngineStats stats() const;
 
@@ -138,7 +143,8 @@ class Domain {
   /// True if the incarnation that serves is there.
   bool serves_still(ActorId actor) const;
   bool is_there(ActorId actor, std::uint32_t incarnation) const;
-  void kill(const ActorHandle<Worker>& worker);
+  /// Kills a worker of that incarnation, for a reason that is told with its loss.
+  void kill(const ActorHandle<Worker>& worker, std::uint32_t incarnation, std::string why);
   /// If the losses are a crash that has not been counted: counts it against the requests which
   /// were under way. Returns those that are given up.
   std::vector<std::uint64_t> judge_crash(const std::vector<ActorDown>& losses);
@@ -183,15 +189,17 @@ class Domain {
   std::chrono::steady_clock::time_point started_at_{};
   std::uint32_t loaded_executor_ = 0;  ///< the incarnation that has loaded last
   ActorHandle<Driver> driver_;         ///< of begin_spawn()
-  std::function<void(const Error&)> on_failed_;
+  OnCallFailed on_failed_;
+  std::shared_ptr<LossNotes> notes_;
   std::vector<WatchToken> watches_;
 
   PlaceFinder places_;
   CrashJudge judge_;
   std::vector<std::uint64_t> taken_back_;  ///< for the executor, once it starts
 
-  std::mutex requests_mutex_;                 ///< of the next four
+  std::mutex requests_mutex_;                 ///< of the next five
   std::vector<std::string> given_up_;         ///< see take_given_up()
+  std::size_t suspects_ = 0;                  ///< see take_suspects()
   RequestLedger ledger_;                      ///< used if the executor can be restarted
   std::optional<std::uint32_t> executor_at_;  ///< the incarnation that is given requests
   bool is_draining_ = false;

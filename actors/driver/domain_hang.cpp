@@ -2,7 +2,6 @@
 #include <chrono>
 #include <utility>
 
-#include "actors/driver/call_until_taken.hpp"
 #include "actors/driver/domain.hpp"
 #include "actors/driver/driver.hpp"
 #include "actors/driver/missing_ranks.hpp"
@@ -72,13 +71,12 @@ void Domain::look_twice(const std::stop_token& stop, const OverdueStep& overdue)
   }
 }
 
-void Domain::kill_hung(std::int32_t rank, std::uint32_t incarnation, const std::string& why,
-                       LossNotes& notes) {
+bool Domain::kill_hung(std::int32_t rank, std::uint32_t incarnation, const std::string& why) {
   const auto& worker = workers_.at(static_cast<std::size_t>(rank - first_rank()));
-  if (!is_there(worker.id(), incarnation)) return;
-  log::error("{} is killed: {}", worker.name(), why);
-  notes.note_kill(worker.id(), incarnation, why);
-  kill(worker);
+  if (!is_there(worker.id(), incarnation)) return false;
+  judge_.note_hang(worker.id(), incarnation);
+  kill(worker, incarnation, "it was killed as it hung: " + why);
+  return true;
 }
 
 }  // namespace troupe

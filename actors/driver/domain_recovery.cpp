@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "actors/api/losses.hpp"
-#include "actors/driver/call_until_taken.hpp"
 #include "actors/driver/domain.hpp"
 #include "actors/driver/driver.hpp"
 #include "actors/driver/rank_placement.hpp"
@@ -46,7 +45,8 @@ Result<void> Domain::recover(const std::function<std::vector<ActorDown>()>& loss
   if (!given_up.empty()) {
     call_until_taken<&Driver::refuse>(
         driver_, on_failed_, index_, std::move(given_up), std::string("process_crashed"),
-        fmt::format("{} times a process crashed while it computed this request, the last time: {}",
+        fmt::format("{} times a process crashed or hung while it computed this request, the last "
+                    "time: {}",
                     RequestLedger::max_crashes, cause_of(known).message));
   }
   TROUPE_CHECK(places_.wait());
@@ -66,7 +66,7 @@ Result<void> Domain::recover(const std::function<std::vector<ActorDown>()>& loss
 }
 
 Result<void> Domain::pause(const std::vector<ActorDown>& losses) {
-  std::optional<Future<std::vector<std::uint64_t>>> pausing;
+  std::optional<Future<std::vector<UnderWay>>> pausing;
   if (!is_lost(executor_.id(), losses)) pausing = executor_.call<&Executor::pause>();
   struct Leaving {
     const ActorHandle<Worker>* worker = nullptr;
@@ -105,7 +105,9 @@ bool Domain::is_there(ActorId actor, std::uint32_t incarnation) const {
   });
 }
 
-void Domain::kill(const ActorHandle<Worker>& worker) {
+void Domain::kill(const ActorHandle<Worker>& worker, std::uint32_t incarnation, std::string why) {
+  log::error("{}: {}", worker.name(), why);
+  notes_->note_kill(worker.id(), incarnation, std::move(why));
   const Result<void> killed = cluster_.kill(worker);
   if (!killed.ok()) log::debug("{}: {}", worker.name(), killed.error().message);
 }
@@ -116,24 +118,29 @@ void Domain::await_leave(const ActorHandle<Worker>& worker, Future<void>& call,
     // Its next incarnation, for which the call waits then, has nothing to leave.
     if (!serves_still(worker.id())) return;
     if (!deadline.is_over()) continue;
-    log::warning("{} is killed: its step did not end within {} ms", worker.name(),
-                 leave_timeout.count());
-    return kill(worker);
+    const std::uint32_t incarnation = serving_.at(worker.id());
+    judge_.note_consequence(worker.id(), incarnation);
+    return kill(
+        worker, incarnation,
+        fmt::format("it was killed after the loss of others, as its step did not end within "
+                    "{} ms",
+                    leave_timeout.count()));
   }
 }
 
 std::vector<std::uint64_t> Domain::judge_crash(const std::vector<ActorDown>& losses) {
   if (!judge_.is_crash(losses)) return {};
-  std::vector<std::uint64_t> under_way = judge_.under_way();
+  std::vector<UnderWay> under_way = judge_.under_way();
   RequestLedger::CrashVerdict verdict;
   {
     const std::lock_guard lock(requests_mutex_);
     // A dead executor does not say which.
     if (is_lost(executor_.id(), losses)) under_way = ledger_.given();
-    verdict = ledger_.note_crash(under_way);
+    verdict = ledger_.note_crash(under_way, epoch());
+    suspects_ = verdict.suspects;
   }
   log::info("{} requests were under way in that crash; {} are suspects, {} are given up",
-            under_way.size(), verdict.taken_back.size(), verdict.given_up.size());
+            under_way.size(), verdict.suspects, verdict.given_up.size());
   taken_back_.insert(taken_back_.end(), verdict.taken_back.begin(), verdict.taken_back.end());
   const std::lock_guard lock(requests_mutex_);
   given_up_.insert(given_up_.end(), verdict.prompt_hashes.begin(), verdict.prompt_hashes.end());
@@ -143,6 +150,11 @@ std::vector<std::uint64_t> Domain::judge_crash(const std::vector<ActorDown>& los
 std::vector<std::string> Domain::take_given_up() {
   const std::lock_guard lock(requests_mutex_);
   return std::exchange(given_up_, {});
+}
+
+std::size_t Domain::take_suspects() {
+  const std::lock_guard lock(requests_mutex_);
+  return std::exchange(suspects_, 0);
 }
 
 }  // namespace troupe

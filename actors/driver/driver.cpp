@@ -5,7 +5,6 @@
 #include <string>
 #include <utility>
 
-#include "actors/driver/call_until_taken.hpp"
 #include "actors/driver/kv_budget.hpp"
 #include "actors/driver/rank_placement.hpp"
 #include "actors/executor/request_preprocessor.hpp"
@@ -17,6 +16,9 @@ namespace troupe {
 namespace {
 
 constexpr auto board_timeout = std::chrono::seconds(10);
+/// On GPUs a rank's calls are enqueued, so that a step which is only slow looks like one that
+/// hangs: it has this long at least. Sooner than who waits for the GPU gives up (30 s).
+constexpr double device_patience_s = 20;
 
 }  // namespace
 
@@ -55,19 +57,20 @@ Result<EngineInfo> Driver::start() {
   }
   const std::vector<std::string> nodes = nodes_of_ranks(mesh_, workers);
   const auto self = context_.self<Driver>();
-  // A call that the driver itself fails on ends the engine: what it was to do is not done.
-  const auto on_failed = [on_down = events_.on_down](const Error& error) {
+  // A call that the driver itself or an executor fails on ends the engine: what it was to do is not
+  // done.
+  const OnCallFailed on_failed = [on_down = events_.on_down](const std::string& actor,
+                                                             const Error& error) {
     ActorDown down;
-    down.name = "driver";
-    down.node = "driver";
+    down.name = actor;
     down.cause = DownCause::exited;
-    down.message = "the driver failed: " + error.message;
+    down.message = fmt::format("the {} failed: {}", actor, error.message);
     on_down(down);
   };
   for (std::int32_t index = 0; index < domains; ++index) {
     domains_.push_back(
         std::make_unique<Domain>(*cluster_, spec_, mesh_, workers, index, events_.on_wait));
-    domains_.back()->begin_spawn(self, load_progress, on_failed);
+    domains_.back()->begin_spawn(self, load_progress, on_failed, notes_);
     recoveries_.push_back(std::make_unique<Recovery>(
         *domains_.back(),
         [self, on_failed, index] {
@@ -128,9 +131,9 @@ DownCallback Driver::watcher(std::int32_t domain) {
           notes = notes_, recovers, domain](const ActorDown& reported) {
     const ActorDown down = notes->completed(reported);
     if (*serves && recovers) {
-      driver.call<&Driver::lost>(domain, down).then([on_down, down](const Result<void>& noted) {
-        if (!noted.ok()) on_down(down);
-      });
+      call_until_taken<&Driver::lost>(
+          driver, [on_down, down](const std::string&, const Error&) { on_down(down); }, domain,
+          down);
     } else {
       on_down(down);
     }
@@ -152,8 +155,7 @@ void Driver::hung(std::int32_t domain, std::uint32_t epoch, std::int32_t rank,
   Recovery& recovery = *recoveries_.at(index);
   // The epoch that it was found in is over.
   if (is_given_up_ || recovery.is_running() || domains_[index]->epoch() != epoch) return;
-  recovery.note_hang(ranks);
-  domains_[index]->kill_hung(rank, incarnation, why, *notes_);
+  if (domains_[index]->kill_hung(rank, incarnation, why)) recovery.note_hang(ranks);
 }
 
 void Driver::begin_recovery(std::int32_t domain) {
@@ -271,7 +273,9 @@ void Driver::report(EngineReport report) {
   }
   const auto& domain = domains_.at(static_cast<std::size_t>(report.domain));
   domain->note_stats(report);
-  if (report.overdue && !recoveries_[static_cast<std::size_t>(report.domain)]->is_running()) {
+  const bool on_cpus = spec_.device == DeviceKind::cpu;
+  if (report.overdue && (on_cpus || report.overdue->seconds >= device_patience_s) &&
+      !recoveries_[static_cast<std::size_t>(report.domain)]->is_running()) {
     domain->look_into(*report.overdue);
   }
   pass_on(std::move(report));

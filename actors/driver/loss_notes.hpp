@@ -15,7 +15,8 @@ namespace troupe {
 /// thread.
 class LossNotes {
  public:
-  /// That incarnation of the actor is about to be killed, for this reason.
+  /// That incarnation of the actor is about to be killed: why, as a clause ("it was killed as it
+  /// hung: ...").
   void note_kill(ActorId actor, std::uint32_t incarnation, std::string why) {
     const std::lock_guard lock(mutex_);
     kills_[{actor, incarnation}] = std::move(why);
@@ -28,7 +29,7 @@ class LossNotes {
     const std::lock_guard lock(mutex_);
     const auto kill = kills_.find({down.id, down.incarnation});
     if (kill == kills_.end()) return down;
-    down.message += "; it was killed as it hung: " + kill->second;
+    down.message += "; " + kill->second;
     kills_.erase(kill);
     return down;
   }

@@ -38,22 +38,27 @@ bool PlaceFinder::has_lost_bundles() const {
   return now && std::ranges::any_of(now->bundles, &PlacementGroup::Bundle::is_lost);
 }
 
-PlaceFinder::Wait PlaceFinder::begin_wait() const {
-  Wait wait{.since = Clock::now(),
-            .limit = deadline_in(std::chrono::seconds(wait_seconds_)),
-            .next_start = {},
-            .start_pause = first_start_pause,
-            .bundles = {},
-            .nodes = {},
-            .refused = cluster_.refused_nodes().size()};
+void PlaceFinder::begin_wait() {
   const auto now = group();
+  std::vector<std::size_t> lost;
   for (std::size_t i = 0; now && i < now->bundles.size(); ++i) {
-    if (!now->bundles[i].is_lost) continue;
-    wait.bundles.push_back(i);
-    const std::string& node = now->bundles[i].node;
-    if (std::ranges::find(wait.nodes, node) == wait.nodes.end()) wait.nodes.push_back(node);
+    const bool is_known = wait_ && std::ranges::find(wait_->bundles, i) != wait_->bundles.end();
+    if (now->bundles[i].is_lost && !is_known) lost.push_back(i);
   }
-  return wait;
+  if (wait_ && lost.empty()) return;
+  if (!wait_) {
+    wait_ = Wait{.since = Clock::now(), .limit = deadline_in(std::chrono::seconds(wait_seconds_))};
+    wait_->refused = cluster_.refused_nodes().size();
+  }
+  wait_->limit = deadline_in(std::chrono::seconds(wait_seconds_));
+  wait_->next_start = {};
+  wait_->start_pause = first_start_pause;
+  wait_->is_told = false;
+  for (const std::size_t bundle : lost) {
+    wait_->bundles.push_back(bundle);
+    const std::string& node = now->bundles[bundle].node;
+    if (std::ranges::find(wait_->nodes, node) == wait_->nodes.end()) wait_->nodes.push_back(node);
+  }
 }
 
 Result<bool> PlaceFinder::look() {
@@ -63,7 +68,7 @@ Result<bool> PlaceFinder::look() {
     return true;
   }
   if (placed.error().code != ErrorCode::resource_exhausted) return placed.error();
-  if (!wait_) wait_ = begin_wait();
+  begin_wait();
   if (wait_->limit.is_over()) {
     return fail(ErrorCode::resource_exhausted,
                 "no node took its place within restart.wait_seconds ({}): {}", wait_seconds_,

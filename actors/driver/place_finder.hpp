@@ -18,7 +18,8 @@
 namespace troupe {
 
 /// Finds places for the bundles of a step domain's placement group that were lost with their nodes.
-/// A wait goes on from look to look, whoever looks, until there are places. One thread at a time.
+/// A wait goes on from look to look, whoever looks, until there are places. If more bundles are
+/// lost meanwhile, all have the whole time from then on. One thread at a time.
 class PlaceFinder {
  public:
   /// `group`: of step domain number `domain`, one that moves. `on_wait` is told of waits of a
@@ -42,14 +43,15 @@ class PlaceFinder {
   struct Wait {
     Clock::time_point since;
     Deadline limit;
-    Clock::time_point next_start;
-    std::chrono::milliseconds start_pause;
-    std::vector<std::size_t> bundles;  ///< that were lost when it began
-    std::vector<std::string> nodes;    ///< of these
+    Clock::time_point next_start{};
+    std::chrono::milliseconds start_pause{};
+    std::vector<std::size_t> bundles{};  ///< that are lost
+    std::vector<std::string> nodes{};    ///< of these
     bool is_told = false;
     std::size_t refused = 0;  ///< the refusals that are told
   };
-  Wait begin_wait() const;
+  /// Begins a wait, or begins its time anew if there are bundles that were not lost before.
+  void begin_wait();
   void tell_wait(Clock::time_point now);
   void end_wait(const PlacementGroup& placed);
   std::optional<PlacementGroup> group() const;

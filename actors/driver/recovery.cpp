@@ -5,6 +5,7 @@
 
 #include "parallel/group/actor_group.hpp"
 #include "runtime/base/exception_text.hpp"
+#include "runtime/base/log.hpp"
 
 namespace troupe {
 
@@ -16,17 +17,12 @@ Recovery::~Recovery() {
 }
 
 bool Recovery::lost(const ActorDown& down, Clock::time_point now) {
-  if (losses_.empty()) since_ = now;
-  {
-    const std::lock_guard lock(mutex_);
-    losses_.push_back(down);
+  const bool must_begin = !is_running() && domain_.needs(down);
+  const bool matters = must_begin || is_running() || !down.restarts;
+  if (!losses_.note(down, matters, now)) {
+    log::info("reported late, and recovered from already: {}", down.message);
   }
-  return !is_running() && domain_.needs(down);
-}
-
-std::vector<ActorDown> Recovery::losses() const {
-  const std::lock_guard lock(mutex_);
-  return losses_;
+  return must_begin;
 }
 
 void Recovery::begin() {
@@ -50,16 +46,19 @@ Recovery::Next Recovery::ended() {
     const bool is_lost_meanwhile = losses_.size() > known_;
     return is_lost_meanwhile || is_loss(outcome_->error()) ? Next::again : Next::give_up;
   }
+  const std::vector<ActorDown> all = losses_.all();
   const bool is_complete =
-      std::ranges::none_of(losses_, [this](const ActorDown& down) { return domain_.needs(down); });
+      std::ranges::none_of(all, [this](const ActorDown& down) { return domain_.needs(down); });
   return is_complete ? Next::nothing : Next::again;
 }
 
 std::optional<EngineRecovery> Recovery::take_untold() {
   std::vector<std::string> given_up = domain_.take_given_up();
-  if (told_ >= losses_.size() && given_up.empty()) return std::nullopt;
+  const std::size_t suspects = domain_.take_suspects();
+  if (told_ >= losses_.size() && given_up.empty() && suspects == 0) return std::nullopt;
   told_ = losses_.size();
-  return EngineRecovery{.lost = losses_, .given_up = std::move(given_up)};
+  return EngineRecovery{
+      .lost = losses_.all(), .given_up = std::move(given_up), .suspects = suspects};
 }
 
 std::optional<EngineRecovery> Recovery::take_complete() {
@@ -68,13 +67,13 @@ std::optional<EngineRecovery> Recovery::take_complete() {
   }
   const FirstStep step = *std::exchange(first_step_, std::nullopt);
   told_ = 0;
-  const std::chrono::duration<double> until_start = domain_.started_at() - since_;
-  const std::lock_guard lock(mutex_);
-  return EngineRecovery{.lost = std::exchange(losses_, {}),
+  const std::chrono::duration<double> until_start = domain_.started_at() - losses_.since();
+  return EngineRecovery{.lost = losses_.take(),
                         .seconds = until_start.count() + static_cast<double>(step.wait_us) * 1e-6,
                         .sequences = step.sequences,
                         .epoch = step.epoch,
                         .given_up = {},
+                        .suspects = 0,
                         .hang = std::exchange(hang_, {})};
 }
 

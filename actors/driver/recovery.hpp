@@ -4,13 +4,14 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
-#include <mutex>
 #include <optional>
+#include <string>
 #include <thread>
 #include <vector>
 
 #include "actors/api/engine_spec.hpp"
 #include "actors/driver/domain.hpp"
+#include "actors/driver/recovery_losses.hpp"
 #include "runtime/actor/actor_down.hpp"
 #include "runtime/base/result.hpp"
 
@@ -56,7 +57,7 @@ class Recovery {
 
   bool is_running() const { return attempt_.joinable(); }
   /// Notes a loss that is to be recovered from. Returns true if an attempt must begin: the domain
-  /// serves, and needs this actor.
+  /// serves, and needs this actor. A late report of what has been replaced already is logged alone.
   bool lost(const ActorDown& down, Clock::time_point now);
   /// Begins an attempt.
   void begin();
@@ -73,7 +74,7 @@ class Recovery {
   std::optional<EngineRecovery> take_untold();
 
   /// The losses since the last recovery was complete, all that are known by now. Any thread.
-  std::vector<ActorDown> losses() const;
+  std::vector<ActorDown> losses() const { return losses_.all(); }
   /// Notes where all ranks were when one hung, which is killed for it.
   void note_hang(const std::vector<std::string>& ranks) { hang_ = ranks; }
   /// Notes the executor's first step of an epoch.
@@ -85,11 +86,9 @@ class Recovery {
  private:
   Domain& domain_;
   std::function<void()> on_paused_, on_ended_;
-  mutable std::mutex mutex_;  ///< of losses_, which the thread of an attempt reads as well
-  std::vector<ActorDown> losses_;
-  std::size_t told_ = 0;       ///< number of losses_ that take_untold() has returned
-  std::size_t known_ = 0;      ///< number of losses_ when the attempt began
-  Clock::time_point since_{};  ///< of the first of them
+  RecoveryLosses losses_;  ///< which the thread of an attempt reads as well
+  std::size_t told_ = 0;   ///< number of losses_ that take_untold() has returned
+  std::size_t known_ = 0;  ///< number of losses_ when the attempt began
   std::vector<std::string> hang_;
   std::optional<FirstStep> first_step_;
   std::optional<Result<void>> outcome_;  ///< of the attempt that ends; the thread's until joined

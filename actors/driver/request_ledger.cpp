@@ -72,7 +72,9 @@ void RequestLedger::take(EngineReport& report, bool is_current) {
     const auto found = unanswered_.find(update.request);
     if (!is_current || found == unanswered_.end()) continue;
     Unanswered& request = found->second;
-    if (request.is_long || request.is_frozen) continue;
+    if (request.frozen_in && report.epoch <= *request.frozen_in) continue;
+    note_progress(request, update.tokens.size());
+    if (request.is_long) continue;
     bytes_ -= request.progress.bytes();
     request.progress.add(std::move(update));
     bytes_ += request.progress.bytes();
@@ -83,29 +85,45 @@ void RequestLedger::take(EngineReport& report, bool is_current) {
 }
 
 void RequestLedger::take_back_all() {
-  for (auto& [id, request] : unanswered_) request.is_given = request.is_frozen = false;
+  for (auto& [id, request] : unanswered_) {
+    request.is_given = false;
+    request.frozen_in.reset();
+  }
   held_back_ = unanswered_.size();
 }
 
-std::vector<std::uint64_t> RequestLedger::given() const {
-  std::vector<std::uint64_t> ids;
-  for (const auto& [id, request] : unanswered_) {
-    if (request.is_given) ids.push_back(id);
-  }
-  return ids;
+void RequestLedger::note_progress(Unanswered& request, std::size_t tokens) {
+  request.generated += static_cast<std::int64_t>(tokens);
+  if (tokens > 0 && request.reach && request.generated > *request.reach) request.crashes = 0;
 }
 
-RequestLedger::CrashVerdict RequestLedger::note_crash(std::span<const std::uint64_t> under_way) {
+std::vector<UnderWay> RequestLedger::given() const {
+  std::vector<UnderWay> all;
+  for (const auto& [id, request] : unanswered_) {
+    if (request.is_given) all.push_back({.request = id, .reach = {}});
+  }
+  return all;
+}
+
+RequestLedger::CrashVerdict RequestLedger::note_crash(std::span<const UnderWay> under_way,
+                                                      std::uint32_t epoch) {
   CrashVerdict verdict;
-  for (const std::uint64_t id : under_way) {
+  for (const UnderWay& one : under_way) {
+    const std::uint64_t id = one.request;
     const auto found = unanswered_.find(id);
     if (found == unanswered_.end()) continue;
     Unanswered& request = found->second;
+    if (request.crashes == 0) {
+      request.reach = one.reach;
+    } else if (request.reach) {
+      request.reach = one.reach ? std::optional(std::max(*request.reach, *one.reach)) : one.reach;
+    }
     ++request.crashes;
     if (!request.is_suspect()) continue;
+    verdict.suspects += request.crashes < max_crashes ? 1 : 0;
     if (std::exchange(request.is_given, false)) {
       ++held_back_;
-      request.is_frozen = true;
+      request.frozen_in = epoch;
       verdict.taken_back.push_back(id);
     }
     if (request.crashes < max_crashes) continue;
@@ -114,6 +132,7 @@ RequestLedger::CrashVerdict RequestLedger::note_crash(std::span<const std::uint6
   }
   if (verdict.given_up.empty()) return verdict;
   // The others were there by chance.
+  verdict.suspects = 0;
   for (auto& [id, request] : unanswered_) {
     if (request.crashes < max_crashes) request.crashes = 0;
   }
@@ -133,6 +152,7 @@ std::vector<RequestLedger::Submission> RequestLedger::take_due(Clock::time_point
     if (of.is_given || is_given_up || (of.is_suspect() && has_suspect)) continue;
     has_suspect |= of.is_suspect();
     of.is_given = true;
+    if (of.is_long) of.generated = 0;  // it begins anew
     --held_back_;
     const auto [place, is_new] = last.try_emplace(of.replica, submissions.size());
     if (is_new || bytes[of.replica] > submission_bytes) {

@@ -5,12 +5,14 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "actors/api/report.hpp"
 #include "actors/api/request_progress.hpp"
+#include "actors/scheduler/under_way.hpp"
 
 namespace troupe {
 
@@ -19,7 +21,9 @@ namespace troupe {
 ///
 /// It also finds the request that makes processes crash: one that was under way in `max_crashes`
 /// crashes is given up. One that was in all but one of these is a suspect. Suspects are given to
-/// the executor one at a time, beside others, so the last crash has one of them under way.
+/// the executor one at a time, beside others, so the last crash has one of them under way. A
+/// request that has got further than it was in its crashes (UnderWay::reach) did not cause them, as
+/// its steps compute the same again: they do not count any more.
 ///
 /// Its memory is bounded: if the progress of all requests is more than there is room for, that with
 /// the most of it begins anew with another executor. Callers give no more requests while much of it
@@ -51,11 +55,12 @@ class RequestLedger {
     std::vector<std::uint64_t> taken_back;
     std::vector<std::uint64_t> given_up;
     std::vector<std::string> prompt_hashes;  ///< of given_up
+    std::size_t suspects = 0;                ///< that there are more of, now
   };
-  /// Processes crashed while these requests were under way.
-  CrashVerdict note_crash(std::span<const std::uint64_t> under_way);
-  /// The requests that the executor has.
-  std::vector<std::uint64_t> given() const;
+  /// Processes crashed while these requests were under way, in this epoch or an earlier one.
+  CrashVerdict note_crash(std::span<const UnderWay> under_way, std::uint32_t epoch);
+  /// The requests that the executor has, for one that does not say which were under way.
+  std::vector<UnderWay> given() const;
 
   /// A call's worth of unanswered requests.
   struct Submission {
@@ -80,14 +85,19 @@ class RequestLedger {
     Request request;
     Clock::time_point since;
     RequestProgress progress;
-    bool is_long = false;    ///< its progress is more than is kept: it would begin anew
-    bool is_given = true;    ///< the executor has it
-    bool is_frozen = false;  ///< taken back from this executor, so what it reports may be old
-    int crashes = 0;         ///< that it was under way in
+    bool is_long = false;  ///< its progress is more than is kept: it would begin anew
+    bool is_given = true;  ///< the executor has it
+    /// It was taken back from this executor in that epoch, so what that reports of it may be old.
+    std::optional<std::uint32_t> frozen_in{};
+    std::int64_t generated = 0;           ///< tokens, as reported, of a request with one sequence
+    int crashes = 0;                      ///< that it was under way in
+    std::optional<std::int64_t> reach{};  ///< of these crashes; none: it is not known
     bool is_suspect() const { return crashes >= max_crashes - 1; }
   };
   /// Gives the progress up.
   void begin_anew(Unanswered& request);
+  /// Takes the tokens that a request has generated, and acquits it if it is further than it was.
+  static void note_progress(Unanswered& request, std::size_t tokens);
   /// Gives progress up until the memory is bounded, the largest first.
   void bound();
 

@@ -75,7 +75,7 @@ void Executor::run() {
   context_.exit(ended.error().message);
 }
 
-std::vector<std::uint64_t> Executor::pause() {
+std::vector<UnderWay> Executor::pause() {
   if (!loop_.joinable()) return {};
   {
     std::lock_guard lock(inbox_.mutex);

@@ -15,6 +15,7 @@
 #include "actors/executor/request_preprocessor.hpp"
 #include "actors/scheduler/scheduler.hpp"
 #include "actors/scheduler/scheduler_config.hpp"
+#include "actors/scheduler/under_way.hpp"
 #include "actors/step/step_address.hpp"
 #include "actors/telemetry/process_telemetry.hpp"
 #include "runtime/actor/actor_context.hpp"
@@ -93,7 +94,7 @@ class Executor {
   /// Ends the loop without awaiting steps in flight, whose results are dropped, and reports what is
   /// answered. Keeps all requests and takes more. Does nothing before start(). Returns the requests
   /// in these steps, once.
-  std::vector<std::uint64_t> pause();
+  std::vector<UnderWay> pause();
   /// Takes requests for replica number `replica` of the domain, after load(); each is answered by
   /// exactly one Completion or, after drain(), may be dropped. Requests for another incarnation
   /// than this one are ignored: that has ended, and they are submitted again.

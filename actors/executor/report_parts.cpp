@@ -12,6 +12,7 @@ std::vector<EngineReport> split_report(EngineReport report, std::size_t max_byte
   EngineReport rest;
   rest.domain = report.domain;
   rest.incarnation = report.incarnation;
+  rest.epoch = report.epoch;
   rest.stats = report.stats;
   std::vector<SequenceUpdate> progress = std::exchange(report.progress, {});
   std::vector<EngineReport> parts;

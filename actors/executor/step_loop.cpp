@@ -333,6 +333,7 @@ Result<void> StepLoop::report_now() {
   update_stats();
   report_.domain = index_;
   report_.incarnation = incarnation_;
+  report_.epoch = epoch_;
   if (keeps_progress_ && now - last_progress_ >= report_interval) {
     report_.progress = answers_.take_progress();
     last_progress_ = now;

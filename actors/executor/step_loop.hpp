@@ -14,6 +14,7 @@
 #include "actors/executor/request_tracker.hpp"
 #include "actors/executor/step_limit.hpp"
 #include "actors/scheduler/step_domain.hpp"
+#include "actors/scheduler/under_way.hpp"
 #include "actors/step/step_codec.hpp"
 #include "actors/telemetry/process_telemetry.hpp"
 #include "actors/telemetry/span_recorder.hpp"
@@ -55,7 +56,7 @@ class StepLoop {
                std::span<const std::uint64_t> taken_back);
 
   /// The requests in the steps in flight. Not while run() runs.
-  std::vector<std::uint64_t> under_way() const { return domain_.under_way(); }
+  std::vector<UnderWay> under_way() const { return domain_.under_way(); }
 
   /// Goes on in `epoch` with the requests of a former executor, which are in the inbox. Before
   /// run().

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
-#include <set>
+#include <map>
 #include <utility>
 
 namespace troupe {
@@ -305,15 +305,24 @@ void Scheduler::wait_again(SequenceId id) {
   waiting_.emplace(sequence.rank, std::move(sequence));
 }
 
-std::vector<std::uint64_t> Scheduler::under_way() const {
-  std::set<std::uint64_t> requests;
+std::vector<UnderWay> Scheduler::under_way() const {
+  std::map<std::uint64_t, UnderWay> requests;
   for (const PlannedStep& planned : in_flight_) {
     for (const PlannedShare& share : planned.shares) {
       const Sequence& sequence = slots_[share.id];
-      if (!sequence.ended) requests.insert(sequence.group->request);
+      if (sequence.ended) continue;
+      const SequenceGroup& group = *sequence.group;
+      UnderWay& one = requests[group.request];
+      one.request = group.request;
+      if (group.is_search() || group.made + group.unmade > 1) continue;
+      const std::int64_t known =
+          std::max<std::int64_t>(sequence.scheduled, std::ssize(sequence.tokens));
+      one.reach = known - std::ssize(group.prompt);
     }
   }
-  return {requests.begin(), requests.end()};
+  std::vector<UnderWay> all;
+  for (const auto& [id, one] : requests) all.push_back(one);
+  return all;
 }
 
 void Scheduler::restart(std::uint32_t epoch) {

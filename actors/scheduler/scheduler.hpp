@@ -16,6 +16,7 @@
 #include "actors/scheduler/scheduling_policy.hpp"
 #include "actors/scheduler/sequence_group.hpp"
 #include "actors/scheduler/swap_space.hpp"
+#include "actors/scheduler/under_way.hpp"
 #include "actors/step/step_plan.hpp"
 #include "runtime/base/result.hpp"
 
@@ -100,8 +101,8 @@ class Scheduler {
   /// sequence anew. Unfinished prompt scores are sent again from the beginning.
   void restart(std::uint32_t epoch);
 
-  /// The requests of living sequences in plans in flight, ascending.
-  std::vector<std::uint64_t> under_way() const;
+  /// The requests of living sequences in plans in flight, in the order of their ids.
+  std::vector<UnderWay> under_way() const;
 
   std::size_t live() const { return live_; }                   ///< sequences of requests, not ended
   std::size_t waiting() const { return live() - running(); }   ///< sequences without blocks

@@ -53,10 +53,10 @@ void StepDomain::abort(std::span<const std::uint64_t> requests) {
   }
 }
 
-std::vector<std::uint64_t> StepDomain::under_way() const {
-  std::vector<std::uint64_t> all;
+std::vector<UnderWay> StepDomain::under_way() const {
+  std::vector<UnderWay> all;
   for (const Scheduler& replica : replicas_) {
-    const std::vector<std::uint64_t> requests = replica.under_way();
+    const std::vector<UnderWay> requests = replica.under_way();
     all.insert(all.end(), requests.begin(), requests.end());
   }
   return all;

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "actors/scheduler/scheduler.hpp"
+#include "actors/scheduler/under_way.hpp"
 #include "actors/step/step_plan.hpp"
 #include "runtime/base/result.hpp"
 
@@ -36,7 +37,7 @@ class StepDomain {
   /// Ends these requests, whatever replica has them, without updates.
   void abort(std::span<const std::uint64_t> requests);
   /// The requests that steps in flight compute.
-  std::vector<std::uint64_t> under_way() const;
+  std::vector<UnderWay> under_way() const;
   /// See Scheduler::abort_waiting; over all replicas.
   std::vector<std::uint64_t> abort_waiting();
   std::size_t live() const;

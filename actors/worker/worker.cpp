@@ -274,12 +274,13 @@ Result<void> Worker::allocate_steps(std::int64_t kv_blocks, PhaseTimes& times) {
     runner_->enable_drafting();
   } else if (model_->supports_graph()) {
     const std::vector<std::int64_t> before = model_->expert_load().rows;
-    TROUPE_CHECK(warm_up(*runner_, *model_, kv_blocks));
-    uncounted_rows_ = runner_->rows();
+    const Result<void> warmed_up = warm_up(*runner_, *model_, kv_blocks);
+    uncounted_rows_ = runner_->rows();  // also of one that has failed: start() may come again
     const std::vector<std::int64_t> after = model_->expert_load().rows;
-    uncounted_expert_rows_.resize(after.size());
-    for (std::size_t i = 0; i < after.size(); ++i)
+    uncounted_expert_rows_.resize(before.size());
+    for (std::size_t i = 0; i < after.size(); ++i)  // none if the device has failed
       uncounted_expert_rows_[i] += after[i] - before[i];
+    TROUPE_CHECK(warmed_up);
     times.note("warm-up");
   }
   runner_->record_spans(recorder_);

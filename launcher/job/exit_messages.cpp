@@ -81,13 +81,21 @@ std::string describe(const EngineRecovery& recovery) {
     return fmt::format("recovered in {:.2f} s: {} sequence{} computed anew", *recovery.seconds,
                        recovery.sequences, recovery.sequences == 1 ? " is" : "s are");
   }
+  std::string text = describe_losses(recovery.lost);
+  if (recovery.suspects > 0) {
+    text += fmt::format(
+        "; {} request{} under way in this crash and in the one before: such are computed one at a "
+        "time, each until it is further than it was then",
+        recovery.suspects, recovery.suspects == 1 ? " was" : "s were");
+  }
   const std::size_t given_up = recovery.given_up.size();
-  if (given_up == 0) return describe_losses(recovery.lost);
-  return fmt::format(
-      "{}; {} request{} given up, as processes crashed again and again while they "
-      "computed {}",
-      describe_losses(recovery.lost), given_up, given_up == 1 ? " is" : "s are",
-      given_up == 1 ? "it" : "them");
+  if (given_up > 0) {
+    text += fmt::format(
+        "; {} request{} given up, as processes crashed or hung again and again while they computed "
+        "{}",
+        given_up, given_up == 1 ? " is" : "s are", given_up == 1 ? "it" : "them");
+  }
+  return text;
 }
 
 std::string stopped_text(std::string_view what, const JobStanding& standing) {

@@ -13,7 +13,13 @@ void NodeTrial::set_folders(std::vector<std::string> folders) {
   folders_ = std::move(folders);
 }
 
+bool NodeTrial::can_judge() const {
+  const std::lock_guard lock(mutex_);
+  return preflight_.needs().stage_folder.empty() || folders_;
+}
+
 NodeVerdict NodeTrial::judge(Cluster& cluster, const JoinedNode& node) {
+  if (!can_judge()) return {NodeVerdict::Kind::pending};
   NodeVerdict verdict = preflight_.look_at(cluster, node);
   if (verdict.kind == NodeVerdict::Kind::pending) return verdict;
   ProbedNode found = preflight_.take(node.index);
@@ -28,7 +34,7 @@ std::string NodeTrial::stage(Cluster& cluster, ProbedNode node) {
   std::vector<std::string> folders;
   {
     const std::lock_guard lock(mutex_);
-    folders = folders_;
+    folders = folders_.value_or(std::vector<std::string>());
   }
   if (folders.empty()) return "";
   for (std::size_t i = 0; i < folders.size(); ++i) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,13 +19,15 @@ class NodeTrial {
   NodeTrial(PreflightNeeds needs, KeepGoing keep_going)
       : preflight_(std::move(needs)), keep_going_(std::move(keep_going)) {}
 
-  /// The engine reads the checkpoints from these staged copies, in the order of the needs. Any
-  /// thread.
+  /// The engine reads the checkpoints from these staged copies, in the order of the needs. Where
+  /// checkpoints are staged, verdicts are pending before this. Any thread.
   void set_folders(std::vector<std::string> folders);
 
   /// For ClusterOptions::judge_replacement: on one thread. Copies the checkpoints before it
   /// welcomes a node without them.
   NodeVerdict judge(Cluster& cluster, const JoinedNode& node);
+  /// False while it is not known where the checkpoints are staged.
+  bool can_judge() const;
 
  private:
   /// Returns why the node cannot have them; empty if it has.
@@ -32,8 +35,8 @@ class NodeTrial {
 
   Preflight preflight_;
   const KeepGoing keep_going_;
-  std::mutex mutex_;
-  std::vector<std::string> folders_;
+  mutable std::mutex mutex_;
+  std::optional<std::vector<std::string>> folders_;  ///< set by set_folders()
 };
 
 }  // namespace troupe

@@ -52,7 +52,10 @@ std::vector<std::string> ReplacementWait::take(const EngineWait& wait, Clock::ti
   }
   const auto so_far =
       std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(wait.seconds));
-  if (waits_.try_emplace(wait.domain, Wait{wait.lost, now - so_far}).second) {
+  const auto [known, is_new] = waits_.try_emplace(wait.domain, Wait{wait.lost, now - so_far});
+  const bool has_grown = known->second.lost.size() < wait.lost.size();
+  if (has_grown) known->second = {wait.lost, now};  // all have the whole time again
+  if (is_new || has_grown) {
     messages.push_back(
         fmt::format("waiting at most {} (restart.wait_seconds) for {}; {}",
                     format_duration(static_cast<double>(config_.restart.wait_seconds)),

@@ -45,6 +45,7 @@ void JobRecorder::take(const EngineReport& report) {
 void JobRecorder::take(const EngineRecovery& recovery) {
   given_up_prompts_.insert(given_up_prompts_.end(), recovery.given_up.begin(),
                            recovery.given_up.end());
+  suspects_ += recovery.suspects;
   if (!recovery.seconds) return;
   ++recovery_count_;
   if (recoveries_.size() < max_recoveries) recoveries_.push_back({recovery, answers()});

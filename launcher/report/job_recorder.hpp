@@ -100,6 +100,8 @@ class JobRecorder {
   const std::vector<Recovered>& recoveries() const { return recoveries_; }
   /// See EngineRecovery::given_up; of this run.
   const std::vector<std::string>& given_up_prompts() const { return given_up_prompts_; }
+  /// The sum of EngineRecovery::suspects; of this run.
+  std::uint64_t suspects() const { return suspects_; }
   double input_wait_seconds() const;  ///< of this run
   /// The telemetry of every process that has sent some, and of this one's two threads, by name.
   std::vector<ProcessTelemetry> processes() const;
@@ -131,6 +133,7 @@ class JobRecorder {
   ErrorTally errors_;
   std::uint64_t recovery_count_ = 0;
   std::vector<std::string> given_up_prompts_;
+  std::uint64_t suspects_ = 0;
   std::vector<Recovered> recoveries_;
   EngineStats stats_;  ///< of this run
   /// Earlier runs' figures; parts that grow with each answer and step include this run's, too.

@@ -78,6 +78,7 @@ ordered_json recoveries_json(const JobRecorder& job) {
                    {"hang", recovery.hang}});
   }
   return {{"count", job.recovery_count()},
+          {"suspects", job.suspects()},
           {"given_up_prompts", job.given_up_prompts()},
           {"events", std::move(all)}};
 }

@@ -1,8 +1,11 @@
 #pragma once
 
+#include <chrono>
 #include <concepts>
+#include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "runtime/actor/methods.hpp"
 #include "runtime/call/actor_address.hpp"
@@ -64,6 +67,12 @@ class ActorHandle {
           }
         });
     return promise.future();
+  }
+
+  /// Runs `task` after `delay` on a thread of this process's runtime, for which it must not block,
+  /// and whose calls fail rather than wait for credits; never if the runtime has ended.
+  void run_after(std::chrono::milliseconds delay, std::function<void()> task) const {
+    if (const auto hub = hub_.lock()) hub->run_after(delay, std::move(task));
   }
 
   const ActorAddress& address() const { return address_; }

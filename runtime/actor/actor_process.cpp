@@ -13,6 +13,7 @@
 #include "runtime/actor/actor_cell.hpp"
 #include "runtime/actor/argument_limit.hpp"
 #include "runtime/actor/cluster.hpp"
+#include "runtime/actor/late_exits.hpp"
 #include "runtime/base/log.hpp"
 #include "runtime/call/callback.hpp"
 #include "runtime/call/future.hpp"
@@ -64,9 +65,8 @@ class ActorProcess {
   void begin_to_end();
   /// How long to wait for messages; none if the process is to end now.
   std::optional<milliseconds> time_left();
-  /// Reports actors that have asked to end themselves and cannot, within exit_grace: their method
-  /// does not return, or their destruction, as with a device that has failed. The process ends with
-  /// the last of its actors; its threads and devices with it.
+  /// Reports actors that have asked to end themselves and have not within exit_grace. The process
+  /// ends with the last of its actors; its threads and devices with it.
   void give_up_late_exits();
   [[noreturn]] void end();
 
@@ -76,15 +76,8 @@ class ActorProcess {
   std::optional<PromptThreads> prompt_;  ///< this thread's heartbeats are in time
   std::shared_ptr<HostServices> services_;
   std::mutex mutex_;
-  /// An actor that has asked to end itself.
-  struct Exit {
-    Clock::time_point limit;
-    std::string reason;
-    bool is_given_up = false;  ///< it has been reported, though it goes on
-  };
-
   std::map<ActorId, std::shared_ptr<ActorCell>> cells_;
-  std::map<ActorId, Exit> exits_;
+  LateExits exits_{exit_grace};
   std::map<std::uint64_t, Promise<UniqueFd>> region_asks_;
   std::map<std::uint64_t, Promise<Key>> key_asks_;
   std::map<std::uint64_t, AddressCallback> spawn_asks_;
@@ -226,15 +219,13 @@ void ActorProcess::start_actor(StartActor start) {
   };
   events.on_exit_asked = [this, id](const std::string& reason) {
     const std::lock_guard lock(mutex_);
-    exits_.try_emplace(id, Exit{Clock::now() + exit_grace, reason});
+    exits_.ask(id, reason, Clock::now());
     ::eventfd_write(wake_.get(), 1);
   };
   events.on_ended = [this, id, name = start.actor.name](bool exited, const std::string& reason) {
     {
       const std::lock_guard lock(mutex_);
-      const auto asked = exits_.find(id);
-      if (asked != exits_.end() && asked->second.is_given_up) return;
-      exits_.erase(id);  // it has ended in time
+      if (!exits_.note_end(id)) return;
     }
     // Others hear it from the driver; actors of this process call without following each other.
     services_->hub->mark_down(id, exited ? fmt::format("actor '{}' has exited: {}", name, reason)
@@ -353,13 +344,7 @@ std::optional<milliseconds> ActorProcess::time_left() {
     if (cells_.empty() || left <= milliseconds(0)) return std::nullopt;
     return left;
   }
-  milliseconds left(-1);  // no limit
-  for (const auto& [id, exit] : exits_) {
-    if (exit.is_given_up) continue;
-    const auto until = std::max(milliseconds(0), std::chrono::ceil<milliseconds>(exit.limit - now));
-    left = left < milliseconds(0) ? until : std::min(left, until);
-  }
-  return left;
+  return exits_.left(now).value_or(milliseconds(-1));  // no limit
 }
 
 void ActorProcess::give_up_late_exits() {
@@ -367,17 +352,13 @@ void ActorProcess::give_up_late_exits() {
   bool are_all = false;
   {
     const std::lock_guard lock(mutex_);
-    for (auto& [id, exit] : exits_) {
-      if (exit.is_given_up || exit.limit > Clock::now()) continue;
-      exit.is_given_up = true;
-      late.push_back({id, true,
+    for (const LateExits::Late& exit : exits_.take_late(Clock::now())) {
+      late.push_back({exit.actor, true,
                       fmt::format("{} (it has not ended within {} ms of that)", exit.reason,
                                   exit_grace.count())});
     }
-    are_all = std::ranges::all_of(cells_, [this](const auto& cell) {
-      const auto asked = exits_.find(cell.first);
-      return asked != exits_.end() && asked->second.is_given_up;
-    });
+    are_all = std::ranges::all_of(
+        cells_, [this](const auto& cell) { return exits_.is_given_up(cell.first); });
   }
   for (ActorEnded& ended : late) {
     log::warning("actor {} has asked to end, and has not within {} ms", ended.actor,

@@ -21,15 +21,10 @@ ActorRegistry::ActorRegistry(std::vector<NodeSpec> nodes, PlacementStrategy stra
       placement_(std::move(nodes)),
       processes_of_node_(nodes_.size()) {}
 
-void ActorRegistry::name_node(std::size_t node, const std::string& name) {
+void ActorRegistry::name_node(std::size_t node, const std::string& name, bool on_trial) {
   std::lock_guard lock(mutex_);
   nodes_[node].name = name;
-  placement_.name_node(node, name);
-}
-
-void ActorRegistry::put_node_on_trial(std::size_t node) {
-  std::lock_guard lock(mutex_);
-  placement_.put_on_trial(node);
+  placement_.name_node(node, name, on_trial);
 }
 
 void ActorRegistry::admit_node(std::size_t node) {
@@ -100,10 +95,11 @@ Result<std::string> ActorRegistry::node_asked(const SpawnOptions& options) const
               options.node, node);
 }
 
-Result<ActorRegistry::Restart> ActorRegistry::admit_again(ActorId id) {
+Result<ActorRegistry::Restart> ActorRegistry::admit_again(ActorId id, std::uint32_t incarnation) {
   std::lock_guard lock(mutex_);
   const auto found = actors_.find(id);
-  if (found == actors_.end() || !found->second.restarts || !found->second.restarts->is_waiting) {
+  if (found == actors_.end() || !found->second.restarts || !found->second.restarts->is_waiting ||
+      found->second.address.incarnation + 1 != incarnation) {
     return fail(ErrorCode::not_found, "actor {} is not to be restarted", id);
   }
   Actor& actor = found->second;
@@ -247,9 +243,10 @@ void ActorRegistry::try_waiting_in(PlacementGroupId id,
   const auto found = restartable_of_group_.find(id);
   if (found == restartable_of_group_.end()) return;
   for (const ActorId actor : found->second) {
-    const Restartable& state = *actors_.at(actor).restarts;
+    const Actor& waiting = actors_.at(actor);
+    const Restartable& state = *waiting.restarts;
     if (!state.is_waiting || !of_bundle(state.options.bundle->index)) continue;
-    restarts_.push_back({actor, RestartBudget::Clock::now()});
+    restarts_.push_back({actor, waiting.address.incarnation + 1, RestartBudget::Clock::now()});
   }
 }
 

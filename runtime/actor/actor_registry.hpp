@@ -14,6 +14,7 @@
 
 #include "runtime/actor/actor_down.hpp"
 #include "runtime/actor/cluster.hpp"
+#include "runtime/actor/due_restart.hpp"
 #include "runtime/actor/ended_actors.hpp"
 #include "runtime/actor/log_places.hpp"
 #include "runtime/actor/restart_budget.hpp"
@@ -31,8 +32,9 @@ class ActorRegistry {
  public:
   ActorRegistry(std::vector<NodeSpec> nodes, PlacementStrategy strategy, LogPlaces logs);
 
-  /// Gives a node the name under which it has joined; before actors are placed.
-  void name_node(std::size_t node, const std::string& name);
+  /// Gives a node the name under which it has joined. `on_trial`: until admit_node() it gets actors
+  /// that name it alone.
+  void name_node(std::size_t node, const std::string& name, bool on_trial = false);
 
   using AddressCallback = std::function<void(Result<ActorAddress>)>;
 
@@ -63,9 +65,10 @@ class ActorRegistry {
     Admission admission;
     Bytes arguments;
   };
-  /// Places an actor whose restart is due. not_found if it is not to be restarted any more, or
-  /// waits for its bundle to be placed again; others are those of admit, for on_failed.
-  Result<Restart> admit_again(ActorId actor);
+  /// Places an actor whose restart is due. not_found if it is not to be restarted any more, if this
+  /// incarnation was begun by an earlier restart, or if it waits for its bundle to be placed again;
+  /// others are those of admit, for on_failed.
+  Result<Restart> admit_again(ActorId actor, std::uint32_t incarnation);
   /// Admits an actor of the driver process; its on_started or on_failed follows too.
   Result<ActorAddress> admit_local(const SpawnOptions& options, const std::string& type, int pid);
 
@@ -81,15 +84,15 @@ class ActorRegistry {
   struct ProcessPlace {
     std::size_t node = 0;
     ProcessId process = 0;
+    bool is_doomed = false;  ///< it is to be killed: it has lost its bundle
   };
-  /// Processes that lost their last actor since the last call; no actor will be placed in them.
+  /// Processes that lost their last actor since the last call, or their bundle; no actor will be
+  /// placed in them.
   std::vector<ProcessPlace> take_idle_processes();
 
   /// See Cluster.
   Result<PlacementGroup> create_placement_group(const PlacementGroupOptions& options);
   std::vector<PlacementGroup> placement_groups() const;
-  /// The node gets actors that name it alone, until admit_node().
-  void put_node_on_trial(std::size_t node);
   void admit_node(std::size_t node);
 
   /// See Cluster; the restarts of actors that waited for it are due.
@@ -98,10 +101,6 @@ class ActorRegistry {
   /// them or into the group any more.
   Result<std::vector<ProcessPlace>> remove_placement_group(PlacementGroupId id);
 
-  struct DueRestart {
-    ActorId actor = 0;
-    RestartBudget::Clock::time_point due;
-  };
   /// The restarts decided since the last call.
   std::vector<DueRestart> take_restarts();
   /// The actor is not restarted any more. Returns its end if it waits for a restart.
@@ -177,6 +176,7 @@ class ActorRegistry {
     std::string label;
     std::unordered_set<ActorId> actors;
     bool is_closed = false;  ///< takes no more actors
+    bool is_stuck = false;   ///< does not end although it was killed
     /// Of an actor that has ended itself and is started again: what it held, as the process still
     /// uses that, and when its restart is due. Both wait for the end of the process.
     std::vector<PlacementTable::Reservation> held;
@@ -210,6 +210,11 @@ class ActorRegistry {
   std::optional<ProcessId> process_labelled(const std::string& label,
                                             const std::string& node) const;
   void open(ProcessId id, const Process& process);
+  /// A process that was killed has not ended in time: its actors are restarted without waiting for
+  /// that, and what they held stays with it.
+  std::vector<ActorDown> on_process_stuck(const ProcessEnded& stuck);
+  /// The bundles that the process's actors had are lost, and the other actors in them are doomed.
+  void lose_bundles_of(Process& process);
   /// From now on the process takes no actors.
   void close(Process& process);
   void forget_process(ProcessId id);

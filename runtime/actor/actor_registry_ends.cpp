@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <iterator>
 
 #include "runtime/actor/actor_registry.hpp"
 
@@ -44,7 +45,62 @@ std::vector<ActorDown> ActorRegistry::on_ended(const ActorEnded& ended) {
                     ended.exited ? fmt::format("ended itself: {}", ended.reason) : "was stopped");
 }
 
+std::vector<ActorDown> ActorRegistry::on_process_stuck(const ProcessEnded& stuck) {
+  const std::string what = fmt::format(
+      "was killed and does not end ({}): it waits in the kernel, as for a file server or a GPU's "
+      "driver that does not answer. What it held is not used again until it has ended: mend that, "
+      "or restart its host",
+      stuck.survives);
+  std::vector<ActorId> living;
+  std::vector<ActorId> waiting;  // their end is known, and their restarts wait for the process's
+  {
+    std::lock_guard lock(mutex_);
+    const auto found = processes_.find(stuck.process);
+    if (found == processes_.end()) return {};
+    Process& process = found->second;
+    close(process);
+    process.is_stuck = true;
+    living.assign(process.actors.begin(), process.actors.end());
+    std::ranges::sort(living);
+    for (const ActorId id : living) actors_.at(id).pid = stuck.pid;
+    for (const DueRestart& due : std::exchange(process.restarts, {})) {
+      const auto actor = actors_.find(due.actor);
+      if (actor == actors_.end() || actor->second.address.incarnation + 1 != due.incarnation)
+        continue;
+      ++actor->second.address.incarnation;
+      waiting.push_back(due.actor);
+    }
+  }
+  auto downs = remove_all(living, stuck.unresponsive ? DownCause::unresponsive : DownCause::signal,
+                          stuck.code, what);
+  auto not_restarted = remove_all(waiting, DownCause::not_restarted, 0,
+                                  "could not be started again: its process " + what);
+  std::ranges::move(not_restarted, std::back_inserter(downs));
+  std::lock_guard lock(mutex_);
+  if (const auto found = processes_.find(stuck.process); found != processes_.end()) {
+    lose_bundles_of(found->second);
+  }
+  return downs;
+}
+
+void ActorRegistry::lose_bundles_of(Process& process) {
+  for (PlacementTable::Reservation& held : process.held) {
+    const auto lost = placement_.lose_bundle_of(held);
+    const auto others = lost ? actors_of_group_.find(lost->group) : actors_of_group_.end();
+    if (others == actors_of_group_.end()) continue;
+    for (const ActorId id : others->second) {
+      const Actor& other = actors_.at(id);
+      if (other.reservation.bundle != lost) continue;
+      Process& doomed = processes_.at(other.process);
+      if (doomed.is_closed) continue;
+      close(doomed);
+      idle_.push_back({doomed.node, other.process, true});
+    }
+  }
+}
+
 std::vector<ActorDown> ActorRegistry::on_process_ended(const ProcessEnded& ended) {
+  if (!ended.survives.empty()) return on_process_stuck(ended);
   const ExitStatus status{ended.signalled, ended.code};
   const std::string what = ended.pid == 0       ? "could not be started"
                            : ended.unresponsive ? "no longer answered heartbeats and was killed"
@@ -189,7 +245,7 @@ void ActorRegistry::leave_process(Actor& actor, bool until_its_end) {
   if (actor.reservation.bundle) leave_group(id, actor.reservation.bundle->group);
   Process& process = processes_.at(actor.process);
   process.actors.erase(id);
-  if (until_its_end) {
+  if (until_its_end || process.is_stuck) {
     process.held.push_back(actor.reservation);
   } else {
     placement_.release(actor.reservation);
@@ -220,7 +276,7 @@ bool ActorRegistry::begin_restart(Actor& actor, ActorDown& down) {
   actor.is_there = false;
   for (const ActorId owned : std::exchange(actor.owned, {})) lose_owner(owned);
   auto& restarts = ends ? process->second.restarts : restarts_;
-  restarts.push_back({actor.address.id, now + *delay});
+  restarts.push_back({actor.address.id, actor.address.incarnation + 1, now + *delay});
   down.restarts = true;
   down.message += delay->count() == 0
                       ? "; it is started again"
@@ -228,7 +284,7 @@ bool ActorRegistry::begin_restart(Actor& actor, ActorDown& down) {
   return true;
 }
 
-std::vector<ActorRegistry::DueRestart> ActorRegistry::take_restarts() {
+std::vector<DueRestart> ActorRegistry::take_restarts() {
   std::lock_guard lock(mutex_);
   return std::exchange(restarts_, {});
 }

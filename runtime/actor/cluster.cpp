@@ -105,8 +105,7 @@ NodeAgents::Events ClusterImpl::agent_events() {
             return bootstrap_of(node, hello);
           },
           [this](std::size_t node, const std::string& name, bool on_trial) {
-            registry_->name_node(node, name);
-            if (on_trial) registry_->put_node_on_trial(node);
+            registry_->name_node(node, name, on_trial);
           },
           [this](std::size_t node, ControlMessage message) {
             on_agent_message(node, std::move(message));
@@ -130,6 +129,7 @@ AgentBootstrap ClusterImpl::bootstrap_of(const std::string& node, const AgentRea
   AgentBootstrap bootstrap;
   std::ranges::copy(keys_.secret(), bootstrap.secret.bytes.begin());
   bootstrap.job_id = job_id_;
+  bootstrap.kill_limit_ms = options_.kill_limit.count();
   // Another host's agent writes to its stderr, which its starter, if it has one, brings here.
   if (is_local_) bootstrap.log_folder = options_.log_folder;
   auto& process = bootstrap.processes;

@@ -93,6 +93,10 @@ struct ClusterOptions {
   PlacementStrategy placement = PlacementStrategy::pack;  ///< for actors that name no node
   std::chrono::milliseconds start_timeout{10000};         ///< limit for all agents to report
   CallHub::Options calls;
+  /// How long an actor's process that was killed may take to end. One that waits in the kernel, as
+  /// for a file server or a GPU's driver that does not answer, counts as lost then: what it holds
+  /// stays reserved until it has ended, and the bundle that it was in is lost as with its node.
+  std::chrono::milliseconds kill_limit{30000};
   /// The user who runs this program may ask for the state of the cluster and end it, with the
   /// program `troupe`: it is found by a file (ClusterFile) and reached where agents come to. A file
   /// that cannot be written is a warning in the log.

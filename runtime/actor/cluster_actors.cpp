@@ -63,10 +63,10 @@ void ClusterImpl::publish(const std::vector<ActorDown>& downs) {
     const ActorGone gone{down.id, down.restarts, encode(down)};
     for (const std::size_t node : nodes) (void)agents_.send(node, gone);
   }
-  for (const auto& [actor, due] : registry_->take_restarts()) restarts_.add(actor, due);
+  for (const DueRestart& due : registry_->take_restarts()) restarts_.add(due);
   for (const ActorId orphan : registry_->take_orphans()) begin_stop(orphan);
   for (const auto& idle : registry_->take_idle_processes()) {
-    (void)agents_.send(idle.node, StopProcess{idle.process, false});
+    (void)agents_.send(idle.node, StopProcess{idle.process, idle.is_doomed});
   }
 }
 
@@ -111,15 +111,15 @@ void ClusterImpl::publish(const ActorAddress& again) {
   for (const std::size_t node : nodes) (void)agents_.send(node, ActorMoved{again});
 }
 
-void ClusterImpl::restart(ActorId actor) {
+void ClusterImpl::restart(const DueRestart& due) {
   std::optional<ActorFailed> failed;
   std::optional<ProcessEnded> unsent;
   {
     std::lock_guard lock(spawning_);
-    auto again = registry_->admit_again(actor);
+    auto again = registry_->admit_again(due.actor, due.incarnation);
     if (!again.ok() && again.error().code == ErrorCode::not_found) return;
     if (!again.ok()) {
-      failed = {actor, again.error().code, again.error().message};
+      failed = {due.actor, again.error().code, again.error().message};
     } else if (!send_start(again->admission, std::move(again->arguments)).ok()) {
       unsent = {.process = again->admission.process};
     }

@@ -79,7 +79,7 @@ class ClusterImpl final : public Cluster {
   AgentBootstrap bootstrap_of(const std::string& node, const AgentReady& hello) const;
   void on_agent_message(std::size_t node, ControlMessage message);
   void follow(std::size_t node, const FollowActor& wish);
-  void restart(ActorId actor);
+  void restart(const DueRestart& due);
   void spawn_owned(ActorId owner, const SpawnOptions& options, std::string type, Bytes arguments,
                    const AddressCallback& done);
   void spawn_for(std::size_t node, SpawnRequest request);
@@ -112,7 +112,7 @@ class ClusterImpl final : public Cluster {
   std::mutex followers_mutex_;
   Followers<std::size_t> followers_;  ///< nodes
   std::mutex spawning_;  ///< agents get actors in the order in which they were admitted
-  RestartTimer restarts_{[this](ActorId actor) { restart(actor); }};
+  RestartTimer restarts_{[this](const DueRestart& due) { restart(due); }};
   NodeAgents agents_;  ///< last: its events use the members above
   ClusterObserver observer_{options_, keys_, logs_, *registry_, agents_};
 };

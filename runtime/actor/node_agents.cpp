@@ -231,6 +231,7 @@ void NodeAgents::on_agent_lost(AgentKey agent, const Error& why) {
     }
     if (!stopping_) log::info("an agent is lost: {}", why.message);
     found->agent = 0;
+    changed_.notify_all();
     if (found->keeper) {
       // One that is silent does not end by itself, as one does whose link has closed.
       const bool is_silent = why.code == ErrorCode::timeout;
@@ -257,7 +258,7 @@ void NodeAgents::on_agent_lost(AgentKey agent, const Error& why) {
   if (stopping_) return;
   std::lock_guard lock(mutex_);  // another one may take its place
   nodes_[index].over = nodes_[index].ready = nodes_[index].welcome = false;
-  seat_early_agent();
+  seat_early_agents();
 }
 
 void NodeAgents::on_process_ended(std::size_t index, const std::string& how) {

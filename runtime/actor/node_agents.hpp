@@ -108,6 +108,8 @@ class NodeAgents {
     Deadline until;  ///< then it is refused
   };
 
+  /// True while its agent is linked, whatever is thought of it; mutex_ is held.
+  static bool is_there(const Node& node) { return node.ready && !node.over && node.agent != 0; }
   Result<void> listen();
   void start_keepers();
   void start_keeper(std::size_t index);
@@ -125,7 +127,7 @@ class NodeAgents {
   void note_refusal(std::string refusal);
   /// Gives a place to an agent; mutex_ is held.
   void seat(Node& node, AgentKey agent, const AgentReady& hello);
-  void seat_early_agent();
+  void seat_early_agents();
   void turn_away(AgentKey agent, const AgentReady& hello);
   /// Once all have come: judges nodes that take the place of lost ones, and refuses those that are
   /// too many.

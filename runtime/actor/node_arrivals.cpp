@@ -64,11 +64,15 @@ void NodeAgents::turn_away(AgentKey agent, const AgentReady& hello) {
   if (control_) (void)control_->send(agent, AgentRefused{why});
 }
 
-void NodeAgents::seat_early_agent() {
-  if (early_.empty() || !control_) return;
-  const EarlyAgent early = std::move(early_.front());
-  early_.erase(early_.begin());
-  if (Node* node = place_of(early.hello); node != nullptr) seat(*node, early.key, early.hello);
+/// One for which there is no place waits on.
+void NodeAgents::seat_early_agents() {
+  while (!early_.empty() && control_) {
+    Node* const node = place_of(early_.front().hello);
+    if (node == nullptr) return;
+    const EarlyAgent early = std::move(early_.front());
+    early_.erase(early_.begin());
+    seat(*node, early.key, early.hello);
+  }
 }
 
 void NodeAgents::seat(Node& node, AgentKey agent, const AgentReady& hello) {
@@ -116,7 +120,7 @@ bool NodeAgents::judge_nodes(const Judge& judge) {
     std::lock_guard lock(mutex_);
     for (std::size_t i = 0; i < nodes_.size(); ++i) {
       const Node& node = nodes_[i];
-      if (node.ready && !node.welcome) {
+      if (is_there(node) && !node.welcome) {
         unjudged.push_back({i, node.arrival, node.name, node.address});
       }
     }
@@ -129,7 +133,7 @@ bool NodeAgents::judge_nodes(const Judge& judge) {
     if (verdict.kind != NodeVerdict::Kind::welcome) continue;
     std::lock_guard lock(mutex_);
     Node& node = nodes_[joined.index];
-    node.welcome = node.ready && node.arrival == joined.arrival;
+    node.welcome = is_there(node) && node.arrival == joined.arrival;
     if (!node.welcome || !all_came_) continue;
     log::info("node '{}' takes the place of a lost one", node.name);
     events_.on_welcome(joined.index);
@@ -137,12 +141,15 @@ bool NodeAgents::judge_nodes(const Judge& judge) {
   return some_are_pending;
 }
 
-/// Turns the agent away, and frees its place.
+/// Turns the agent away, and frees its place. One that has died is no refusal, and may be why the
+/// verdict of a trial is what it is: its end is found out soon.
 void NodeAgents::refuse(const JoinedNode& joined, const std::string& why) {
   Node& node = nodes_[joined.index];
   {
-    std::lock_guard lock(mutex_);
-    if (!node.ready || node.arrival != joined.arrival) return;
+    std::unique_lock lock(mutex_);
+    const auto is_gone = [&] { return !is_there(node) || node.arrival != joined.arrival; };
+    const milliseconds moment = all_came_ ? NodeKeeper::a_moment : milliseconds(0);
+    if (wait_for(changed_, lock, moment, is_gone)) return;
     (void)control_->send(node.agent, AgentRefused{why});
     node.agent = 0;  // what it says from now on is ignored
     note_refusal(fmt::format("{}: {}", joined.name, why));
@@ -157,7 +164,7 @@ void NodeAgents::refuse(const JoinedNode& joined, const std::string& why) {
     return;
   }
   node = Node{};
-  seat_early_agent();
+  seat_early_agents();
 }
 
 /// An agent that is started again and again is told of once. mutex_ is held.

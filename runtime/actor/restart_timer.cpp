@@ -4,14 +4,14 @@
 
 namespace troupe {
 
-RestartTimer::RestartTimer(std::function<void(ActorId)> restart)
+RestartTimer::RestartTimer(std::function<void(const DueRestart&)> restart)
     : restart_(std::move(restart)), thread_([this] { run(); }) {}
 
 RestartTimer::~RestartTimer() { stop(); }
 
-void RestartTimer::add(ActorId actor, Clock::time_point due) {
+void RestartTimer::add(const DueRestart& restart) {
   std::lock_guard lock(mutex_);
-  due_.emplace(due, actor);
+  due_.emplace(restart.due, restart);
   changed_.notify_all();
 }
 
@@ -32,10 +32,10 @@ void RestartTimer::run() {
     } else if (const auto first = due_.begin(); first->first > Clock::now()) {
       changed_.wait_until(lock, first->first);
     } else {
-      const ActorId actor = first->second;
+      const DueRestart restart = first->second;
       due_.erase(first);
       lock.unlock();
-      restart_(actor);
+      restart_(restart);
       lock.lock();
     }
   }

@@ -7,7 +7,7 @@
 #include <mutex>
 #include <thread>
 
-#include "runtime/call/actor_address.hpp"
+#include "runtime/actor/due_restart.hpp"
 
 namespace troupe {
 
@@ -15,22 +15,22 @@ namespace troupe {
 class RestartTimer {
  public:
   using Clock = std::chrono::steady_clock;
-  explicit RestartTimer(std::function<void(ActorId actor)> restart);
+  explicit RestartTimer(std::function<void(const DueRestart& restart)> restart);
   ~RestartTimer();  ///< stops
   RestartTimer(const RestartTimer&) = delete;
   RestartTimer& operator=(const RestartTimer&) = delete;
 
-  void add(ActorId actor, Clock::time_point due);
+  void add(const DueRestart& restart);
   /// No restart begins after this returns. Not to be called from a restart. Idempotent.
   void stop();
 
  private:
   void run();
 
-  const std::function<void(ActorId)> restart_;
+  const std::function<void(const DueRestart&)> restart_;
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::multimap<Clock::time_point, ActorId> due_;
+  std::multimap<Clock::time_point, DueRestart> due_;
   bool stopping_ = false;
   std::thread thread_;
 };

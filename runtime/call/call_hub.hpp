@@ -90,6 +90,10 @@ class CallHub : public std::enable_shared_from_this<CallHub> {
   /// The thread on which the callbacks of futures run.
   virtual const std::shared_ptr<CallbackThread>& callbacks() const = 0;
 
+  /// Runs `task` after `delay` on a thread of the runtime, as a callback (runs_callback); never
+  /// after stop(). It must not block.
+  virtual void run_after(std::chrono::milliseconds delay, std::function<void()> task) = 0;
+
   /// Marks an actor as gone, with a text for a person: later calls fail with peer_died, and calls
   /// under way as described above. The first text counts.
   virtual void mark_down(ActorId id, std::string why) = 0;

@@ -15,6 +15,7 @@
 #include "runtime/base/deadline.hpp"
 #include "runtime/call/call_frame.hpp"
 #include "runtime/call/call_hub.hpp"
+#include "runtime/call/callback.hpp"
 #include "runtime/call/called_actors.hpp"
 
 namespace troupe {
@@ -60,6 +61,9 @@ class HubImpl final : public CallHub {
   void call(const ActorAddress& address, std::uint16_t method, Bytes arguments,
             CallCompletion completion) override;
   const std::shared_ptr<CallbackThread>& callbacks() const override { return callbacks_; }
+  void run_after(std::chrono::milliseconds delay, std::function<void()> task) override {
+    transport_->run_after(delay, [task = std::move(task)] { run_callback(task); });
+  }
   void mark_down(ActorId id, std::string why) override;
   void mark_restarting(ActorId id, std::uint32_t incarnation, std::string why) override;
   void mark_moved(const ActorAddress& address) override;

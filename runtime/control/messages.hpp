@@ -153,9 +153,12 @@ struct ProcessEnded {
   /// It was killed by the kernel, as memory had run out: the file that counts such ends. Else
   /// empty.
   std::string out_of_memory{};
+  /// It was killed, and has not ended in AgentBootstrap::kill_limit_ms: its state
+  /// (describe_process_state). Its end is reported again when it comes. Else empty.
+  std::string survives{};
   template <class Archive>
   void fields(Archive& archive) {
-    archive(process, pid, signalled, unresponsive, code, out_of_memory);
+    archive(process, pid, signalled, unresponsive, code, out_of_memory, survives);
   }
 };
 /// P -> A -> D: the process calls or watches this actor, and is to hear of its end (ActorGone), at
@@ -232,11 +235,12 @@ struct AgentRefused {
 struct AgentBootstrap {
   SecretKey secret;  ///< the job's
   std::string job_id;
-  ProcessBootstrap processes;  ///< template for its actor processes
-  std::string log_folder;      ///< of the node; empty: everything goes to the agent's stderr
+  ProcessBootstrap processes;      ///< template for its actor processes
+  std::string log_folder;          ///< of the node; empty: everything goes to the agent's stderr
+  std::int64_t kill_limit_ms = 0;  ///< ClusterOptions::kill_limit
   template <class Archive>
   void fields(Archive& archive) {
-    archive(secret, job_id, processes, log_folder);
+    archive(secret, job_id, processes, log_folder, kill_limit_ms);
   }
 };
 /// P -> A: asks, for one of the process's actors, for the key of these channels (channel_key()).

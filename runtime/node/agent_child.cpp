@@ -19,12 +19,13 @@ constexpr std::size_t max_queued_bytes = std::size_t{512} << 20;
 }  // namespace
 
 AgentChild::AgentChild(std::unique_ptr<ChildChannel> channel, std::string name,
-                       std::string call_name)
+                       std::string call_name, std::chrono::milliseconds kill_limit)
     : channel_(std::move(channel)),
       name_(std::move(name)),
       call_name_(std::move(call_name)),
       start_(start_limit),
-      silence_(silence_limit) {}
+      silence_(silence_limit),
+      kill_limit_(kill_limit) {}
 
 void AgentChild::begin_start() { usual_start_ = deadline_in(usual_start); }
 
@@ -37,7 +38,7 @@ void AgentChild::set_process(ChildProcess process) {
 }
 
 void AgentChild::kill() {
-  is_killed_ = true;
+  if (!std::exchange(is_killed_, true)) end_limit_ = deadline_in(kill_limit_);
   if (process_) process_->signal(SIGKILL);
 }
 
@@ -70,8 +71,15 @@ std::vector<ChildChannel::Message> AgentChild::exchange() {
   return *std::move(messages);
 }
 
+bool AgentChild::survives_kill() {
+  if (!process_ || !end_limit_ || !end_limit_->is_over()) return false;
+  end_limit_.reset();
+  return true;
+}
+
 void AgentChild::tend() {
   if (!process_) return;
+  is_unreaped_ = false;
   const bool is_silent = silence_.has_expired() && (was_heard_ || process_->is_stopped());
   const bool does_not_start = start_.has_expired() && !was_heard_;
   if (!is_unresponsive_ && (is_silent || does_not_start)) {

@@ -22,7 +22,9 @@ namespace troupe {
 /// the channel, and signals wait here.
 class AgentChild {
  public:
-  AgentChild(std::unique_ptr<ChildChannel> channel, std::string name, std::string call_name);
+  /// `kill_limit`: see survives_kill().
+  AgentChild(std::unique_ptr<ChildChannel> channel, std::string name, std::string call_name,
+             std::chrono::milliseconds kill_limit);
 
   /// Its process is about to be started.
   void begin_start();
@@ -37,8 +39,14 @@ class AgentChild {
   ChildProcess* process() { return process_ ? &*process_ : nullptr; }
   int pid() const { return process_ ? process_->pid() : 0; }
   /// To poll for its end; -1 until it has been started.
-  int pidfd() const { return process_ ? process_->pidfd() : -1; }
+  int pidfd() const { return process_ && !is_unreaped_ ? process_->pidfd() : -1; }
+  /// It has ended and cannot be reaped yet: its pidfd is not polled until tend().
+  void note_unreaped() { is_unreaped_ = true; }
   void kill();
+  /// True if it was killed from here.
+  bool is_killed() const { return is_killed_; }
+  /// True once, if it was killed and has not ended within the limit. To be asked after tend().
+  bool survives_kill();
   /// True if it was killed since it did not answer or read.
   bool is_unresponsive() const { return is_unresponsive_; }
 
@@ -73,6 +81,9 @@ class AgentChild {
   Lease silence_;  ///< after its first message; before that, if it is stopped
   std::optional<Deadline> usual_start_;
   std::optional<Deadline> kill_at_;
+  const std::chrono::milliseconds kill_limit_;
+  std::optional<Deadline> end_limit_;  ///< set while it is killed and is not told to survive that
+  bool is_unreaped_ = false;
   bool was_heard_ = false;
   bool is_unresponsive_ = false;
   bool is_channel_over_ = false;

@@ -13,6 +13,7 @@
 #include "runtime/base/log.hpp"
 #include "runtime/base/oom_kills.hpp"
 #include "runtime/process/child_process.hpp"
+#include "runtime/process/process_state.hpp"
 #include "runtime/process/prompt_threads.hpp"
 #include "runtime/security/handshake.hpp"
 
@@ -101,7 +102,7 @@ int AgentLoop::run(const NodeTicket& ticket, milliseconds patience) {
     log::error("the agent of node {} cannot join its job: {}", ticket.node, joined.error().message);
     return 1;
   }
-  if (const auto kills = oom_kills()) oom_kills_ = kills->count;
+  if (const auto kills = oom_kills()) oom_blame_.begin(kills->count);
   log::info("agent of node {} is ready", bootstrap_.processes.node);
   longest_hold_ = longest_work_ = {};
   while (true) {
@@ -176,8 +177,24 @@ void AgentLoop::poll_once(bool may_wait) {
 
 void AgentLoop::tick() {
   next_tick_ = Clock::now() + heartbeat_interval;
+  if (const auto kills = oom_kills()) oom_blame_.note(kills->count, Clock::now());
   if (is_suspended_) return;
-  for (auto& [id, child] : children_) child.tend();
+  for (auto& [id, child] : children_) {
+    child.tend();
+    if (child.survives_kill()) tell_survivor(id, child);
+  }
+}
+
+void AgentLoop::tell_survivor(ProcessId id, const AgentChild& child) {
+  const std::string state = describe_process_state(child.pid());
+  log::error("process {} (pid {}) was killed and has not ended within {} ms: {}", child.name(),
+             child.pid(), bootstrap_.kill_limit_ms, state);
+  driver_->send(ProcessEnded{.process = id,
+                             .pid = child.pid(),
+                             .signalled = true,
+                             .unresponsive = child.is_unresponsive(),
+                             .code = SIGKILL,
+                             .survives = state});
 }
 
 void AgentLoop::on_driver_message(ControlMessage message) {
@@ -315,9 +332,7 @@ void AgentLoop::answer_key(AgentChild& child, std::uint64_t request, Result<Key>
 
 std::string AgentLoop::out_of_memory() {
   const auto kills = oom_kills();
-  if (!kills || kills->count <= oom_kills_) return "";
-  ++oom_kills_;
-  return kills->source;
+  return kills && oom_blame_.take(kills->count, Clock::now()) ? kills->source : "";
 }
 
 void AgentLoop::on_child_end(std::map<ProcessId, AgentChild>::iterator found) {
@@ -325,11 +340,15 @@ void AgentLoop::on_child_end(std::map<ProcessId, AgentChild>::iterator found) {
   while (on_child_messages(found->first, child)) {  // its last messages
   }
   const auto status = child.process()->wait(milliseconds(0));
-  if (!status) return;
+  if (!status) return child.note_unreaped();
   log::info("process {} (pid {}) {}", child.name(), child.pid(), status->describe());
-  const bool is_killed = status->signalled && status->code == SIGKILL && !child.is_unresponsive();
-  driver_->send(ProcessEnded{found->first, child.pid(), status->signalled, child.is_unresponsive(),
-                             status->code, is_killed ? out_of_memory() : ""});
+  const bool is_killed = status->signalled && status->code == SIGKILL && !child.is_killed();
+  driver_->send(ProcessEnded{.process = found->first,
+                             .pid = child.pid(),
+                             .signalled = status->signalled,
+                             .unresponsive = child.is_unresponsive(),
+                             .code = status->code,
+                             .out_of_memory = is_killed ? out_of_memory() : ""});
   followers_.remove(found->first);
   cpus_.give_back(found->first);
   regions_.remove(found->first);

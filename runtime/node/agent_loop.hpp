@@ -14,6 +14,7 @@
 #include "runtime/node/agent_inbox.hpp"
 #include "runtime/node/cpu_pool.hpp"
 #include "runtime/node/node_ticket.hpp"
+#include "runtime/node/oom_blame.hpp"
 #include "runtime/node/regions.hpp"
 #include "runtime/process/child_channel.hpp"
 #include "runtime/process/child_starter.hpp"
@@ -53,7 +54,7 @@ class AgentLoop {
   bool on_child_messages(ProcessId id, AgentChild& child);
   void on_child_message(ProcessId id, AgentChild& child, ChildChannel::Message message);
   void on_child_end(std::map<ProcessId, AgentChild>::iterator found);
-  /// See ProcessEnded::out_of_memory, of a process that SIGKILL ended.
+  /// See ProcessEnded::out_of_memory, of a process that SIGKILL ended and not from here.
   std::string out_of_memory();
   void start_actor(StartActor message);
   Result<AgentChild*> start_process(const StartActor& message);
@@ -72,6 +73,7 @@ class AgentLoop {
   void answer_region(ProcessId id, AgentChild& child, const RegionRequest& request);
   void answer_key(AgentChild& child, std::uint64_t request, Result<Key> key);
   void tick();
+  void tell_survivor(ProcessId id, const AgentChild& child);
 
   const int stop_;
   const std::string why_stopped_;
@@ -85,7 +87,7 @@ class AgentLoop {
   CpuPool cpus_{usable_cpus()};  ///< held by processes
   Followers<ProcessId> followers_;
   Regions regions_;
-  std::uint64_t oom_kills_ = 0;  ///< that are known
+  OomBlame oom_blame_;
   Clock::time_point next_tick_ = Clock::now();
   Clock::time_point polled_at_ = Clock::now();
   std::chrono::nanoseconds cpu_at_poll_{};

@@ -32,10 +32,11 @@ Result<AgentChild*> AgentLoop::start_process(const StartActor& message) {
   child.cpus = cpus_of(message);
   starts_.push_back({message.process, std::move(child), std::move(ends.second)});
   auto channel = std::make_unique<ChildChannel>(std::move(ends.first));
-  auto& added = children_
-                    .try_emplace(message.process, std::move(channel), message.process_name,
-                                 bootstrap.call_name)
-                    .first->second;
+  auto& added =
+      children_
+          .try_emplace(message.process, std::move(channel), message.process_name,
+                       bootstrap.call_name, std::chrono::milliseconds(bootstrap_.kill_limit_ms))
+          .first->second;
   added.send(bootstrap);
   if (is_suspended_) added.suspend();
   start_next();

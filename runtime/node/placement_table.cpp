@@ -99,11 +99,26 @@ void PlacementTable::release(const Reservation& reservation) {
   if (!reservation.bundle) return node.free.put_back(reservation.held);
   const auto found = groups_.find(reservation.bundle->group);
   Bundle& bundle = found->second.bundles[reservation.bundle->index];
-  bundle.free.put_back(reservation.held);
+  (bundle.is_given_back ? node.free : bundle.free).put_back(reservation.held);
   --bundle.actors;
   if (!found->second.is_removed || bundle.actors != 0) return;
   retire(found->first, found->second, bundle);
   if (found->second.in_use == 0) groups_.erase(found);
+}
+
+std::optional<BundleId> PlacementTable::lose_bundle_of(Reservation& reservation) {
+  if (!reservation.bundle || !moves(*reservation.bundle)) return std::nullopt;
+  const BundleId id = *std::exchange(reservation.bundle, std::nullopt);
+  Bundle& bundle = groups_.at(id.group).bundles[id.index];
+  --bundle.actors;
+  if (bundle.state != BundleState::held) return id;
+  Node& node = nodes_[bundle.node];
+  node.free.put_back(bundle.free);
+  bundle.state = BundleState::lost;
+  bundle.is_given_back = true;
+  const auto count = node.bundles.find(id.group);
+  if (--count->second == 0) node.bundles.erase(count);
+  return id;
 }
 
 void PlacementTable::retire(PlacementGroupId id, Group& group, Bundle& bundle) {
@@ -296,9 +311,10 @@ Resources PlacementTable::free_on(std::size_t node) const {
   return nodes_[node].alive ? nodes_[node].free.amounts : Resources{};
 }
 
-void PlacementTable::name_node(std::size_t node, const std::string& name) {
+void PlacementTable::name_node(std::size_t node, const std::string& name, bool on_trial) {
   nodes_[node].spec.name = name;
   nodes_[node].alive = true;
+  nodes_[node].on_trial = on_trial;
 }
 
 void PlacementTable::remove_node(std::size_t index) {

@@ -36,6 +36,10 @@ class PlacementTable {
   /// Reserves a part of a bundle. Errors: those of node_of; resource_exhausted says what is left.
   Result<Reservation> place_in(const Resources& asked, const BundleId& bundle);
   void release(const Reservation& reservation);
+  /// The reservation cannot be released soon, as a process that does not end uses what it holds. If
+  /// it is a part of a bundle of a group that moves, the bundle is lost, and the reservation its
+  /// node's own from now on. Returns the bundle; its other actors should end.
+  std::optional<BundleId> lose_bundle_of(Reservation& reservation);
 
   /// Reserves all bundles or none. Errors: invalid_argument for no bundles, and for a bundle that
   /// asks for nothing or a negative amount; already_exists for a taken name; resource_exhausted
@@ -78,10 +82,9 @@ class PlacementTable {
   /// that is lost.
   Result<std::size_t> node_of(const BundleId& bundle) const;
 
-  /// The node has another name from now on, and is there, even if it was removed.
-  void name_node(std::size_t node, const std::string& name);
-  /// The node takes only actors that name it, and no bundles, until it is admitted or removed.
-  void put_on_trial(std::size_t node) { nodes_[node].on_trial = true; }
+  /// The node has another name from now on, and is there, even if it was removed. `on_trial`: it
+  /// takes only actors that name it, and no bundles, until it is admitted or removed.
+  void name_node(std::size_t node, const std::string& name, bool on_trial = false);
   void admit_node(std::size_t node) { nodes_[node].on_trial = false; }
   /// The node gets no more actors, and the bundles on it are lost.
   void remove_node(std::size_t node);
@@ -104,6 +107,7 @@ class PlacementTable {
     ResourceRoom whole, free;
     std::size_t actors = 0;
     BundleState state = BundleState::held;
+    bool is_given_back = false;  ///< lost, and its node is there: what it holds is the node's
   };
   struct Group {
     std::string name;

@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <thread>
 
 #include <fcntl.h>
 #include <poll.h>
@@ -241,7 +242,11 @@ std::optional<ExitStatus> ChildProcess::wait(std::chrono::milliseconds timeout) 
     if (::waitid(P_PIDFD, static_cast<id_t>(pidfd_.get()), &info, WEXITED | WNOHANG) != 0) {
       return std::nullopt;
     }
-    if (info.si_pid == 0) continue;
+    if (info.si_pid == 0) {  // a tracer has not looked at its end yet
+      if (left.count() <= 0) return std::nullopt;
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      continue;
+    }
     status_ = ExitStatus{info.si_code != CLD_EXITED, info.si_status};
     return status_;
   }

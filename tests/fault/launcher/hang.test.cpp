@@ -49,6 +49,8 @@ TEST_P(Hangs, are_found_by_their_rank_and_recovered_from) {
       *run, {.parallel = hang.parallel, .requests = requests, .longest_answer = 64},
       60s * time_scale));
   EXPECT_THAT(run->log_text("launcher"), HasSubstr("the ranks are at:"));
+  EXPECT_THAT(run->log_text("launcher"), HasSubstr("under way in that crash"))
+      << "it does not count against its requests";
   const auto events = nlohmann::json::parse(run->report_text()).at("recoveries").at("events");
   ASSERT_EQ(events.size(), 1U) << events;
   EXPECT_EQ(events[0].at("lost")[0].at("process"), hang.victim);

@@ -79,6 +79,41 @@ TEST(Faults, a_process_that_is_slow_to_die_does_not_keep_others_alive) {
   EXPECT_THAT(wait_until_gone(driver->pids, 6000ms * time_scale), IsEmpty());
 }
 
+TEST(Faults, a_process_that_survives_its_kill_is_told_and_replaced_without_its_device) {
+  ClusterOptions options;
+  options.nodes = {{"left", 1, {0}}, {"right", 1, {0}}};
+  options.kill_limit = 500ms;
+  const auto cluster = *Cluster::start(std::move(options));
+  const auto group = *cluster->create_placement_group({.bundles = {{.devices = 1}}, .moves = true});
+  const auto actor =
+      *cluster
+           ->spawn<Sleeper>(
+               {.resources = {.devices = 1}, .bundle = group.bundle(0), .max_restarts = -1})
+           .get(limit);
+  Promise<ActorDown> told;
+  const auto watch = cluster->watch(actor, [told](const ActorDown& down) { told.complete(down); });
+  HeldAtExit held(*actor.call<&Sleeper::pid>().get(limit));
+  if (!held.held()) GTEST_SKIP() << "processes cannot be traced here";
+  ASSERT_TRUE(cluster->kill(actor).ok());
+  EXPECT_FALSE(told.future().wait(300ms)) << "it may end yet";
+  const auto down = told.future().get(limit);
+  ASSERT_TRUE(down.ok()) << down.error().message;
+  EXPECT_TRUE(down->restarts);
+  EXPECT_THAT(down->message, HasSubstr("does not end (state "));
+  EXPECT_THAT(down->message, HasSubstr("traced by process "));
+  const auto placed = cluster->place_again(group.id);
+  ASSERT_TRUE(placed.ok()) << placed.error().message;
+  EXPECT_EQ(placed->bundles.at(0).node, "right");
+  ASSERT_TRUE(actor.call<&Sleeper::pid>().get(limit).ok()) << "its next incarnation";
+  const SpawnOptions on_left{.resources = {.devices = 1}, .node = "left"};
+  EXPECT_FALSE(cluster->spawn<Sleeper>(on_left).get(limit).ok()) << "its device is in use";
+  held.let_go();
+  const auto until = Clock::now() + limit;
+  while (!cluster->spawn<Sleeper>(on_left).get(limit).ok()) {
+    ASSERT_LT(Clock::now(), until) << "the device is not free once it has ended";
+  }
+}
+
 class FaultsInACluster : public ::testing::Test {
  protected:
   void SetUp() override {

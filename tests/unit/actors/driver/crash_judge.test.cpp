@@ -20,7 +20,7 @@ ActorDown loss(ActorId id, DownCause cause, int code = 0, std::uint32_t incarnat
 CrashJudge after_steps() {
   CrashJudge judge;
   judge.steps_ended({{executor, 0}, {left, 0}, {right, 0}});
-  judge.add_under_way({7, 8});
+  judge.add_under_way({{.request = 7}, {.request = 8}});
   return judge;
 }
 
@@ -29,7 +29,7 @@ TEST(CrashJudge, counts_a_crash_that_is_reported_after_its_consequence) {
   const ActorDown silent = loss(left, DownCause::unresponsive);
   EXPECT_FALSE(judge.is_crash({silent}));
   EXPECT_TRUE(judge.is_crash({silent, loss(right, DownCause::signal, SIGSEGV)}));
-  EXPECT_EQ(judge.under_way(), (std::vector<std::uint64_t>{7, 8}));
+  EXPECT_EQ(judge.under_way().size(), 2U);
 }
 
 TEST(CrashJudge, counts_one_crash_each_time_that_steps_end) {
@@ -46,6 +46,25 @@ TEST(CrashJudge, does_not_count_a_process_that_had_no_requests_yet) {
   CrashJudge judge = after_steps();
   const ActorDown silent = loss(left, DownCause::unresponsive);
   EXPECT_FALSE(judge.is_crash({silent, loss(left, DownCause::exit_code, 1, 1)}));
+}
+
+TEST(CrashJudge, counts_a_rank_that_was_killed_since_it_hung) {
+  CrashJudge judge = after_steps();
+  judge.note_hang(right, 0);
+  const ActorDown killed = loss(right, DownCause::signal, SIGKILL);
+  EXPECT_FALSE(judge.is_crash({loss(left, DownCause::signal, SIGKILL)})) << "another one";
+  EXPECT_TRUE(judge.is_crash({loss(left, DownCause::exited), killed}));
+  EXPECT_FALSE(judge.is_crash({killed})) << "it is counted";
+  judge.steps_ended({{executor, 0}, {left, 1}, {right, 1}});
+  EXPECT_FALSE(judge.is_crash({loss(right, DownCause::signal, SIGKILL, 1)}))
+      << "the next one did not hang";
+}
+
+TEST(CrashJudge, finds_the_cause_although_a_survivor_was_killed_since_it_did_not_leave) {
+  CrashJudge judge = after_steps();
+  judge.note_consequence(right, 0);
+  EXPECT_TRUE(
+      judge.is_crash({loss(right, DownCause::signal, SIGKILL), loss(left, DownCause::exited)}));
 }
 
 TEST(CrashJudge, does_not_count_an_exit_in_reaction_to_a_kill) {

@@ -155,6 +155,22 @@ std::vector<std::uint64_t> ids_of(const std::vector<RequestLedger::Submission>& 
 
 using RequestIds = std::vector<std::uint64_t>;
 
+/// A crash in epoch 1 that these were under way in; `reach` of each.
+RequestLedger::CrashVerdict crash(RequestLedger& ledger, const RequestIds& requests,
+                                  std::optional<std::int64_t> reach = std::nullopt) {
+  std::vector<UnderWay> under_way;
+  for (const std::uint64_t id : requests) under_way.push_back({.request = id, .reach = reach});
+  return ledger.note_crash(under_way, 1);
+}
+
+/// The progress of a request in that epoch, by so many tokens.
+void progress(RequestLedger& ledger, std::uint64_t request, std::int32_t tokens,
+              std::uint32_t epoch) {
+  auto report = progress_of({update_of(request, 0, Ids(static_cast<std::size_t>(tokens)))});
+  report.epoch = epoch;
+  ledger.take(report, true);
+}
+
 TEST(RequestLedger, gives_nothing_twice) {
   RequestLedger ledger;
   ledger.add(0, {request_of(1)}, start);
@@ -167,8 +183,8 @@ TEST(RequestLedger, gives_nothing_twice) {
 TEST(RequestLedger, gives_suspects_one_at_a_time_and_gives_up_the_one_that_is_there_again) {
   RequestLedger ledger;
   ledger.add(0, {request_of(1), request_of(2), request_of(3), request_of(4)}, start);
-  EXPECT_TRUE(ledger.note_crash(RequestIds{1, 2, 3}).taken_back.empty());
-  auto verdict = ledger.note_crash(RequestIds{1, 2, 4});
+  EXPECT_TRUE(crash(ledger, {1, 2, 3}).taken_back.empty());
+  auto verdict = crash(ledger, {1, 2, 4});
   EXPECT_EQ(verdict.taken_back, (RequestIds{1, 2}));
   EXPECT_TRUE(verdict.given_up.empty());
   EXPECT_EQ(ids_of(ledger.take_due(start)), RequestIds{1});
@@ -176,7 +192,7 @@ TEST(RequestLedger, gives_suspects_one_at_a_time_and_gives_up_the_one_that_is_th
   auto report = answers_to({1});
   ledger.take(report, true);
   EXPECT_EQ(ids_of(ledger.take_due(start)), RequestIds{2});
-  verdict = ledger.note_crash(RequestIds{2, 3, 4});
+  verdict = crash(ledger, {2, 3, 4});
   EXPECT_EQ(verdict.given_up, RequestIds{2});
   ASSERT_EQ(verdict.prompt_hashes.size(), 1U);
   EXPECT_EQ(verdict.prompt_hashes[0].size(), 32U);
@@ -185,14 +201,57 @@ TEST(RequestLedger, gives_suspects_one_at_a_time_and_gives_up_the_one_that_is_th
 TEST(RequestLedger, acquits_the_other_suspects_once_one_is_given_up) {
   RequestLedger ledger;
   ledger.add(0, {request_of(1), request_of(2), request_of(3)}, start);
-  (void)ledger.note_crash(RequestIds{1, 2, 3});
-  (void)ledger.note_crash(RequestIds{1, 2, 3});
+  (void)crash(ledger, {1, 2, 3});
+  (void)crash(ledger, {1, 2, 3});
   EXPECT_EQ(ids_of(ledger.take_due(start)), RequestIds{1});
-  EXPECT_EQ(ledger.note_crash(RequestIds{1}).given_up, RequestIds{1});
+  EXPECT_EQ(crash(ledger, {1}).given_up, RequestIds{1});
   EXPECT_EQ(ids_of(ledger.take_due(start)), (RequestIds{2, 3})) << "all but the one given up";
   auto report = answers_to({1});
   ledger.take(report, true);
   EXPECT_EQ(report.completions.size(), 1U) << "its error";
+}
+
+TEST(RequestLedger, acquits_what_has_got_further_than_it_was_in_a_crash) {
+  RequestLedger ledger;
+  ledger.add(0, {request_of(1), request_of(2)}, start);
+  progress(ledger, 1, 10, 1);
+  (void)crash(ledger, {1, 2}, 12);
+  progress(ledger, 1, 2, 2);
+  progress(ledger, 2, 13, 2);
+  const auto second = crash(ledger, {1, 2}, 12);
+  EXPECT_EQ(second.taken_back, RequestIds{1}) << "2 is further than it was";
+  EXPECT_EQ(second.suspects, 1U);
+  EXPECT_EQ(crash(ledger, {1}, 12).given_up, RequestIds{1});
+}
+
+TEST(RequestLedger, gives_the_next_suspect_once_the_one_before_has_got_further) {
+  RequestLedger ledger;
+  ledger.add(0, {request_of(1), request_of(2), request_of(3)}, start);
+  for (const std::uint64_t id : {1, 2, 3}) progress(ledger, id, 5, 1);
+  (void)crash(ledger, {1, 2, 3}, 6);
+  EXPECT_EQ(crash(ledger, {1, 2, 3}, 6).suspects, 3U);
+  EXPECT_EQ(ids_of(ledger.take_due(start)), RequestIds{1});
+  progress(ledger, 1, 1, 1);  // a late report of the epoch that has ended
+  progress(ledger, 1, 1, 2);
+  EXPECT_TRUE(ledger.take_due(start).empty()) << "it is where it was";
+  progress(ledger, 1, 1, 2);
+  const auto next = ledger.take_due(start);
+  ASSERT_EQ(ids_of(next), RequestIds{2});
+  EXPECT_EQ(next[0].requests[0].progress.at(0).tokens.size(), 5U);
+  const auto third = crash(ledger, {1, 2}, 6);
+  EXPECT_EQ(third.given_up, RequestIds{2}) << "1 has got further, and its crashes count no more";
+  EXPECT_EQ(ids_of(ledger.take_due(start)), RequestIds{3});
+}
+
+TEST(RequestLedger, does_not_acquit_by_progress_what_a_dead_executor_does_not_tell_of) {
+  RequestLedger ledger;
+  ledger.add(0, {request_of(1)}, start);
+  (void)crash(ledger, {1}, 6);
+  (void)ledger.note_crash(ledger.given(), 2);
+  ledger.take_back_all();
+  EXPECT_EQ(ids_of(ledger.take_due(start)), RequestIds{1});
+  progress(ledger, 1, 100, 3);
+  EXPECT_EQ(crash(ledger, {1}, 100).given_up, RequestIds{1});
 }
 
 TEST(RequestLedger, keeps_what_a_suspect_had_generated) {
@@ -200,8 +259,8 @@ TEST(RequestLedger, keeps_what_a_suspect_had_generated) {
   ledger.add(0, {request_of(1)}, start);
   auto report = progress_of({update_of(1, 0, {7, 8})});
   ledger.take(report, true);
-  (void)ledger.note_crash(RequestIds{1});
-  (void)ledger.note_crash(RequestIds{1});
+  (void)crash(ledger, {1});
+  (void)crash(ledger, {1});
   report = progress_of({update_of(1, 0, {9})});  // it was under way
   ledger.take(report, true);
   const auto again = ledger.take_due(start);

@@ -371,6 +371,25 @@ TEST(Scheduler, keeps_an_aborted_sequence_until_its_last_plan_in_flight_is_appli
   EXPECT_EQ(scheduler.blocks().free_blocks(), scheduler.blocks().blocks());
 }
 
+TEST(Scheduler, says_how_far_requests_are_whose_steps_are_in_flight) {
+  auto scheduler = make({.max_num_seqs = 2, .max_steps_in_flight = 2});
+  add(scheduler, spec_of(1, 4, 8));
+  auto choices = spec_of(2, 4, 8);
+  choices.choices = 2;
+  add(scheduler, choices);
+  EXPECT_THAT(scheduler.under_way(), IsEmpty());
+  const StepPlan prompts = plan(scheduler);
+  ASSERT_EQ(scheduler.under_way().size(), 2U);
+  EXPECT_EQ(scheduler.under_way()[0], (UnderWay{.request = 1, .reach = 0}));
+  EXPECT_EQ(scheduler.under_way()[1], (UnderWay{.request = 2, .reach = std::nullopt}))
+      << "it has several sequences";
+  plan(scheduler);
+  apply(scheduler, answer(prompts));  // one token each, whose keys and values are being computed
+  EXPECT_EQ(scheduler.under_way()[0].reach, 1);
+  plan(scheduler);
+  EXPECT_EQ(scheduler.under_way()[0].reach, 2);
+}
+
 TEST(Scheduler, starts_everything_anew_with_its_tokens_after_a_restart) {
   auto scheduler = make({.max_num_seqs = 2});
   for (std::uint64_t request = 1; request <= 3; ++request) {

@@ -91,8 +91,16 @@ TEST(ExitMessages, tell_of_requests_that_a_recovery_gives_up) {
   EXPECT_EQ(
       describe(EngineRecovery{.lost = {loss(1, "worker-0", DownCause::signal, "worker-0 crashed")},
                               .given_up = {"a"}}),
-      "worker-0 crashed; 1 request is given up, as processes crashed again and again while they "
-      "computed it");
+      "worker-0 crashed; 1 request is given up, as processes crashed or hung again and again while "
+      "they computed it");
+}
+
+TEST(ExitMessages, tell_of_requests_that_are_suspects) {
+  EXPECT_EQ(
+      describe(EngineRecovery{.lost = {loss(1, "worker-0", DownCause::signal, "worker-0 crashed")},
+                              .suspects = 12}),
+      "worker-0 crashed; 12 requests were under way in this crash and in the one before: such are "
+      "computed one at a time, each until it is further than it was then");
 }
 
 }  // namespace

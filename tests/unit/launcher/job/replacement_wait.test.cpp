@@ -34,6 +34,17 @@ TEST(ReplacementWait, says_what_is_awaited_how_long_and_what_can_be_done) {
   EXPECT_EQ(wait.notice(start + 41s), "");
 }
 
+TEST(ReplacementWait, says_that_more_are_lost_meanwhile_and_that_all_have_the_whole_time) {
+  const Config config = config_for("local");
+  ReplacementWait wait(config);
+  EXPECT_EQ(wait.take({.lost = {"h2"}, .seconds = 1}, start).size(), 1U);
+  EXPECT_THAT(wait.take({.lost = {"h2", "h3"}, .seconds = 61}, start + 60s),
+              ElementsAre("waiting at most 5:00 (restart.wait_seconds) for nodes in place of 'h2' "
+                          "and 'h3'; its agent is started again every 2 s"));
+  EXPECT_EQ(wait.notice(start + 70s),
+            "waiting 10 s of at most 5:00 for nodes in place of 'h2' and 'h3'");
+}
+
 TEST(ReplacementWait, tells_of_those_that_are_refused_meanwhile) {
   const Config config = config_for("ssh");
   ReplacementWait wait(config);

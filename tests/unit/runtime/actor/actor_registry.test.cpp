@@ -167,7 +167,7 @@ TEST(ActorRegistry, restarts_an_actor_where_there_is_room_until_its_restarts_are
   ASSERT_EQ(due.size(), 1U);
   EXPECT_EQ(due[0].actor, id);
 
-  const auto full = registry.admit_again(id);
+  const auto full = registry.admit_again(id, 1);
   ASSERT_FALSE(full.ok()) << "the other node is full";
   const auto again = registry.on_failed({id, full.error().code, full.error().message});
   ASSERT_EQ(again.size(), 1U);
@@ -196,7 +196,7 @@ TEST(ActorRegistry, gives_a_restarted_actor_its_arguments_and_the_next_incarnati
     ASSERT_EQ(downs.size(), 1U);
     EXPECT_TRUE(downs[0].restarts);
     EXPECT_EQ(downs[0].incarnation, incarnation - 1);
-    const auto again = registry.admit_again(id);
+    const auto again = registry.admit_again(id, incarnation);
     ASSERT_TRUE(again.ok()) << again.error().message;
     EXPECT_EQ(again->arguments, encode(7));
     EXPECT_EQ(again->admission.address.incarnation, incarnation);
@@ -226,17 +226,44 @@ TEST(ActorRegistry, restarts_an_actor_in_its_bundle_and_not_after_the_group_is_r
     return registry.on_process_ended({registry.process_of(actor)->process, 7, true, false, 9});
   };
   EXPECT_TRUE(kill(actors[1]).at(0).restarts);
-  EXPECT_EQ(registry.admit_again(actors[1])->admission.node, 1U);
+  EXPECT_EQ(registry.admit_again(actors[1], 1)->admission.node, 1U);
   (void)registry.on_started({actors[1], "endpoint", 8});
   EXPECT_TRUE(kill(actors[1]).at(0).restarts);
 
   EXPECT_EQ(registry.remove_placement_group(group.id)->size(), 1U) << "one of them is not there";
   EXPECT_FALSE(kill(actors[0]).at(0).restarts);
-  const auto again = registry.admit_again(actors[1]);
+  const auto again = registry.admit_again(actors[1], 2);
   ASSERT_FALSE(again.ok());
   EXPECT_EQ(again.error().code, ErrorCode::peer_died) << again.error().message;
   const auto over = registry.on_failed({actors[1], again.error().code, again.error().message});
   EXPECT_FALSE(over.at(0).restarts);
+}
+
+TEST(ActorRegistry, does_not_let_a_delayed_restart_begin_a_later_incarnation) {
+  ActorRegistry registry({{"a", 1, {}}}, PlacementStrategy::pack, {});
+  const auto group = *registry.create_placement_group({.bundles = {{.cpus = 1}}, .moves = true});
+  const auto admitted = registry.admit({.resources = {.cpus = 1},
+                                        .bundle = group.bundle(0),
+                                        .max_restarts = -1,
+                                        .restarts_after_exit = true},
+                                       "A", {}, [](const auto&) {});
+  const ActorId id = admitted->address.id;
+  (void)registry.on_started({id, "endpoint", 7});
+  EXPECT_TRUE(registry.on_node_lost(0, "is gone").at(0).restarts);
+  const auto delayed = registry.take_restarts();
+  ASSERT_EQ(delayed.size(), 1U);
+  registry.name_node(0, "a");
+  ASSERT_TRUE(registry.place_again(group.id).ok());
+  const auto at_once = registry.take_restarts();
+  ASSERT_EQ(at_once.size(), 1U);
+  ASSERT_TRUE(registry.admit_again(id, at_once[0].incarnation).ok());
+  (void)registry.on_started({id, "endpoint", 8});
+  // It ends itself: its process holds the cpu until it has ended, too.
+  EXPECT_TRUE(registry.on_ended({id, true, "enough"}).at(0).restarts);
+  const auto again = registry.admit_again(id, delayed[0].incarnation);
+  ASSERT_FALSE(again.ok());
+  EXPECT_EQ(again.error().code, ErrorCode::not_found) << again.error().message;
+  EXPECT_EQ(registry.counts().restarting, 1U) << "it is not given up";
 }
 
 TEST(ActorRegistry, lets_nobody_join_a_process_that_ends_with_its_only_actor) {
@@ -442,9 +469,81 @@ TEST(ActorRegistry, keeps_what_an_actor_that_ended_itself_held_until_its_process
   EXPECT_FALSE(other.ok()) << "the device may still be in use";
   EXPECT_TRUE(registry.on_process_ended({.process = first.process, .pid = 7}).empty());
   ASSERT_EQ(registry.take_restarts().size(), 1U);
-  const auto again = registry.admit_again(first.address.id);
+  const auto again = registry.admit_again(first.address.id, 1);
   ASSERT_TRUE(again.ok()) << again.error().message;
   EXPECT_EQ(again->admission.devices, std::vector<int>{0});
+}
+
+/// A process that was killed and does not end.
+ProcessEnded stuck(ProcessId process) {
+  return {.process = process, .pid = 7, .signalled = true, .code = 9, .survives = "state D"};
+}
+
+TEST(ActorRegistry, starts_an_actor_elsewhere_whose_process_does_not_end_and_keeps_its_device) {
+  ActorRegistry registry({{"node", 1, {0, 1}}}, PlacementStrategy::pack, {});
+  const auto first = begin_restartable(registry);
+  ASSERT_EQ(first.devices, std::vector<int>{0});
+  const auto downs = registry.on_process_ended(stuck(first.process));
+  ASSERT_EQ(downs.size(), 1U);
+  EXPECT_TRUE(downs[0].restarts);
+  EXPECT_NE(downs[0].message.find("does not end (state D)"), std::string::npos) << downs[0].message;
+  ASSERT_EQ(registry.take_restarts().size(), 1U);
+  const auto again = registry.admit_again(first.address.id, 1);
+  ASSERT_TRUE(again.ok()) << again.error().message;
+  EXPECT_EQ(again->admission.devices, std::vector<int>{1});
+  const SpawnOptions other{.resources = {.devices = 1}};
+  EXPECT_FALSE(registry.admit(other, "A", {}, [](const auto&) {}).ok()) << "it is used still";
+  EXPECT_TRUE(registry.on_process_ended({first.process, 7, true, false, 9}).empty());
+  EXPECT_EQ(registry.admit(other, "A", {}, [](const auto&) {})->devices, std::vector<int>{0});
+}
+
+TEST(ActorRegistry, does_not_wait_for_the_process_of_an_actor_that_ended_itself_if_that_does_not) {
+  ActorRegistry registry({{"node", 1, {0, 1}}}, PlacementStrategy::pack, {});
+  const auto first = begin_restartable(registry);
+  EXPECT_EQ(registry.on_ended({first.address.id, true, "no luck"}).size(), 1U);
+  EXPECT_TRUE(registry.take_restarts().empty());
+  const auto downs = registry.on_process_ended(stuck(first.process));
+  ASSERT_EQ(downs.size(), 1U);
+  EXPECT_EQ(downs[0].cause, DownCause::not_restarted);
+  EXPECT_EQ(downs[0].incarnation, 1U) << "the end of the one before is known";
+  EXPECT_TRUE(downs[0].restarts);
+  const auto due = registry.take_restarts();
+  ASSERT_EQ(due.size(), 1U);
+  const auto again = registry.admit_again(due[0].actor, due[0].incarnation);
+  ASSERT_TRUE(again.ok()) << again.error().message;
+  EXPECT_EQ(again->admission.devices, std::vector<int>{1});
+}
+
+TEST(ActorRegistry, moves_a_bundle_whose_actor_does_not_end_with_all_that_are_in_it) {
+  ActorRegistry registry({{"a", 1, {0, 1}}, {"b", 1, {0, 1}}}, PlacementStrategy::pack, {});
+  const auto group = *registry.create_placement_group({.bundles = {{.devices = 2}}, .moves = true});
+  const SpawnOptions options{
+      .resources = {.devices = 1}, .bundle = group.bundle(0), .max_restarts = -1};
+  std::vector<ActorRegistry::Admission> actors;
+  for (int i = 0; i < 2; ++i) {
+    actors.push_back(*registry.admit(options, "A", {}, [](const auto&) {}));
+    (void)registry.on_started({actors.back().address.id, "endpoint", 7});
+  }
+  EXPECT_TRUE(registry.on_process_ended(stuck(actors[0].process)).at(0).restarts);
+  EXPECT_TRUE(registry.placement_groups().at(0).bundles.at(0).is_lost);
+  const auto doomed = registry.take_idle_processes();
+  ASSERT_EQ(doomed.size(), 1U);
+  EXPECT_EQ(doomed[0].process, actors[1].process);
+  EXPECT_TRUE(doomed[0].is_doomed);
+  EXPECT_FALSE(registry.place_again(group.id).ok()) << "one of its actors is still there";
+  EXPECT_EQ(registry.on_process_ended({actors[1].process, 7, true, false, 9}).size(), 1U);
+  EXPECT_EQ(registry.free_on(0).devices, 1) << "that of the other one";
+  const auto placed = registry.place_again(group.id);
+  ASSERT_TRUE(placed.ok()) << placed.error().message;
+  EXPECT_EQ(placed->bundles.at(0).node, "b");
+  for (const auto& actor : actors) {
+    const auto again = registry.admit_again(actor.address.id, 1);
+    ASSERT_TRUE(again.ok()) << again.error().message;
+    EXPECT_EQ(again->admission.node, 1U);
+  }
+  EXPECT_TRUE(registry.on_process_ended({actors[0].process, 7, true, false, 9}).empty());
+  EXPECT_EQ(registry.free_on(0).devices, 2);
+  EXPECT_EQ(registry.free_on(1).devices, 0);
 }
 
 TEST(ActorRegistry, starts_an_actor_that_ended_itself_elsewhere_if_its_node_is_lost_as_well) {
@@ -453,7 +552,7 @@ TEST(ActorRegistry, starts_an_actor_that_ended_itself_elsewhere_if_its_node_is_l
   EXPECT_EQ(registry.on_ended({first.address.id, true, "no luck"}).size(), 1U);
   EXPECT_TRUE(registry.on_node_lost(first.node, "is gone").empty()) << "its end is known";
   ASSERT_EQ(registry.take_restarts().size(), 1U);
-  const auto again = registry.admit_again(first.address.id);
+  const auto again = registry.admit_again(first.address.id, 1);
   ASSERT_TRUE(again.ok()) << again.error().message;
   EXPECT_NE(again->admission.node, first.node);
 }
@@ -463,7 +562,7 @@ TEST(ActorRegistry, tries_again_an_actor_whose_start_could_not_be_sent) {
   const auto first = begin_restartable(registry);
   EXPECT_EQ(registry.on_process_ended({first.process, 7, true, false, 9}).size(), 1U);
   EXPECT_EQ(registry.take_restarts().size(), 1U);
-  const auto again = registry.admit_again(first.address.id);
+  const auto again = registry.admit_again(first.address.id, 1);
   ASSERT_TRUE(again.ok());
   const auto unsent = registry.on_process_ended({.process = again->admission.process});
   ASSERT_EQ(unsent.size(), 1U);

@@ -282,8 +282,7 @@ TEST(PlacementTable, gives_a_node_on_trial_only_what_names_it) {
       table.create_group({.bundles = {{.devices = 1}, {.devices = 1}}, .moves = true});
   ASSERT_TRUE(group.ok());
   table.remove_node(1);
-  table.name_node(1, "c");
-  table.put_on_trial(1);
+  table.name_node(1, "c", true);
   const auto refused = table.place_again(group->id);
   ASSERT_FALSE(refused.ok());
   EXPECT_NE(refused.error().message.find("'c' is being looked at"), std::string::npos)
@@ -298,7 +297,7 @@ TEST(PlacementTable, gives_a_node_on_trial_only_what_names_it) {
 
 TEST(PlacementTable, forgets_the_trial_of_a_node_that_is_lost) {
   PlacementTable table({{"a", 1, {0}}});
-  table.put_on_trial(0);
+  table.name_node(0, "a", true);
   table.remove_node(0);
   table.name_node(0, "a");
   EXPECT_TRUE(table.place({.devices = 1}, "", PlacementStrategy::pack).ok());

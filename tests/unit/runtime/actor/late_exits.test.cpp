@@ -1,0 +1,55 @@
+#include "runtime/actor/late_exits.hpp"
+
+#include <gtest/gtest.h>
+
+namespace troupe {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr LateExits::Clock::time_point start{1h};
+
+/// Looks every 100 ms for so long; returns the actors that are given up.
+std::vector<ActorId> look(LateExits& exits, LateExits::Clock::time_point& now,
+                          std::chrono::milliseconds time) {
+  std::vector<ActorId> late;
+  for (const auto until = now + time; now < until;) {
+    now += 100ms;
+    for (const auto& one : exits.take_late(now)) late.push_back(one.actor);
+  }
+  return late;
+}
+
+TEST(LateExits, are_given_up_once_after_the_grace) {
+  LateExits exits(1000ms);
+  auto now = start;
+  EXPECT_FALSE(exits.left(now)) << "nobody has asked";
+  exits.ask(7, "enough", now);
+  exits.ask(8, "no luck", now);
+  exits.ask(7, "another reason", now);
+  EXPECT_LE(*exits.left(now), Deadline::slice);
+  EXPECT_TRUE(look(exits, now, 900ms).empty());
+  EXPECT_TRUE(exits.note_end(8)) << "it has ended in time";
+  now += 100ms;
+  const auto late = exits.take_late(now);
+  ASSERT_EQ(late.size(), 1U);
+  EXPECT_EQ(late[0].actor, 7U);
+  EXPECT_EQ(late[0].reason, "enough");
+  EXPECT_TRUE(exits.is_given_up(7));
+  EXPECT_TRUE(look(exits, now, 2000ms).empty());
+  EXPECT_FALSE(exits.note_end(7)) << "it is told already";
+  EXPECT_FALSE(exits.left(now));
+}
+
+TEST(LateExits, have_their_grace_although_the_process_was_stopped_meanwhile) {
+  LateExits exits(1000ms);
+  auto now = start;
+  exits.ask(7, "enough", now);
+  now += 1h;  // it did not run
+  EXPECT_TRUE(exits.take_late(now).empty());
+  EXPECT_TRUE(look(exits, now, 400ms).empty());
+  EXPECT_EQ(look(exits, now, 600ms), std::vector<ActorId>{7});
+}
+
+}  // namespace
+}  // namespace troupe
