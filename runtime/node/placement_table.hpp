@@ -117,9 +117,13 @@ class PlacementTable {
 
   Result<std::size_t> find_node(const std::string& name) const;
   Result<void> check(const PlacementGroupOptions& options) const;
-  /// Returns the node of each of these bundles, if there is room for all.
+  /// Returns the node of each of these bundles, if there is room for all: on spare nodes only if
+  /// there is none without.
   std::optional<std::vector<std::size_t>> find_places(const std::vector<Resources>& bundles,
                                                       PlacementStrategy strategy) const;
+  std::optional<std::vector<std::size_t>> find_places(const std::vector<Resources>& bundles,
+                                                      PlacementStrategy strategy,
+                                                      bool with_spares) const;
   static PlacementGroup describe(PlacementGroupId id, const Group& group);
   /// A bundle of a removed group has lost its last actor.
   void retire(PlacementGroupId id, Group& group, Bundle& bundle);
