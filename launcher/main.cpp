@@ -88,6 +88,8 @@ std::vector<Subcommand> commands() {
       subcommand<StateArguments>("actors", run_state, State::actors),
       subcommand<StateArguments>("groups", run_state, State::groups),
       subcommand<StateArguments>("logs", run_state, State::logs),
+      subcommand<StateArguments>("drain", run_state, State::drain),
+      subcommand<StateArguments>("join", run_state, State::join),
       subcommand<StateArguments>("stop", run_state, State::stop),
       bench_row(),
       subcommand<BenchArguments>("bench throughput", run_bench, Kind::throughput),

@@ -57,6 +57,9 @@ struct EngineSpec {
   SchedulingPolicy scheduling_policy = SchedulingPolicy::fcfs;
   SpeculationConfig speculation = {};
   RestartLimit restart = {};
+  /// A step domain that has lost a node and finds no other is dropped while another one serves, and
+  /// comes back once there are places. Needs restart.max.
+  bool elastic = false;
   std::string draft_model_path = {};  ///< for SpeculationConfig::Method::draft_model
   std::int64_t created =
       0;  ///< of the job, in seconds since 1970: the time that chat templates see
@@ -101,6 +104,25 @@ struct EngineWait {
   std::vector<std::string> refused;  ///< agents since the last report, "NAME: why"
   std::vector<std::string> found;    ///< the nodes in their place; empty: it goes on
   double seconds = 0;                ///< so far
+  /// The domain is dropped meanwhile: it waits as long as the job runs. Then only refused agents
+  /// are reported.
+  bool is_dropped = false;
+};
+
+/// A step domain of an elastic engine is dropped, or serves again.
+struct EngineDomainChange {
+  enum class Kind {
+    dropped,  ///< its processes end, and its requests are those of others
+    back,     ///< it serves again
+  };
+  Kind kind = Kind::dropped;
+  std::int32_t domain = 0;
+  std::vector<std::string> nodes;  ///< of its ranks, each once: before it was dropped; now
+  std::string why;                 ///< it is dropped
+  std::size_t requests = 0;        ///< unanswered ones that others go on with
+  std::int32_t serving = 0;        ///< domains from now on, of `all`
+  std::int32_t all = 0;
+  double seconds = 0;  ///< since it was dropped, when it is back
 };
 
 /// Callbacks of an engine. Called on the engine's threads; must not block.
@@ -119,6 +141,8 @@ struct EngineEvents {
   std::function<void(const EngineRecovery&)> on_recovery = {};
   /// A recovery waits for a node, or does no longer. May be empty.
   std::function<void(const EngineWait&)> on_wait = {};
+  /// A step domain is dropped, or is back. May be empty.
+  std::function<void(const EngineDomainChange&)> on_domain = {};
 };
 
 }  // namespace troupe

@@ -58,14 +58,14 @@ std::size_t ledger_bytes(int domains) {
 
 Domain::Domain(Cluster& cluster, const EngineSpec& spec, const Mesh& mesh,
                std::vector<PlacementGroup> groups, std::int32_t index,
-               std::function<void(const EngineWait&)> on_wait)
+               std::function<void(const EngineWait&)> on_wait, std::function<bool()> may_drop)
     : cluster_(cluster),
       spec_(spec),
       mesh_(mesh),
       groups_(std::move(groups)),
       nodes_(nodes_of_ranks(mesh, groups_)),
       index_(index),
-      places_(cluster, placed().id, index, spec.restart, std::move(on_wait)),
+      places_(cluster, placed().id, index, spec.restart, std::move(on_wait), std::move(may_drop)),
       ledger_(ledger_bytes(mesh.shape().data / mesh.replicas_per_domain())) {}
 
 std::string Domain::executor_name() const {
@@ -273,6 +273,34 @@ void Domain::give_due() {
   }
 }
 
+void Domain::end() { places_.give_up(); }
+
+std::vector<RequestLedger::Unanswered> Domain::release_requests() {
+  const std::lock_guard lock(requests_mutex_);
+  executor_at_.reset();
+  return ledger_.release_all();
+}
+
+void Domain::adopt(std::int32_t replica, RequestLedger::Unanswered request) {
+  const std::lock_guard lock(requests_mutex_);
+  ledger_.adopt(replica, std::move(request));
+}
+
+bool Domain::has(ActorId actor) const {
+  return actor == executor_.id() ||
+         std::ranges::any_of(workers_, [&](const auto& worker) { return worker.id() == actor; });
+}
+
+std::vector<std::string> Domain::nodes() const {
+  const auto first = static_cast<std::size_t>(first_rank());
+  const auto ranks = static_cast<std::size_t>(replicas() * workers_per_replica());
+  std::vector<std::string> nodes;
+  for (const std::string& node : std::span(nodes_).subspan(first, ranks)) {
+    if (std::ranges::find(nodes, node) == nodes.end()) nodes.push_back(node);
+  }
+  return nodes;
+}
+
 bool Domain::needs(const ActorDown& down) const {
   const auto found = serving_.find(down.id);
   return found != serving_.end() && down.incarnation >= found->second;
@@ -321,16 +349,16 @@ void Domain::submit_again(std::uint32_t incarnation, std::int32_t replica,
                           std::vector<SubmittedRequest> requests) {
   const auto kept = std::make_shared<std::vector<SubmittedRequest>>(std::move(requests));
   executor_.call<&Executor::submit>(incarnation, replica, *kept)
-      .then([kept, domain = index_, incarnation, replica, driver = driver_,
-             on_failed = on_failed_](const Result<void>& taken) {
+      .then([kept, domain = index_, executor = executor_.id(), incarnation, replica,
+             driver = driver_, on_failed = on_failed_](const Result<void>& taken) {
         switch (after_submission(taken)) {
           case AfterSubmission::nothing:
             return;
           case AfterSubmission::submit_again:
             log::warning("{} requests wait for the executor: {}", kept->size(),
                          taken.error().message);
-            return call_until_taken<&Driver::submit_again>(driver, on_failed, domain, incarnation,
-                                                           replica, std::move(*kept));
+            return call_until_taken<&Driver::submit_again>(driver, on_failed, domain, executor,
+                                                           incarnation, replica, std::move(*kept));
           case AfterSubmission::refuse:
             std::vector<std::uint64_t> ids;
             for (const SubmittedRequest& submitted : *kept) ids.push_back(submitted.request.id);

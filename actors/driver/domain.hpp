@@ -53,10 +53,11 @@ AfterSubmission after_submission(const Result<void>& taken);
 class Domain {
  public:
   /// `cluster`, `spec` and `mesh` outlive the object. `index` counts domains from 0. `groups`: of
-  /// all domains, in order, made of worker_bundles(). `on_wait`: EngineEvents::on_wait.
+  /// all domains, in order, made of worker_bundles(). `on_wait`: EngineEvents::on_wait. `may_drop`:
+  /// whether the domain may be dropped at the moment, for PlaceFinder; null: never.
   Domain(Cluster& cluster, const EngineSpec& spec, const Mesh& mesh,
          std::vector<PlacementGroup> groups, std::int32_t index,
-         std::function<void(const EngineWait&)> on_wait);
+         std::function<void(const EngineWait&)> on_wait, std::function<bool()> may_drop = {});
 
   /// Requests the processes of the executor, which reports to `driver`, and of the workers, which
   /// report their progress to `load_progress`, if set.
@@ -78,6 +79,25 @@ class Domain {
   /// Allocates the KV cache and connects the executor with the workers.
   void begin_serve(const EngineInfo& info);
   Result<void> finish_serve(const EngineInfo& info);
+
+  /// Ends its processes, and with them an attempt of Recovery that goes on; its places are free
+  /// then. The object is of no use any more.
+  void end();
+  /// Returns the requests that are not answered, and has none any more.
+  std::vector<RequestLedger::Unanswered> release_requests();
+  /// Takes a request that another domain has released, for replica number `replica`.
+  void adopt(std::int32_t replica, RequestLedger::Unanswered request);
+  /// Gives the executor the requests that it does not have and is to have now: those of adopt().
+  void give_due();
+  /// True for an actor of this domain.
+  bool has(ActorId actor) const;
+  /// True if an attempt has found no places for it within PlaceFinder::drop_after; between
+  /// attempts.
+  bool gave_up_early() const { return places_.gave_up_early(); }
+  /// The workers' bundles.
+  const PlacementGroup& placed() const { return groups_[static_cast<std::size_t>(index_)]; }
+  /// The nodes of its ranks, each once.
+  std::vector<std::string> nodes() const;
 
   /// True if the engine cannot go on without what has ended: an actor of this domain, in the
   /// incarnation that serves or a later one.
@@ -130,7 +150,6 @@ class Domain {
   std::int32_t replicas() const { return mesh_.replicas_per_domain(); }
   int workers_per_replica() const { return mesh_.world_size() / mesh_.shape().data; }
   int first_rank() const { return index_ * replicas() * workers_per_replica(); }
-  const PlacementGroup& placed() const { return groups_[static_cast<std::size_t>(index_)]; }
   bool can_restart() const { return spec_.restart.max > 0; }
   /// Recovery bounds restarts; the runtime only pauses between early ends.
   int max_restarts() const { return can_restart() ? -1 : 0; }
@@ -150,8 +169,6 @@ class Domain {
   std::vector<std::uint64_t> judge_crash(const std::vector<ActorDown>& losses);
   /// Takes note of where the workers' bundles are.
   void note_places();
-  /// Gives the executor requests that it does not have and is to have now.
-  void give_due();
   /// Submits all unanswered requests to the present incarnation of the executor, if it is a new
   /// one.
   void hand_over();

@@ -37,48 +37,33 @@ Result<EngineInfo> Driver::start() {
                                  spec_.expert_parallel_size));
   router_.emplace(spec_.data_parallel_size);
   PhaseTimes times;
-  ActorHandle<LoadProgress> load_progress;
   if (events_.on_loading) {
     TROUPE_TRY(
-        load_progress,
+        load_progress_,
         cluster_->spawn_local<LoadProgress>({.name = "start-load_progress"}, events_.on_loading)
             .get(board_timeout));
   }
   const std::int32_t domains = spec_.data_parallel_size / mesh_.replicas_per_domain();
   std::vector<NodeSpec> specs;
   for (const auto& node : cluster_->nodes()) specs.push_back(node.spec);
-  std::vector<PlacementGroup> workers;
+  bundles_ = worker_bundles(mesh_, specs);
   for (std::int32_t index = 0; index < domains; ++index) {
-    TROUPE_TRY(workers.emplace_back(),
-               cluster_->create_placement_group(
-                   {.name = domains == 1 ? "workers" : fmt::format("workers-{}", index),
-                    .bundles = worker_bundles(mesh_, specs),
-                    .moves = spec_.restart.max > 0}));
+    TROUPE_TRY(groups_.emplace_back(), cluster_->create_placement_group(places_of(index)));
   }
-  const std::vector<std::string> nodes = nodes_of_ranks(mesh_, workers);
-  const auto self = context_.self<Driver>();
+  const std::vector<std::string> nodes = nodes_of_ranks(mesh_, groups_);
   // A call that the driver itself or an executor fails on ends the engine: what it was to do is not
   // done.
-  const OnCallFailed on_failed = [on_down = events_.on_down](const std::string& actor,
-                                                             const Error& error) {
+  on_failed_ = [on_down = events_.on_down](const std::string& actor, const Error& error) {
     ActorDown down;
     down.name = actor;
     down.cause = DownCause::exited;
     down.message = fmt::format("the {} failed: {}", actor, error.message);
     on_down(down);
   };
+  end_because_.resize(static_cast<std::size_t>(domains));
   for (std::int32_t index = 0; index < domains; ++index) {
-    domains_.push_back(
-        std::make_unique<Domain>(*cluster_, spec_, mesh_, workers, index, events_.on_wait));
-    domains_.back()->begin_spawn(self, load_progress, on_failed, notes_);
-    recoveries_.push_back(std::make_unique<Recovery>(
-        *domains_.back(),
-        [self, on_failed, index] {
-          call_until_taken<&Driver::attempt_paused>(self, on_failed, index);
-        },
-        [self, on_failed, index] {
-          call_until_taken<&Driver::attempt_ended>(self, on_failed, index);
-        }));
+    domains_.push_back(make_domain(index, groups_));
+    recoveries_.push_back(make_recovery(index));
   }
   for (std::int32_t index = 0; index < domains; ++index) {
     TROUPE_CHECK(domains_[static_cast<std::size_t>(index)]->finish_spawn(watcher(index)));
@@ -121,8 +106,41 @@ Result<EngineInfo> Driver::start() {
             spec_.model_path, spec_.data_parallel_size,
             mesh_.world_size() / spec_.data_parallel_size, info.kv_cache_blocks, info.swap_blocks);
   since_ns_ = monotonic_ns();
+  info_ = info;
+  count_serving();
   *serves_ = true;
   return info;
+}
+
+PlacementGroupOptions Driver::places_of(std::int32_t domain) const {
+  const bool is_only = spec_.data_parallel_size == mesh_.replicas_per_domain();
+  return {.name = is_only ? "workers" : fmt::format("workers-{}", domain),
+          .bundles = bundles_,
+          .moves = spec_.restart.max > 0};
+}
+
+std::unique_ptr<Domain> Driver::make_domain(std::int32_t domain,
+                                            std::vector<PlacementGroup> groups) {
+  // One that asks recovers, and so does not serve. Of those that all wait for places the first one
+  // stays, and gets the places of the others.
+  const auto may_drop = [this, domain] { return serving_ > 0 || first_there_ < domain; };
+  auto made =
+      std::make_unique<Domain>(*cluster_, spec_, mesh_, std::move(groups), domain, events_.on_wait,
+                               spec_.elastic ? may_drop : std::function<bool()>());
+  made->begin_spawn(context_.self<Driver>(), load_progress_, on_failed_, notes_);
+  return made;
+}
+
+std::unique_ptr<Recovery> Driver::make_recovery(std::int32_t domain) {
+  const auto self = context_.self<Driver>();
+  return std::make_unique<Recovery>(
+      *domains_.at(static_cast<std::size_t>(domain)),
+      [self, on_failed = on_failed_, domain] {
+        call_until_taken<&Driver::attempt_paused>(self, on_failed, domain);
+      },
+      [self, on_failed = on_failed_, domain] {
+        call_until_taken<&Driver::attempt_ended>(self, on_failed, domain);
+      });
 }
 
 DownCallback Driver::watcher(std::int32_t domain) {
@@ -141,10 +159,12 @@ DownCallback Driver::watcher(std::int32_t domain) {
 }
 
 void Driver::lost(std::int32_t domain, const ActorDown& down) {
-  Recovery& recovery = *recoveries_.at(static_cast<std::size_t>(domain));
   if (is_given_up_) return events_.on_down(down);  // the cause may be among the later ones
+  // The end of one that was dropped.
+  if (!is_there(domain) || !domains_[static_cast<std::size_t>(domain)]->has(down.id)) return;
+  Recovery& recovery = *recoveries_[static_cast<std::size_t>(domain)];
   const bool must_begin = recovery.lost(down, RecoveryBudget::Clock::now());
-  if (!down.restarts) return give_up(recovery.losses(), "");
+  if (!down.restarts) return drop_or_give_up(domain, "", true);
   if (must_begin) begin_recovery(domain);
 }
 
@@ -152,6 +172,7 @@ void Driver::hung(std::int32_t domain, std::uint32_t epoch, std::int32_t rank,
                   std::uint32_t incarnation, const std::string& why,
                   const std::vector<std::string>& ranks) {
   const auto index = static_cast<std::size_t>(domain);
+  if (!is_there(domain)) return;
   Recovery& recovery = *recoveries_.at(index);
   // The epoch that it was found in is over.
   if (is_given_up_ || recovery.is_running() || domains_[index]->epoch() != epoch) return;
@@ -167,10 +188,11 @@ void Driver::begin_recovery(std::int32_t domain) {
                                spec_.restart.max, spec_.restart.per_minutes));
   }
   recovery.begin();
+  count_serving();
 }
 
 void Driver::attempt_paused(std::int32_t domain) {
-  if (is_given_up_) return;
+  if (is_given_up_ || !is_there(domain)) return;
   // By now the ends that follow from the first one are known.
   const auto untold = recoveries_.at(static_cast<std::size_t>(domain))->take_untold();
   if (untold && events_.on_recovery) events_.on_recovery(*untold);
@@ -180,14 +202,16 @@ void Driver::attempt_ended(std::int32_t domain) {
   Recovery& recovery = *recoveries_.at(static_cast<std::size_t>(domain));
   const Recovery::Next next = recovery.ended();
   if (is_given_up_) return;
+  if (const auto why = end_because_[static_cast<std::size_t>(domain)]) return drop(domain, *why);
   switch (next) {
     case Recovery::Next::nothing:
+      count_serving();
       return tell_if_complete(recovery);
     case Recovery::Next::again:
       return begin_recovery(domain);
     case Recovery::Next::give_up:
-      return give_up(recovery.losses(),
-                     fmt::format("it could not be replaced: {}", recovery.error().message));
+      return drop_or_give_up(
+          domain, fmt::format("it could not be replaced: {}", recovery.error().message), false);
   }
 }
 
@@ -209,22 +233,43 @@ void Driver::give_up(std::vector<ActorDown> losses, const std::string& why) {
 
 Result<void> Driver::submit(std::vector<Request> requests) {
   const SpanScope scope(&recorder_, SpanKind::route);
+  if (!router_->has_open()) {
+    const auto now = RequestLedger::Clock::now();
+    for (Request& request : requests) {
+      homeless_.push_back({.request = std::move(request), .since = now, .progress = {}});
+    }
+    return {};
+  }
   std::vector<std::vector<Request>> parts(static_cast<std::size_t>(spec_.data_parallel_size));
   for (Request& request : requests) {
     const int replica = router_->choose(request);
     parts[static_cast<std::size_t>(replica)].push_back(std::move(request));
   }
-  const auto per_domain = static_cast<std::size_t>(mesh_.replicas_per_domain());
   for (std::size_t i = 0; i < parts.size(); ++i) {
     if (parts[i].empty()) continue;
-    domains_[i / per_domain]->submit(static_cast<std::int32_t>(i % per_domain),
-                                     std::move(parts[i]));
+    const auto [domain, replica] = place_of(static_cast<int>(i));
+    domains_[domain]->submit(replica, std::move(parts[i]));
   }
   return {};
 }
 
+std::pair<std::size_t, std::int32_t> Driver::place_of(int replica) const {
+  const int each = mesh_.replicas_per_domain();
+  return {static_cast<std::size_t>(replica / each), replica % each};
+}
+
 Result<void> Driver::drain() {
-  for (auto& domain : domains_) domain->drain();
+  is_draining_ = true;
+  for (auto& domain : domains_) {
+    if (domain) domain->drain();
+  }
+  EngineReport dropped;
+  std::erase_if(homeless_, [&](const RequestLedger::Unanswered& request) {
+    if (!request.progress.updates().empty()) return false;
+    dropped.dropped.push_back(request.request.id);
+    return true;
+  });
+  if (!dropped.dropped.empty()) publish(std::move(dropped));
   return {};
 }
 
@@ -232,7 +277,8 @@ std::int32_t Driver::ask_telemetry(bool all) {
   if (!events_.on_telemetry) return 0;
   std::int32_t asked = 1;
   for (std::size_t i = 0; i < domains_.size(); ++i) {
-    if (recoveries_[i]->is_running()) continue;  // its calls would wait for workers that load
+    if (!domains_[i] || recoveries_[i]->is_running())
+      continue;  // its calls would wait for workers that load
     asked += domains_[i]->ask_telemetry(all, events_);
   }
   ProcessTelemetry own;
@@ -249,14 +295,16 @@ std::int32_t Driver::ask_telemetry(bool all) {
   return asked;
 }
 
-void Driver::submit_again(std::int32_t domain, std::uint32_t incarnation, std::int32_t replica,
-                          std::vector<SubmittedRequest> requests) {
-  domains_.at(static_cast<std::size_t>(domain))
-      ->submit_again(incarnation, replica, std::move(requests));
+void Driver::submit_again(std::int32_t domain, ActorId executor, std::uint32_t incarnation,
+                          std::int32_t replica, std::vector<SubmittedRequest> requests) {
+  if (!is_there(domain)) return;  // others have them
+  Domain& of = *domains_[static_cast<std::size_t>(domain)];
+  if (of.has(executor)) of.submit_again(incarnation, replica, std::move(requests));
 }
 
 void Driver::refuse(std::int32_t domain, const std::vector<std::uint64_t>& requests,
                     const std::string& code, const std::string& why) {
+  if (!is_there(domain)) return;  // see distribute()
   EngineReport refusals;
   refusals.domain = domain;
   for (const std::uint64_t id : requests) {
@@ -266,6 +314,7 @@ void Driver::refuse(std::int32_t domain, const std::vector<std::uint64_t>& reque
 }
 
 void Driver::report(EngineReport report) {
+  if (!is_there(report.domain)) return;  // others answer its requests
   if (report.resumed) {
     Recovery& recovery = *recoveries_.at(static_cast<std::size_t>(report.domain));
     recovery.note(*report.resumed);
@@ -283,15 +332,20 @@ void Driver::report(EngineReport report) {
 
 void Driver::pass_on(EngineReport report) {
   domains_.at(static_cast<std::size_t>(report.domain))->note_answers(report);
+  publish(std::move(report));
+}
+
+void Driver::publish(EngineReport report) {
   for (const Completion& completion : report.completions) router_->finished(completion.id);
   for (const std::uint64_t id : report.dropped) router_->finished(id);
-  EngineStats all;
-  for (const auto& domain : domains_) all.add(domain->stats());
-  all.kv_use /= static_cast<double>(domains_.size());
-  report.stats = all;
+  EngineStats all = past_stats_;
   for (const auto& domain : domains_) {
+    if (!domain) continue;
+    all.add(domain->stats());
     report.kept_share = std::max(report.kept_share, domain->kept_share());
   }
+  all.kv_use /= std::max(1, there_.load());
+  report.stats = all;
   events_.on_report(std::move(report));
 }
 

@@ -1,11 +1,14 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "actors/api/engine_spec.hpp"
@@ -13,6 +16,7 @@
 #include "actors/api/report_sink.hpp"
 #include "actors/api/request.hpp"
 #include "actors/driver/domain.hpp"
+#include "actors/driver/domain_return.hpp"
 #include "actors/driver/loss_notes.hpp"
 #include "actors/driver/recovery.hpp"
 #include "actors/driver/recovery_budget.hpp"
@@ -29,8 +33,18 @@ namespace troupe {
 
 /// The actor that builds an engine and controls it: spawns executors and workers, watches them,
 /// routes requests to replicas and reports back. It decides what follows when one is lost: a
-/// Recovery, within the budget of the spec's RestartLimit, or the engine's end. It runs in the
-/// process of the Cluster.
+/// Recovery, within the budget of the spec's RestartLimit, or the engine's end. With
+/// EngineSpec::elastic a step domain without places is dropped instead:
+///
+///     serving --loss--> recovering --ok--> serving
+///                        | no place within PlaceFinder::drop_after while another domain serves,
+///                        | or what else cannot be recovered from
+///                        v
+///                     dropped --places (DomainReturn)--> serving
+///
+/// The processes of a dropped domain end, its replicas get no requests, and those that it has not
+/// answered go to other domains, with the tokens that they have. The engine ends once there has
+/// been no domain for RestartLimit::wait_seconds. It runs in the process of the Cluster.
 class Driver final : public ReportSink {
  public:
   /// `cluster` outlives the actor.
@@ -43,15 +57,20 @@ class Driver final : public ReportSink {
   Result<void> submit(std::vector<Request> requests);
   /// See Executor::drain.
   Result<void> drain();
+  /// Lets a node go: drops the domains that have ranks there and dismisses its agent. The domains
+  /// come back on other nodes, if there is room. Returns what has been done, for people. Errors:
+  /// not_found for an unknown node, peer_died for a lost one; unsupported if a domain is there and
+  /// the engine is not elastic; resource_exhausted if no domain would serve without it.
+  Result<std::string> drain_node(const std::string& node);
   /// Makes every process of the engine send its telemetry to EngineEvents::on_telemetry: totals,
   /// and with `all` everything. Returns how many will, each once.
   std::int32_t ask_telemetry(bool all);
   /// Called by the executors.
   void report(EngineReport report) override;
-  /// Submits requests again to the executor of a domain that took no calls. Called by submit's
-  /// callbacks.
-  void submit_again(std::int32_t domain, std::uint32_t incarnation, std::int32_t replica,
-                    std::vector<SubmittedRequest> requests);
+  /// Submits requests again to the executor of a domain that took no calls, if it is still that of
+  /// the domain. Called by submit's callbacks.
+  void submit_again(std::int32_t domain, ActorId executor, std::uint32_t incarnation,
+                    std::int32_t replica, std::vector<SubmittedRequest> requests);
   /// Answers requests with an error. Called by submit's callbacks if a domain's executor failed on
   /// them, and by an attempt of its Recovery that gives them up.
   void refuse(std::int32_t domain, const std::vector<std::uint64_t>& requests,
@@ -67,12 +86,17 @@ class Driver final : public ReportSink {
   /// thread.
   void attempt_paused(std::int32_t domain);
   void attempt_ended(std::int32_t domain);
+  /// A domain that was dropped is there again; there has been none for too long. Called by its
+  /// DomainReturn.
+  void domain_is_back(std::int32_t domain);
+  void search_ended(std::int32_t domain, const std::string& why);
 
   using Arguments = troupe::Arguments<Cluster*, EngineSpec, EngineEvents>;
   using Methods =
       troupe::Methods<&ReportSink::report, &Driver::start, &Driver::submit, &Driver::drain,
                       &Driver::ask_telemetry, &Driver::submit_again, &Driver::refuse, &Driver::lost,
-                      &Driver::attempt_paused, &Driver::attempt_ended, &Driver::hung>;
+                      &Driver::attempt_paused, &Driver::attempt_ended, &Driver::hung,
+                      &Driver::domain_is_back, &Driver::search_ended, &Driver::drain_node>;
   static constexpr std::string_view actor_type = "Driver";
 
  private:
@@ -83,6 +107,36 @@ class Driver final : public ReportSink {
   void tell_if_complete(Recovery& recovery);
   /// Passes a report on, with the figures of all domains.
   void pass_on(EngineReport report);
+  void publish(EngineReport report);
+
+  /// A domain that is not there.
+  struct Dropped {
+    std::chrono::steady_clock::time_point since;
+    std::vector<std::string> nodes;  ///< that it was on
+    std::vector<ActorDown> losses;
+    std::unique_ptr<DomainReturn> search;
+  };
+  PlacementGroupOptions places_of(std::int32_t domain) const;
+  std::unique_ptr<Domain> make_domain(std::int32_t domain, std::vector<PlacementGroup> groups);
+  std::unique_ptr<Recovery> make_recovery(std::int32_t domain);
+  bool is_there(std::int32_t domain) const {
+    return domains_.at(static_cast<std::size_t>(domain)) != nullptr;
+  }
+  /// Counts the domains that serve: those that are there and do not recover.
+  void count_serving();
+  bool others_serve(std::int32_t domain) const;
+  /// What is to follow losses that cannot be recovered from: drops the domain if it may be dropped,
+  /// else ends the engine.
+  void drop_or_give_up(std::int32_t domain, const std::string& why, bool has_ended);
+  Result<void> check_is_alive(const std::string& node) const;
+  /// Ends a domain's processes and drops it, once no attempt runs.
+  void end(std::int32_t domain, const std::string& why);
+  /// Drops a domain of which no attempt runs.
+  void drop(std::int32_t domain, const std::string& why);
+  std::unique_ptr<DomainReturn> make_search(std::int32_t domain, std::vector<std::string> nodes);
+  /// Distributes requests that no domain has.
+  void distribute(std::vector<RequestLedger::Unanswered> requests);
+  std::pair<std::size_t, std::int32_t> place_of(int replica) const;
 
   ActorContext& context_;
   Cluster* cluster_;
@@ -92,10 +146,24 @@ class Driver final : public ReportSink {
   std::int64_t since_ns_ = 0;  ///< when start() finished
   Mesh mesh_;
   std::optional<Router> router_;
-  std::vector<std::unique_ptr<Domain>> domains_;
+  std::atomic<std::int32_t> serving_ = 0;      ///< see count_serving(); attempts' threads read it
+  std::atomic<std::int32_t> first_there_ = 0;  ///< of the domains that are there
+  std::atomic<std::int32_t> there_ = 0;  ///< domains that are there; searches' threads read it
+  std::vector<std::unique_ptr<Domain>> domains_;  ///< null: it is dropped
   RecoveryBudget budget_;
   const std::shared_ptr<LossNotes> notes_ = std::make_shared<LossNotes>();
   std::vector<std::unique_ptr<Recovery>> recoveries_;  ///< of the domains
+  std::vector<PlacementGroup> groups_;                 ///< of the domains, as they were placed last
+  std::vector<Resources> bundles_;                     ///< of each group
+  /// By domain: it is dropped for this reason once its attempt ends.
+  std::vector<std::optional<std::string>> end_because_;
+  std::vector<RequestLedger::Unanswered> homeless_;  ///< requests while no domain is there
+  EngineStats past_stats_;                           ///< sums of dropped domains
+  EngineInfo info_;
+  ActorHandle<LoadProgress> load_progress_;
+  OnCallFailed on_failed_;
+  bool is_draining_ = false;
+  std::map<std::int32_t, Dropped> dropped_;  ///< by domain; after what its threads use
   bool is_given_up_ = false;
   /// Set when the engine is started; losses before that end the start.
   std::shared_ptr<std::atomic<bool>> serves_ = std::make_shared<std::atomic<bool>>(false);

@@ -12,20 +12,24 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr milliseconds look_interval{50};
-/// Between two starts of lost nodes' agents: at first, and at most.
-constexpr milliseconds first_start_pause{250}, longest_start_pause{2000};
-/// Most agents are there again sooner; of a longer wait a person is told.
+/// Between two starts of lost nodes' agents, at most.
+constexpr milliseconds longest_start_pause{2000};
+/// Most agents are there again sooner; of a longer wait a person is told. Where the domain may be
+/// dropped, only of one that goes on.
 constexpr milliseconds tell_after{1000};
+constexpr milliseconds tell_late_after = PlaceFinder::drop_after + tell_after;
 
 }  // namespace
 
 PlaceFinder::PlaceFinder(Cluster& cluster, PlacementGroupId group, std::int32_t domain,
-                         const RestartLimit& limit, std::function<void(const EngineWait&)> on_wait)
+                         const RestartLimit& limit, std::function<void(const EngineWait&)> on_wait,
+                         std::function<bool()> may_drop)
     : cluster_(cluster),
       group_(group),
       domain_(domain),
       wait_seconds_(limit.wait_seconds),
-      on_wait_(std::move(on_wait)) {}
+      on_wait_(std::move(on_wait)),
+      may_drop_(std::move(may_drop)) {}
 
 std::optional<PlacementGroup> PlaceFinder::group() const {
   const auto groups = cluster_.placement_groups();
@@ -47,12 +51,15 @@ void PlaceFinder::begin_wait() {
   }
   if (wait_ && lost.empty()) return;
   if (!wait_) {
-    wait_ = Wait{.since = Clock::now(), .limit = deadline_in(std::chrono::seconds(wait_seconds_))};
-    wait_->refused = cluster_.refused_nodes().size();
+    wait_ = Wait{.since = Clock::now(),
+                 .limit = deadline_in(std::chrono::seconds(wait_seconds_)),
+                 .drop = deadline_in(drop_after),
+                 .starts = LostNodeStarts(longest_start_pause),
+                 .refused = cluster_.refused_nodes().size()};
   }
   wait_->limit = deadline_in(std::chrono::seconds(wait_seconds_));
-  wait_->next_start = {};
-  wait_->start_pause = first_start_pause;
+  wait_->drop = deadline_in(drop_after);
+  wait_->starts = LostNodeStarts(longest_start_pause);
   wait_->is_told = false;
   for (const std::size_t bundle : lost) {
     wait_->bundles.push_back(bundle);
@@ -75,11 +82,13 @@ Result<bool> PlaceFinder::look() {
                 placed.error().message);
   }
   const auto now = Clock::now();
-  if (now >= wait_->next_start) {
+  if (may_drop_ && wait_->drop.is_over() && may_drop_()) {
+    gave_up_early_ = true;
+    return fail(ErrorCode::resource_exhausted, "no node took its place within {} s: {}",
+                std::chrono::duration<double>(drop_after).count(), placed.error().message);
+  }
+  if (wait_->starts.start_if_due(cluster_, now)) {
     log::info("waiting for a node: {}", placed.error().message);
-    cluster_.start_lost_nodes();
-    wait_->next_start = now + wait_->start_pause;
-    wait_->start_pause = std::min(2 * wait_->start_pause, longest_start_pause);
   }
   tell_wait(now);
   return false;
@@ -87,7 +96,8 @@ Result<bool> PlaceFinder::look() {
 
 void PlaceFinder::tell_wait(Clock::time_point now) {
   const std::vector<std::string> refused = cluster_.refused_nodes();
-  const bool is_due = !wait_->is_told && now - wait_->since >= tell_after;
+  const bool is_due =
+      !wait_->is_told && now - wait_->since >= (may_drop_ ? tell_late_after : tell_after);
   if (!on_wait_ || (!is_due && refused.size() == wait_->refused)) return;
   const auto told = std::min(std::exchange(wait_->refused, refused.size()), refused.size());
   wait_->is_told = true;

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "actors/api/engine_spec.hpp"
+#include "actors/driver/lost_node_starts.hpp"
 #include "runtime/actor/cluster.hpp"
 #include "runtime/base/deadline.hpp"
 #include "runtime/base/result.hpp"
@@ -22,19 +23,27 @@ namespace troupe {
 /// lost meanwhile, all have the whole time from then on. One thread at a time.
 class PlaceFinder {
  public:
+  /// How long a domain is waited for that may be dropped: an agent that was killed is there again.
+  static constexpr std::chrono::milliseconds drop_after{2000};
+
   /// `group`: of step domain number `domain`, one that moves. `on_wait` is told of waits of a
-  /// second and more (EngineEvents::on_wait); may be null. `cluster` outlives the object.
+  /// second and more, or of those that are longer than drop_after (EngineEvents::on_wait); may be
+  /// null. `may_drop`: whether the domain may be dropped at the moment, so that drop_after is
+  /// enough; null: never. Called on the threads of those that look. `cluster` outlives the object.
   PlaceFinder(Cluster& cluster, PlacementGroupId group, std::int32_t domain,
-              const RestartLimit& limit, std::function<void(const EngineWait&)> on_wait);
+              const RestartLimit& limit, std::function<void(const EngineWait&)> on_wait,
+              std::function<bool()> may_drop);
 
   /// Looks for places once, and now and then has the agents of lost nodes started. True once there
-  /// are places. Errors: resource_exhausted if there have been none for RestartLimit::wait_seconds;
-  /// cancelled if the cluster ends.
+  /// are places. Errors: resource_exhausted if there have been none for RestartLimit::wait_seconds,
+  /// or for drop_after; cancelled if the cluster ends.
   Result<bool> look();
   /// Looks until there are places. Errors: as look().
   Result<void> wait();
   /// True if bundles are lost at the moment.
   bool has_lost_bundles() const;
+  /// True if look() has failed because the domain may be dropped.
+  bool gave_up_early() const { return gave_up_early_; }
   /// Ends the actors of the group.
   void give_up();
 
@@ -43,8 +52,8 @@ class PlaceFinder {
   struct Wait {
     Clock::time_point since;
     Deadline limit;
-    Clock::time_point next_start{};
-    std::chrono::milliseconds start_pause{};
+    Deadline drop;  ///< once it is over, a domain that may be dropped is
+    LostNodeStarts starts;
     std::vector<std::size_t> bundles{};  ///< that are lost
     std::vector<std::string> nodes{};    ///< of these
     bool is_told = false;
@@ -61,7 +70,9 @@ class PlaceFinder {
   const std::int32_t domain_;
   const std::int64_t wait_seconds_;
   const std::function<void(const EngineWait&)> on_wait_;
+  const std::function<bool()> may_drop_;
   std::optional<Wait> wait_;
+  bool gave_up_early_ = false;
 };
 
 /// While it lives, a thread of it finds places for bundles that are lost: those that wait for the

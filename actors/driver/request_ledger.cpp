@@ -97,6 +97,26 @@ void RequestLedger::note_progress(Unanswered& request, std::size_t tokens) {
   if (tokens > 0 && request.reach && request.generated > *request.reach) request.crashes = 0;
 }
 
+std::vector<RequestLedger::Unanswered> RequestLedger::release_all() {
+  std::vector<Unanswered> released;
+  released.reserve(unanswered_.size());
+  for (auto& [id, request] : unanswered_) released.push_back(std::move(request));
+  unanswered_.clear();
+  held_back_ = bytes_ = 0;
+  return released;
+}
+
+void RequestLedger::adopt(std::int32_t replica, Unanswered request) {
+  request.replica = replica;
+  request.is_given = false;
+  request.frozen_in.reset();
+  bytes_ += bytes_of(request.request) + request.progress.bytes();
+  ++held_back_;
+  const std::uint64_t id = request.request.id;
+  unanswered_.insert_or_assign(id, std::move(request));
+  bound();
+}
+
 std::vector<UnderWay> RequestLedger::given() const {
   std::vector<UnderWay> all;
   for (const auto& [id, request] : unanswered_) {
@@ -148,8 +168,7 @@ std::vector<RequestLedger::Submission> RequestLedger::take_due(Clock::time_point
   std::map<std::int32_t, std::size_t> last;  // the last submission of each replica
   std::map<std::int32_t, std::size_t> bytes;
   for (auto& [id, of] : unanswered_) {
-    const bool is_given_up = of.crashes >= max_crashes;
-    if (of.is_given || is_given_up || (of.is_suspect() && has_suspect)) continue;
+    if (of.is_given || of.is_given_up() || (of.is_suspect() && has_suspect)) continue;
     has_suspect |= of.is_suspect();
     of.is_given = true;
     if (of.is_long) of.generated = 0;  // it begins anew

@@ -72,14 +72,7 @@ class RequestLedger {
   /// until their deadlines is that at `now`.
   std::vector<Submission> take_due(Clock::time_point now);
 
-  std::size_t size() const { return unanswered_.size(); }
-  /// Approximate memory, and its share of max_bytes.
-  std::size_t bytes() const { return bytes_; }
-  double used_share() const {
-    return static_cast<double>(bytes_) / static_cast<double>(std::max<std::size_t>(1, max_bytes_));
-  }
-
- private:
+  /// A request that is not answered.
   struct Unanswered {
     std::int32_t replica = 0;
     Request request;
@@ -93,7 +86,22 @@ class RequestLedger {
     int crashes = 0;                      ///< that it was under way in
     std::optional<std::int64_t> reach{};  ///< of these crashes; none: it is not known
     bool is_suspect() const { return crashes >= max_crashes - 1; }
+    bool is_given_up() const { return crashes >= max_crashes; }
   };
+  /// Returns all requests, in the order of their ids, and has none any more: another ledger's
+  /// executor goes on with them.
+  std::vector<Unanswered> release_all();
+  /// Takes a request that another ledger has released, for replica number `replica`; it is due.
+  void adopt(std::int32_t replica, Unanswered request);
+
+  std::size_t size() const { return unanswered_.size(); }
+  /// Approximate memory, and its share of max_bytes.
+  std::size_t bytes() const { return bytes_; }
+  double used_share() const {
+    return static_cast<double>(bytes_) / static_cast<double>(std::max<std::size_t>(1, max_bytes_));
+  }
+
+ private:
   /// Gives the progress up.
   void begin_anew(Unanswered& request);
   /// Takes the tokens that a request has generated, and acquits it if it is further than it was.

@@ -1,5 +1,6 @@
 #include "actors/driver/router.hpp"
 
+#include <algorithm>
 #include <functional>
 #include <ranges>
 #include <utility>
@@ -25,11 +26,22 @@ std::int64_t estimated_tokens(const Request& request) {
          request.best_of * request.max_tokens.value_or(chat_answer_tokens);
 }
 
-Router::Router(int replicas) : outstanding_tokens_(static_cast<std::size_t>(replicas), 0) {}
+Router::Router(int replicas)
+    : outstanding_tokens_(static_cast<std::size_t>(replicas), 0),
+      is_open_(static_cast<std::size_t>(replicas), true) {}
+
+void Router::open(int replica) { is_open_[static_cast<std::size_t>(replica)] = true; }
+
+void Router::close(int replica) {
+  is_open_[static_cast<std::size_t>(replica)] = false;
+  for (Piece& piece : pieces_) piece.given_to[static_cast<std::size_t>(replica)] = false;
+}
+
+bool Router::has_open() const { return std::ranges::find(is_open_, true) != is_open_.end(); }
 
 int Router::choose(const Request& request) {
   const std::int64_t tokens = estimated_tokens(request);
-  std::size_t best = 0;
+  auto best = static_cast<std::size_t>(std::ranges::find(is_open_, true) - is_open_.begin());
   // One replica leaves no choice, so nothing is hashed for it.
   if (outstanding_tokens_.size() > 1) {
     const auto hashes = piece_hashes(request);
@@ -38,8 +50,8 @@ int Router::choose(const Request& request) {
     const auto cost = [&](std::size_t replica) {
       return outstanding_tokens_[replica] + tokens - known[replica] * tokens_per_piece;
     };
-    for (std::size_t replica = 1; replica < outstanding_tokens_.size(); ++replica) {
-      if (cost(replica) < cost(best)) best = replica;
+    for (std::size_t replica = best + 1; replica < outstanding_tokens_.size(); ++replica) {
+      if (is_open_[replica] && cost(replica) < cost(best)) best = replica;
     }
     remember(hashes, static_cast<int>(best));
   }

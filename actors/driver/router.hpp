@@ -24,9 +24,14 @@ class Router {
 
   explicit Router(int replicas);
 
-  /// Returns the replica for `request`, which counts as outstanding there from now on; of equals
-  /// the first.
+  /// Returns the replica for `request` among those that are open, at least one; it counts as
+  /// outstanding there from now on. Of equals the first.
   int choose(const Request& request);
+  /// A replica that is closed gets no requests. Its prefix cache is empty when it opens again. All
+  /// are open at first.
+  void open(int replica);
+  void close(int replica);
+  bool has_open() const;
   /// The request is answered, or will not be. Unknown ones are ignored.
   void finished(std::uint64_t request);
 
@@ -53,6 +58,7 @@ class Router {
   void remember(const std::vector<std::uint64_t>& hashes, int replica);
 
   std::vector<std::int64_t> outstanding_tokens_;  ///< by replica
+  std::vector<bool> is_open_;                     ///< by replica
   std::unordered_map<std::uint64_t, Outstanding> outstanding_;
   std::list<Piece> pieces_;  ///< the most recently used first
   std::unordered_map<std::uint64_t, std::list<Piece>::iterator> piece_of_;

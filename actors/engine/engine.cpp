@@ -41,6 +41,10 @@ Future<std::int32_t> Engine::ask_telemetry(bool all) {
   return driver_.call<&Driver::ask_telemetry>(all);
 }
 
+Result<std::string> Engine::drain_node(const std::string& node) {
+  return driver_.call<&Driver::drain_node>(node).get(local_timeout);
+}
+
 Result<void> Engine::drain() { return driver_.call<&Driver::drain>().get(local_timeout); }
 
 }  // namespace troupe

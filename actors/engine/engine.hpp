@@ -36,6 +36,9 @@ class Engine {
   /// everything. The future returns how many will, each once. Errors: those of ActorHandle::call.
   Future<std::int32_t> ask_telemetry(bool all);
 
+  /// Lets a node go (Driver::drain_node). Errors: those; timeout, peer_died.
+  Result<std::string> drain_node(const std::string& node);
+
   /// Drops and reports requests that have not begun; finishes those that run.
   Result<void> drain();
 

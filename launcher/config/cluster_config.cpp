@@ -36,13 +36,6 @@ bool is_section(std::string_view name) {
   return false;
 }
 
-bool is_later_key(std::string_view key) {
-  for (std::string_view later : later_config_keys()) {
-    if (key == later || section_of(key) == later) return true;
-  }
-  return false;
-}
-
 /// The advice after "unknown key": the nearest key of the section, else the same or nearest key
 /// name in another section, else the section's keys.
 std::string advice(std::string_view key) {
@@ -268,8 +261,6 @@ class ConfigParser {
     if (find_key(key) != nullptr) return true;
     if (is_section(key)) {
       mistakes_.add(line, where, fmt::format("{} is a section, not a key", key));
-    } else if (is_later_key(key)) {
-      mistakes_.add(line, where, fmt::format("{} is not in this version", key));
     } else {
       mistakes_.add(line, where, fmt::format("unknown key {}; {}", shortened(key), advice(key)));
     }

@@ -35,6 +35,8 @@ struct Config {
     std::optional<std::int64_t> nodes;
     std::string token_file;
     double join_timeout = 0;
+    bool elastic = false;
+    std::int64_t spares = 0;
     std::string ports;
   };
   struct Parallel {

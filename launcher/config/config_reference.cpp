@@ -80,19 +80,6 @@ std::string facts(const KeySpec& spec) {
   return text + ".";
 }
 
-std::string later_keys() {
-  std::vector<std::string_view> keys, sections;
-  for (const std::string_view key : later_config_keys()) {
-    (key.find('.') == key.npos ? sections : keys).push_back(key);
-  }
-  std::string text = "Known, and refused whatever their value: " + quoted_list(keys);
-  if (!sections.empty()) {
-    text += fmt::format("{} the section{} {}", keys.empty() ? "" : " and",
-                        sections.size() > 1 ? "s" : "", quoted_list(sections));
-  }
-  return text + ".";
-}
-
 }  // namespace
 
 std::string configuration_reference() {
@@ -106,8 +93,7 @@ std::string configuration_reference() {
     page += fmt::format("\n### `{}`\n\n", spec.key) + wrapped(facts(spec)) +
             wrapped(std::string(spec.reference));
   }
-  if (later_config_keys().empty()) return page;
-  return page + "\n## Keys of later versions\n\n" + wrapped(later_keys());
+  return page;
 }
 
 }  // namespace troupe

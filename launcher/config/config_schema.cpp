@@ -1,7 +1,6 @@
 #include "launcher/config/config_schema.hpp"
 
 #include <algorithm>
-#include <array>
 #include <cctype>
 
 #include <fmt/format.h>
@@ -69,11 +68,6 @@ std::span<const KeySpec> config_schema() {
 std::string value_of(const KeySpec& spec, const Config& config) {
   std::string value = spec.get(config);
   return spec.allows_auto && value == "auto" ? std::string(spec.auto_word) : value;
-}
-
-std::span<const std::string_view> later_config_keys() {
-  static constexpr std::array<std::string_view, 1> keys = {"cluster.elastic"};
-  return keys;
 }
 
 const KeySpec* find_key(std::string_view key) {

@@ -60,9 +60,6 @@ std::span<const KeySpec> config_schema();
 /// The value of a key as written in YAML.
 std::string value_of(const KeySpec& spec, const Config& config);
 
-/// Keys of later versions, single ones or whole sections ("metrics"): refused with any value.
-std::span<const std::string_view> later_config_keys();
-
 /// Returns the row of a dotted key, or null.
 const KeySpec* find_key(std::string_view key);
 

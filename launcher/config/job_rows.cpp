@@ -173,6 +173,30 @@ std::vector<KeySpec> model_and_cluster_rows() {
                "nodes have come.",
            .minimum = 1,
            .maximum = 86400}),
+      row<&C::cluster, &C::Cluster::elastic>(
+          {.key = "cluster.elastic",
+           .type = ValueType::boolean,
+           .default_value = "false",
+           .doc = "whether a job goes on without replicas that find no node, until there is one",
+           .reference =
+               "Whether the job goes on with fewer replicas. A step domain (a replica, or those "
+               "that share experts) that has lost a node and finds no other within 2 s is dropped "
+               "as long as another one serves: its requests go to the others with the tokens that "
+               "they have, and once there are nodes again it comes back "
+               "([operations](operations.md#elastic-jobs)). Needs `restart.max` of 1 or more. All "
+               "nodes must be there at the start."}),
+      row<&C::cluster, &C::Cluster::spares>(
+          {.key = "cluster.spares",
+           .type = ValueType::integer,
+           .default_value = "0",
+           .doc = "nodes that are started and hold no workers until another one is lost",
+           .reference =
+               "How many of the nodes are spares: the last ones of `cluster.hosts` or of the Slurm "
+               "allocation, or the last ones to join. They are started and looked at as the "
+               "others, hold no workers, and take the ranks of a lost node at once, without a wait "
+               "for it.",
+           .minimum = 0,
+           .maximum = 4096}),
       row<&C::cluster, &C::Cluster::ports>(
           {.key = "cluster.ports",
            .type = text,

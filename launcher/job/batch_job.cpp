@@ -19,6 +19,7 @@
 #include "launcher/job/job_reporter.hpp"
 #include "launcher/job/job_teller.hpp"
 #include "launcher/job/mesh_table.hpp"
+#include "launcher/job/node_join.hpp"
 #include "launcher/job/node_preflight.hpp"
 #include "launcher/job/node_wait.hpp"
 #include "launcher/job/pending_requests.hpp"
@@ -71,6 +72,7 @@ class BatchJob {
   std::optional<ExitCode> start_engine();
   void note(const EngineRecovery& recovery);
   void note(const EngineWait& wait);
+  void note(const EngineDomainChange& change);
   ExitCode serve();
   std::optional<ExitCode> handle_signals();
   StopRequest::Wish wish() { return stop_.wish(signals_.count(), Clock::now()); }
@@ -268,6 +270,11 @@ std::optional<ExitCode> BatchJob::start_engine() {
   if (!session.ok()) return failed(session.error());
   replacement_wait_.set_join_command(nodes.join_command());
   session_ = *std::move(session);
+  session_->cluster().on_join(
+      [cluster = &session_->cluster(), &plan = plan_,
+       command = nodes.join_command()](const std::vector<std::string>& hosts) {
+        return join_nodes(*cluster, plan, command, hosts);
+      });
   signals_.on_pause([this] { session_->suspend(); }, [this] { session_->resume(); });
   state_.phase = "loading " + plan_.config.model.path;
   const auto info = session_->wait_until_ready([this] {
@@ -301,6 +308,11 @@ void BatchJob::note(const EngineWait& wait) {
   for (const auto& message : replacement_wait_.take(wait, Clock::now())) teller_.tell_wait(message);
 }
 
+void BatchJob::note(const EngineDomainChange& change) {
+  for (const auto& message : replacement_wait_.take(change)) teller_.tell_wait(message);
+  reporter_.recorder().take(change);
+}
+
 ExitCode BatchJob::serve() {
   while (true) {
     if (const auto ended = handle_signals()) return *ended;
@@ -324,6 +336,7 @@ ExitCode BatchJob::serve() {
       if (!taken.ok()) return failed(taken.error());
     }
     for (const EngineRecovery& recovery : content.recoveries) note(recovery);
+    for (const EngineDomainChange& change : content.domain_changes) note(change);
     for (const EngineWait& wait : content.waits) note(wait);
     // After the answers that came before the end.
     if (!content.downs.empty()) return actor_down(std::move(content.downs));

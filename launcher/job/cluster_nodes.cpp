@@ -12,49 +12,12 @@
 #include "runtime/node/join_token.hpp"
 #include "runtime/node/node_name.hpp"
 #include "runtime/node/slurm_node_starter.hpp"
-#include "runtime/node/ssh_node_starter.hpp"
 
 namespace troupe {
 namespace {
 
 /// For the address of a login node, without which the job runs as well.
 constexpr std::chrono::seconds lookup_limit{3};
-
-/// "user@host:port", taken apart.
-struct HostEntry {
-  SshHost ssh;
-  std::string name;  ///< of the host alone
-};
-
-Result<HostEntry> parse_host(const std::string& text) {
-  HostEntry entry{{text, 0}, ""};
-  std::string& destination = entry.ssh.destination;
-  const auto colon = text.rfind(':');
-  // Several colons without brackets are those of an IPv6 address.
-  const bool has_port =
-      colon != std::string::npos && (text.find(':') == colon || text[colon - 1] == ']');
-  if (has_port) {
-    const std::string_view port = std::string_view(text).substr(colon + 1);
-    const auto [end, error] =
-        std::from_chars(port.data(), port.data() + port.size(), entry.ssh.port);
-    if (error != std::errc() || end != port.data() + port.size() || entry.ssh.port == 0) {
-      return fail(ErrorCode::invalid_argument, "cluster.hosts: '{}' has no port behind the colon",
-                  text);
-    }
-    destination.resize(colon);
-  }
-  const auto at = destination.rfind('@');
-  entry.name = destination.substr(at == std::string::npos ? 0 : at + 1);
-  if (entry.name.starts_with('[') && entry.name.ends_with(']')) {
-    entry.name = entry.name.substr(1, entry.name.size() - 2);
-    destination = destination.substr(0, at == std::string::npos ? 0 : at + 1) + entry.name;
-  }
-  if (entry.name.empty() || destination.starts_with('-')) {
-    return fail(ErrorCode::invalid_argument,
-                "cluster.hosts: '{}' is no host; write HOST, USER@HOST or USER@HOST:PORT", text);
-  }
-  return entry;
-}
 
 /// A node's name: the host's, with a number behind it for a host that is named again.
 std::string name_of(const std::string& host, std::set<std::string>& taken) {
@@ -113,6 +76,19 @@ Result<void> check_join_keys(const Config::Cluster& cluster) {
   return {};
 }
 
+/// There must be nodes beside the spares. `hosts`: of all nodes.
+Result<void> check_spares(const Config::Cluster& cluster, std::size_t hosts) {
+  if (cluster.spares == 0) return {};
+  if (cluster.launch == "local") {
+    return fail(ErrorCode::invalid_argument,
+                "cluster.spares: a job on this machine alone has one node, and no spares");
+  }
+  if (std::cmp_less(cluster.spares, hosts)) return {};
+  return fail(ErrorCode::invalid_argument,
+              "cluster.spares: {} of {} node{} leave none for workers: name more nodes",
+              cluster.spares, hosts, hosts == 1 ? "" : "s");
+}
+
 Result<void> let_nodes_join(const Config::Cluster& cluster, ClusterOptions& options) {
   auto listen = HostPort::parse(cluster.listen);
   if (!listen.ok()) return about("cluster.listen", std::move(listen).error());
@@ -149,6 +125,36 @@ Result<PortRange> ports_of(const std::string& text) {
 
 }  // namespace
 
+Result<HostEntry> parse_host(const std::string& text) {
+  HostEntry entry{{text, 0}, ""};
+  std::string& destination = entry.ssh.destination;
+  const auto colon = text.rfind(':');
+  // Several colons without brackets are those of an IPv6 address.
+  const bool has_port =
+      colon != std::string::npos && (text.find(':') == colon || text[colon - 1] == ']');
+  if (has_port) {
+    const std::string_view port = std::string_view(text).substr(colon + 1);
+    const auto [end, error] =
+        std::from_chars(port.data(), port.data() + port.size(), entry.ssh.port);
+    if (error != std::errc() || end != port.data() + port.size() || entry.ssh.port == 0) {
+      return fail(ErrorCode::invalid_argument, "cluster.hosts: '{}' has no port behind the colon",
+                  text);
+    }
+    destination.resize(colon);
+  }
+  const auto at = destination.rfind('@');
+  entry.name = destination.substr(at == std::string::npos ? 0 : at + 1);
+  if (entry.name.starts_with('[') && entry.name.ends_with(']')) {
+    entry.name = entry.name.substr(1, entry.name.size() - 2);
+    destination = destination.substr(0, at == std::string::npos ? 0 : at + 1) + entry.name;
+  }
+  if (entry.name.empty() || destination.starts_with('-')) {
+    return fail(ErrorCode::invalid_argument,
+                "cluster.hosts: '{}' is no host; write HOST, USER@HOST or USER@HOST:PORT", text);
+  }
+  return entry;
+}
+
 Result<void> read_token(const Config& config, ClusterOptions& options) {
   if (!options.join) return {};
   auto token = read_or_make_join_token(config.cluster.token_file);
@@ -169,9 +175,10 @@ Result<void> check_cluster_keys(const Config::Cluster& cluster) {
   return check_join_keys(cluster);
 }
 
-Result<std::vector<std::string>> hosts_of(const Config& config) {
+namespace {
+
+Result<std::vector<std::string>> all_hosts_of(const Config& config) {
   const std::string& launch = config.cluster.launch;
-  TROUPE_CHECK(check_cluster_keys(config.cluster));
   if (launch == "join") {
     std::vector<std::string> nodes;
     for (std::int64_t i = 1; i <= *config.cluster.nodes; ++i) {
@@ -185,6 +192,15 @@ Result<std::vector<std::string>> hosts_of(const Config& config) {
   return fail(nodes.error().code, "cluster.launch: {}", nodes.error().message);
 }
 
+}  // namespace
+
+Result<std::vector<std::string>> hosts_of(const Config& config) {
+  TROUPE_CHECK(check_cluster_keys(config.cluster));
+  TROUPE_TRY(auto hosts, all_hosts_of(config));
+  TROUPE_CHECK(check_spares(config.cluster, hosts.size()));
+  return hosts;
+}
+
 bool computes_here(const Config& config) {
   if (config.cluster.launch == "local") return true;
   const char* own_node = std::getenv("SLURMD_NODENAME");  // set in a batch script and in a step
@@ -193,7 +209,7 @@ bool computes_here(const Config& config) {
 }
 
 int node_count(const Config& config) {
-  return std::max(1, static_cast<int>(config.cluster.hosts.size()));
+  return std::max(1, static_cast<int>(std::ssize(config.cluster.hosts) - config.cluster.spares));
 }
 
 int devices_per_node(const Config& config, int workers) {
@@ -210,6 +226,7 @@ Result<ClusterOptions> cluster_of(const Config& config, int workers, int cores) 
     for (int device = 0; device < devices_per_node(config, workers); ++device) {
       node.devices.push_back(device);
     }
+    node.is_spare = std::ssize(options.nodes) >= node_count(config);
     options.nodes.push_back(std::move(node));
   };
   if (config.cluster.launch == "local") {

@@ -3,12 +3,21 @@
 #include "launcher/config/cluster_config.hpp"
 #include "runtime/actor/cluster.hpp"
 #include "runtime/base/result.hpp"
+#include "runtime/node/ssh_node_starter.hpp"
 
 namespace troupe {
 
 /// The hosts of a job: cluster.hosts, with cluster.launch: slurm the allocation's nodes, with join
 /// placeholders ("node1") for the nodes' names; none for this machine. Errors begin with the key.
 Result<std::vector<std::string>> hosts_of(const Config& config);
+
+/// A host as cluster.hosts has it.
+struct HostEntry {
+  SshHost ssh;
+  std::string name;  ///< of the host alone
+};
+/// Takes "user@host:port" apart. Errors: invalid_argument.
+Result<HostEntry> parse_host(const std::string& text);
 
 /// Refuses keys of one way to start nodes beside another; asks for those that this one needs.
 /// Errors begin with the key.
@@ -17,7 +26,8 @@ Result<void> check_cluster_keys(const Config::Cluster& cluster);
 /// True if the job's only node is this machine, for a config whose cluster.hosts are hosts_of it.
 bool computes_here(const Config& config);
 
-/// Nodes that a job has, for a config whose cluster.hosts are hosts_of it.
+/// Nodes of a job that take workers from its start: all but the spares, for a config whose
+/// cluster.hosts are hosts_of it.
 int node_count(const Config& config);
 
 /// Workers that each of them takes: cluster.devices_per_node, or an equal share of `workers`.

@@ -1,5 +1,7 @@
 #include "launcher/job/engine_session.hpp"
 
+#include <algorithm>
+#include <thread>
 #include <utility>
 
 #include "actors/api/losses.hpp"
@@ -18,6 +20,22 @@ constexpr auto shutdown_limit = std::chrono::milliseconds(500);
 /// One death causes others (a node takes its workers along); the first cause is among those
 /// reported within this time.
 constexpr auto cause_wait = std::chrono::milliseconds(100);
+/// For the agent of a node that is let go to end.
+constexpr auto drain_limit = std::chrono::seconds(5);
+
+bool is_alive(const Cluster& cluster, const std::string& node) {
+  return std::ranges::any_of(cluster.nodes(), [&](const Cluster::NodeInfo& info) {
+    return info.spec.name == node && info.alive;
+  });
+}
+
+/// Lets a node go, and waits until its agent has ended, so that another one may take its place.
+Result<std::string> drain_node(const Cluster& cluster, Engine& engine, const std::string& node) {
+  TROUPE_TRY(std::string told, engine.drain_node(node));
+  const auto until = Clock::now() + drain_limit;
+  while (is_alive(cluster, node) && Clock::now() < until) std::this_thread::sleep_for(tick);
+  return told;
+}
 
 }  // namespace
 
@@ -69,17 +87,23 @@ Result<std::unique_ptr<EngineSession>> EngineSession::start(const JobPlan& plan,
   }
   log::info("the nodes were ready after {}", times.text());
   Mailbox& mailbox = session->mailbox_;
-  TROUPE_TRY(session->engine_,
-             Engine::create(*session->cluster_, std::move(spec),
-                            {.on_report = [&mailbox](EngineReport r) { mailbox.put(std::move(r)); },
-                             .on_down = [&mailbox](const ActorDown& d) { mailbox.put(d); },
-                             .on_telemetry =
-                                 [&mailbox](bool all, Result<ProcessTelemetry> told) {
-                                   mailbox.put(Mailbox::Telemetry{all, std::move(told)});
-                                 },
-                             .on_loading = [&mailbox](const LoadingState& s) { mailbox.put(s); },
-                             .on_recovery = [&mailbox](const EngineRecovery& r) { mailbox.put(r); },
-                             .on_wait = [&mailbox](const EngineWait& w) { mailbox.put(w); }}));
+  TROUPE_TRY(
+      session->engine_,
+      Engine::create(*session->cluster_, std::move(spec),
+                     {.on_report = [&mailbox](EngineReport r) { mailbox.put(std::move(r)); },
+                      .on_down = [&mailbox](const ActorDown& d) { mailbox.put(d); },
+                      .on_telemetry =
+                          [&mailbox](bool all, Result<ProcessTelemetry> told) {
+                            mailbox.put(Mailbox::Telemetry{all, std::move(told)});
+                          },
+                      .on_loading = [&mailbox](const LoadingState& s) { mailbox.put(s); },
+                      .on_recovery = [&mailbox](const EngineRecovery& r) { mailbox.put(r); },
+                      .on_wait = [&mailbox](const EngineWait& w) { mailbox.put(w); },
+                      .on_domain = [&mailbox](const EngineDomainChange& c) { mailbox.put(c); }}));
+  session->cluster_->on_drain(
+      [&cluster = *session->cluster_, &engine = *session->engine_](const std::string& node) {
+        return drain_node(cluster, engine, node);
+      });
   return session;
 }
 

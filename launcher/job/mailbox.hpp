@@ -29,11 +29,12 @@ class Mailbox {
     std::vector<ActorDown> downs;
     std::vector<EngineRecovery> recoveries;
     std::vector<EngineWait> waits;
+    std::vector<EngineDomainChange> domain_changes;
     std::vector<Telemetry> telemetry;
 
     bool empty() const {
       return reports.empty() && downs.empty() && recoveries.empty() && waits.empty() &&
-             telemetry.empty();
+             domain_changes.empty() && telemetry.empty();
     }
   };
 
@@ -64,6 +65,14 @@ class Mailbox {
     {
       std::lock_guard lock(mutex_);
       content_.waits.push_back(wait);
+    }
+    filled_.notify_one();
+  }
+
+  void put(const EngineDomainChange& change) {
+    {
+      std::lock_guard lock(mutex_);
+      content_.domain_changes.push_back(change);
     }
     filled_.notify_one();
   }

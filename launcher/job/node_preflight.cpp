@@ -23,6 +23,15 @@ std::size_t node_of(const JobPlan& plan, std::size_t rank) {
   return static_cast<std::size_t>(node - nodes.begin());
 }
 
+NodeNeeds most_of(const std::vector<NodeNeeds>& nodes) {
+  NodeNeeds most;
+  for (const NodeNeeds& need : nodes) {
+    most.gpus = std::max(most.gpus, need.gpus);
+    most.weight_bytes = std::max(most.weight_bytes, need.weight_bytes);
+  }
+  return most;
+}
+
 /// The error without the places of logs, which are removed with their folder.
 Error without_logs(Error error, const std::string& folder) {
   const std::string hint = "; its log is " + folder;
@@ -59,6 +68,11 @@ PreflightNeeds preflight_needs(const JobPlan& plan) {
     NodeNeeds& need = needs.nodes[node_of(plan, rank)];
     if (on_gpu) ++need.gpus;
     if (!on_gpu) need.weight_bytes += plan.ranks[rank].weight_bytes;
+  }
+  // A spare must be able to do what any of the others does.
+  const NodeNeeds most = most_of(needs.nodes);
+  for (std::size_t i = 0; i < nodes.size(); ++i) {
+    if (nodes[i].is_spare) needs.nodes[i] = most;
   }
   needs.open_files = own_descriptors + descriptors_a_peer * (plan.rank_nodes.size() + nodes.size());
   return needs;

@@ -191,6 +191,12 @@ Result<EngineSpec> plan_engine(const Config& config, const ModelConfig& model, c
   engine.restart = {.max = static_cast<std::int32_t>(config.restart.max),
                     .per_minutes = static_cast<std::int32_t>(config.restart.per_minutes),
                     .wait_seconds = static_cast<std::int32_t>(config.restart.wait_seconds)};
+  engine.elastic = config.cluster.elastic;
+  if (engine.elastic && engine.restart.max == 0) {
+    return fail(ErrorCode::invalid_argument,
+                "cluster.elastic: a job that may drop replicas must be able to recover: set "
+                "restart.max, say to 10");
+  }
   if (!engine.chunked_prefill && engine.max_num_batched_tokens < engine.max_model_len) {
     return fail(
         ErrorCode::invalid_argument,

@@ -50,6 +50,10 @@ std::vector<std::string> ReplacementWait::take(const EngineWait& wait, Clock::ti
                                    wait.found.size() == 1 ? "takes" : "take", list(wait.lost)));
     return messages;
   }
+  if (wait.is_dropped) {
+    for (const std::string& refused : wait.refused) messages.push_back("not taken: " + refused);
+    return messages;
+  }
   const auto so_far =
       std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(wait.seconds));
   const auto [known, is_new] = waits_.try_emplace(wait.domain, Wait{wait.lost, now - so_far});
@@ -67,8 +71,38 @@ std::vector<std::string> ReplacementWait::take(const EngineWait& wait, Clock::ti
   return messages;
 }
 
+std::vector<std::string> ReplacementWait::take(const EngineDomainChange& change) {
+  waits_.erase(change.domain);
+  serving_ = change.serving;
+  domains_ = change.all;
+  const std::string now = fmt::format("{} of {} step domains serve", serving_, domains_);
+  if (change.kind == EngineDomainChange::Kind::back) {
+    return {fmt::format("step domain {} is back on {} after {}: {}", change.domain,
+                        list(change.nodes), format_duration(change.seconds), now)};
+  }
+  const std::string where =
+      change.requests == 0 ? ""
+      : serving_ == 0
+          ? fmt::format("; its {} unanswered requests wait", change.requests)
+          : fmt::format("; its {} unanswered requests go to the others", change.requests);
+  std::vector<std::string> messages{fmt::format("step domain {} on {} is dropped: {}{}{}",
+                                                change.domain, list(change.nodes), now, where,
+                                                change.why.empty() ? "" : "; " + change.why)};
+  if (serving_ > 0) {
+    messages.push_back(fmt::format("it comes back as soon as there is a node; {}", remedy()));
+  } else {
+    messages.push_back(
+        fmt::format("waiting at most {} (restart.wait_seconds) for a node; {}",
+                    format_duration(static_cast<double>(config_.restart.wait_seconds)), remedy()));
+  }
+  return messages;
+}
+
 std::string ReplacementWait::notice(Clock::time_point now) const {
-  if (waits_.empty()) return "";
+  if (waits_.empty()) {
+    return serving_ == domains_ ? ""
+                                : fmt::format("{} of {} step domains serve", serving_, domains_);
+  }
   Clock::time_point since = now;
   std::set<std::string> lost;
   for (const auto& [domain, wait] : waits_) {

@@ -11,8 +11,8 @@
 
 namespace troupe {
 
-/// What a person is told while a running job waits for nodes in place of lost ones. A plain class;
-/// takes the time as an argument.
+/// What a person is told while a running job waits for nodes in place of lost ones, or goes on
+/// without step domains that have none. A plain class; takes the time as an argument.
 class ReplacementWait {
  public:
   using Clock = std::chrono::steady_clock;
@@ -24,8 +24,9 @@ class ReplacementWait {
 
   /// Takes a report in, and returns the messages that it is worth.
   std::vector<std::string> take(const EngineWait& wait, Clock::time_point now);
+  std::vector<std::string> take(const EngineDomainChange& change);
   /// The waits that go on, in a few words: "waiting 12 s of at most 5:00 for a node in place of
-  /// 'h2'". Empty if there is none.
+  /// 'h2'", "1 of 2 step domains serve". Empty if there is none.
   std::string notice(Clock::time_point now) const;
 
  private:
@@ -38,6 +39,8 @@ class ReplacementWait {
   const Config& config_;
   std::string join_command_;
   std::map<std::int32_t, Wait> waits_;  ///< by step domain
+  std::int32_t serving_ = 0;            ///< step domains, of `domains_`, as told last
+  std::int32_t domains_ = 0;
 };
 
 }  // namespace troupe

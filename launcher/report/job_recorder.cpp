@@ -51,6 +51,10 @@ void JobRecorder::take(const EngineRecovery& recovery) {
   if (recoveries_.size() < max_recoveries) recoveries_.push_back({recovery, answers()});
 }
 
+void JobRecorder::take(const EngineDomainChange& change) {
+  if (domain_changes_.size() < max_domain_changes) domain_changes_.push_back({change, answers()});
+}
+
 void JobRecorder::take(const Completion& completion) {
   if (completion.failed()) return;
   ++answers_;

@@ -64,6 +64,7 @@ class JobRecorder {
   void take(const EngineReport& report);
   /// Counts a recovery that has ended; of others notes the requests that are given up.
   void take(const EngineRecovery& recovery);
+  void take(const EngineDomainChange& change);
   /// Each process's latest telemetry counts; spans and counts are kept from the latest that has
   /// them.
   void take(ProcessTelemetry telemetry);
@@ -74,6 +75,12 @@ class JobRecorder {
     EngineRecovery recovery;
     std::uint64_t answers = 0;
   };
+  /// A change of the step domains that serve, and the answers there were then.
+  struct DomainChange {
+    EngineDomainChange change;
+    std::uint64_t answers = 0;
+  };
+  static constexpr std::size_t max_domain_changes = 256;
   /// Records the time of the thread that reads the input and writes the output.
   SpanRecorder& spans() { return spans_; }
   void finish(JobOutcome outcome, std::string reason, std::int64_t now_us);
@@ -98,6 +105,8 @@ class JobRecorder {
   /// The recoveries of this run; of the first max_recoveries what was lost.
   std::uint64_t recovery_count() const { return recovery_count_; }
   const std::vector<Recovered>& recoveries() const { return recoveries_; }
+  /// The first max_domain_changes of this run.
+  const std::vector<DomainChange>& domain_changes() const { return domain_changes_; }
   /// See EngineRecovery::given_up; of this run.
   const std::vector<std::string>& given_up_prompts() const { return given_up_prompts_; }
   /// The sum of EngineRecovery::suspects; of this run.
@@ -135,6 +144,7 @@ class JobRecorder {
   std::vector<std::string> given_up_prompts_;
   std::uint64_t suspects_ = 0;
   std::vector<Recovered> recoveries_;
+  std::vector<DomainChange> domain_changes_;
   EngineStats stats_;  ///< of this run
   /// Earlier runs' figures; parts that grow with each answer and step include this run's, too.
   JobFigures figures_;

@@ -83,6 +83,23 @@ ordered_json recoveries_json(const JobRecorder& job) {
           {"events", std::move(all)}};
 }
 
+ordered_json domain_changes_json(const JobRecorder& job) {
+  ordered_json all = ordered_json::array();
+  for (const auto& [change, answers] : job.domain_changes()) {
+    const bool is_back = change.kind == EngineDomainChange::Kind::back;
+    all.push_back({{"domain", change.domain},
+                   {"change", is_back ? "back" : "dropped"},
+                   {"nodes", change.nodes},
+                   {"why", change.why},
+                   {"requests", change.requests},
+                   {"serving", change.serving},
+                   {"domains", change.all},
+                   {"seconds", rounded(change.seconds)},
+                   {"answered", answers}});
+  }
+  return all;
+}
+
 ordered_json errors_json(const ErrorTally& errors) {
   ordered_json first;
   if (errors.first) {
@@ -238,7 +255,8 @@ ordered_json experts_json(const JobRecorder& job, const std::vector<ProcessTelem
 /// What the processes of the last run told, where others were before it.
 ordered_json last_run_only_json(const JobFigures& figures) {
   if (figures.runs.size() < 2) return ordered_json::array();
-  return {"recoveries", "ranks", "hosts", "links", "experts", "processes", "trace.json"};
+  return {"recoveries", "domain_changes", "ranks",     "hosts",
+          "links",      "experts",        "processes", "trace.json"};
 }
 
 ordered_json process_times_json(const std::vector<ProcessTelemetry>& processes) {
@@ -283,6 +301,7 @@ ordered_json report_json(const JobRecorder& job) {
           {"requests", requests_json(job)},
           {"errors", errors_json(job.errors())},
           {"recoveries", recoveries_json(job)},
+          {"domain_changes", domain_changes_json(job)},
           {"tokens", tokens_json(figures)},
           {"steps", steps_json(figures)},
           {"latency_ms", latency_json(figures)},

@@ -27,6 +27,11 @@ void ActorRegistry::name_node(std::size_t node, const std::string& name, bool on
   placement_.name_node(node, name, on_trial);
 }
 
+void ActorRegistry::close_node(std::size_t node) {
+  std::lock_guard lock(mutex_);
+  placement_.close_node(node);
+}
+
 void ActorRegistry::admit_node(std::size_t node) {
   std::lock_guard lock(mutex_);
   placement_.admit_node(node);

@@ -94,6 +94,7 @@ class ActorRegistry {
   Result<PlacementGroup> create_placement_group(const PlacementGroupOptions& options);
   std::vector<PlacementGroup> placement_groups() const;
   void admit_node(std::size_t node);
+  void close_node(std::size_t node);
 
   /// See Cluster; the restarts of actors that waited for it are due.
   Result<PlacementGroup> place_again(PlacementGroupId id);

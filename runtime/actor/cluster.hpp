@@ -283,6 +283,30 @@ class Cluster {
   };
   virtual std::vector<NodeInfo> nodes() const = 0;
 
+  /// The node takes no more actors but those that name it, and no bundles. not_found for an unknown
+  /// name.
+  virtual Result<void> close_node(const std::string& node) = 0;
+  /// Ends the agent of a node, in order, and with it what is left there, and returns at once. The
+  /// node is lost then, because it "was drained"; start_lost_nodes() does not start it again, but
+  /// an agent may join in its place. Errors: not_found for an unknown name, peer_died if it is not
+  /// there.
+  virtual Result<void> dismiss_node(const std::string& node) = 0;
+  /// Lets a node go, and says for people what has become of what was there. Errors say why not.
+  using DrainNode = std::function<Result<std::string>(const std::string& node)>;
+  /// What is to be done when the user asks for that (`troupe drain`): called on the observers'
+  /// thread, until shutdown(). Without it such requests are refused.
+  virtual void on_drain(DrainNode drain) = 0;
+  /// Begins to start an agent as the node of that name, in place of the lost node of that name or,
+  /// if there is none, of another lost or drained one, which has this name from now on; the starter
+  /// must know it. Like one that is started again, it may be judged before it counts. Errors:
+  /// already_exists if that node is there; resource_exhausted if none is lost; unsupported where
+  /// agents join by themselves.
+  virtual Result<void> start_node(const std::string& node) = 0;
+  /// Takes nodes of these hosts in, and says for people what has been done, or how they come.
+  using JoinHosts = std::function<Result<std::string>(const std::vector<std::string>& hosts)>;
+  /// The same as on_drain for `troupe join`.
+  virtual void on_join(JoinHosts join) = 0;
+
   virtual std::weak_ptr<CallHub> hub() const = 0;
 
   /// Makes all agents stop their processes (SIGSTOP) and waits at most `timeout` until they have,

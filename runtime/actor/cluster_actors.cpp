@@ -258,6 +258,17 @@ Result<PlacementGroup> ClusterImpl::place_again(PlacementGroupId id) {
   return placed;
 }
 
+Result<void> ClusterImpl::close_node(const std::string& node) {
+  TROUPE_TRY(const std::size_t index, agents_.index_of(node));
+  registry_->close_node(index);
+  return {};
+}
+
+Result<void> ClusterImpl::dismiss_node(const std::string& node) {
+  TROUPE_TRY(const std::size_t index, agents_.index_of(node));
+  return agents_.dismiss(index);
+}
+
 Result<void> ClusterImpl::remove_placement_group(PlacementGroupId id) {
   {
     std::lock_guard lock(spawning_);  // an agent knows each process before it is to kill it

@@ -59,6 +59,11 @@ class ClusterImpl final : public Cluster {
   }
   std::vector<ActorInfo> actors() const override { return registry_->actors(); }
   std::vector<NodeInfo> nodes() const override { return agents_.infos(); }
+  Result<void> close_node(const std::string& node) override;
+  Result<void> dismiss_node(const std::string& node) override;
+  void on_drain(DrainNode drain) override { observer_.on_drain(std::move(drain)); }
+  Result<void> start_node(const std::string& node) override { return agents_.start_node(node); }
+  void on_join(JoinHosts join) override { observer_.on_join(std::move(join)); }
   std::weak_ptr<CallHub> hub() const override { return services_->hub; }
   void suspend(std::chrono::milliseconds timeout) override { agents_.suspend(timeout); }
   void resume() override { agents_.resume(); }

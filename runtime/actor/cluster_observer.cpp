@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include "runtime/base/host_name.hpp"
@@ -155,6 +156,53 @@ StateReply ClusterObserver::answer_to(const AskStop& ask) const {
   log::warning("{} asks this cluster to end: SIGTERM", ask.from);
   ::kill(::getpid(), SIGTERM);
   return StopReply{};
+}
+
+void ClusterObserver::on_drain(Cluster::DrainNode drain) {
+  const std::lock_guard lock(changes_mutex_);
+  drain_ = std::move(drain);
+}
+
+void ClusterObserver::on_join(Cluster::JoinHosts join) {
+  const std::lock_guard lock(changes_mutex_);
+  join_ = std::move(join);
+}
+
+namespace {
+
+StateReply reply_of(const Result<std::string>& changed) {
+  if (!changed.ok()) return StateRefusal{changed.error().code, changed.error().message};
+  return ChangeReply{*changed};
+}
+
+StateReply not_offered() {
+  return StateRefusal{ErrorCode::unsupported,
+                      "this program neither lets nodes go nor takes some in, or is not ready for "
+                      "that yet"};
+}
+
+}  // namespace
+
+StateReply ClusterObserver::answer_to(const AskDrain& ask) const {
+  Cluster::DrainNode drain;
+  {
+    const std::lock_guard lock(changes_mutex_);
+    drain = drain_;
+  }
+  if (!drain) return not_offered();
+  log::warning("{} asks this cluster to let node '{}' go", ask.from, ask.node);
+  return reply_of(drain(ask.node));
+}
+
+StateReply ClusterObserver::answer_to(const AskJoin& ask) const {
+  Cluster::JoinHosts join;
+  {
+    const std::lock_guard lock(changes_mutex_);
+    join = join_;
+  }
+  if (!join) return not_offered();
+  log::warning("{} asks this cluster to take {} in", ask.from, fmt::join(ask.hosts, ", "));
+  return reply_of(join(ask.hosts));
 }
 
 }  // namespace troupe

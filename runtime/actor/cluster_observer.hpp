@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 
@@ -14,8 +15,9 @@
 
 namespace troupe {
 
-/// Lets the cluster's user see it from outside (`troupe status`) and end it: publishes where the
-/// driver listens (ClusterFile) and answers there. See ClusterOptions::is_observable.
+/// Lets the cluster's user see it from outside (`troupe status`), end it and let nodes go:
+/// publishes where the driver listens (ClusterFile) and answers there. See
+/// ClusterOptions::is_observable.
 class ClusterObserver {
  public:
   /// What is given outlives this object.
@@ -25,6 +27,9 @@ class ClusterObserver {
 
   /// Begins, if it is wished; the agents have been started. What is in the way is a warning.
   void start(const std::string& job_id);
+  /// See Cluster.
+  void on_drain(Cluster::DrainNode drain);
+  void on_join(Cluster::JoinHosts join);
   /// Nobody finds the cluster any more.
   void hide() { published_.reset(); }
   /// Answers nobody any more. The agents have been stopped, and with them the links.
@@ -38,6 +43,8 @@ class ClusterObserver {
   StateReply answer_to(const AskGroups& ask) const { return registry_.group_states(ask); }
   StateReply answer_to(const AskLog& ask) const;
   StateReply answer_to(const AskStop& ask) const;
+  StateReply answer_to(const AskDrain& ask) const;
+  StateReply answer_to(const AskJoin& ask) const;
   /// The path of a log, and whose it is beside that.
   Result<LogPiece> log_of(const std::string& what) const;
 
@@ -46,6 +53,9 @@ class ClusterObserver {
   const LogPlaces& logs_;
   const ActorRegistry& registry_;
   NodeAgents& agents_;
+  mutable std::mutex changes_mutex_;  ///< of the next two
+  Cluster::DrainNode drain_;
+  Cluster::JoinHosts join_;
   StateServer server_{[this](const StateRequest& request) { return answer(request); }};
   std::optional<PublishedCluster> published_;
 };

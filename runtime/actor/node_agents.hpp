@@ -61,6 +61,13 @@ class NodeAgents {
   /// ControlServer::admit_other.
   std::uint16_t admit_observer(const LinkPeer& peer, const Key& key, LinkEvents events);
 
+  /// The node of that name. Errors: not_found.
+  Result<std::size_t> index_of(const std::string& name) const;
+  /// See Cluster::start_node.
+  Result<void> start_node(const std::string& name);
+  /// See Cluster::dismiss_node.
+  Result<void> dismiss(std::size_t node);
+
   /// See Cluster::refused_nodes.
   std::vector<std::string> refused() const;
 
@@ -97,8 +104,9 @@ class NodeAgents {
     bool welcome = false;  ///< ready, and nothing speaks against it
     bool over = false;
     bool suspended = false;
-    std::string how;      ///< how it ended; empty once it is there again
-    std::string refused;  ///< why its agent was turned away
+    bool dismissed = false;  ///< until an agent takes its place
+    std::string how;         ///< how it ended; empty once it is there again
+    std::string refused;     ///< why its agent was turned away
   };
 
   /// An agent that has come when no place was free: a loss that makes one may just be found out.
@@ -113,6 +121,8 @@ class NodeAgents {
   Result<void> listen();
   void start_keepers();
   void start_keeper(std::size_t index);
+  /// The place for an agent that is to be started as the node of that name; mutex_ is held.
+  Node* place_for(const std::string& name);
   /// Returns the place of an agent that introduces itself, or null; mutex_ is held.
   Node* place_of(const AgentReady& hello);
   std::string unused_name(const std::string& host) const;

@@ -183,10 +183,17 @@ Result<PlacementGroup> PlacementTable::create_group(const PlacementGroupOptions&
 
 std::optional<std::vector<std::size_t>> PlacementTable::find_places(
     const std::vector<Resources>& bundles, PlacementStrategy strategy) const {
+  auto places = find_places(bundles, strategy, false);
+  return places ? places : find_places(bundles, strategy, true);
+}
+
+std::optional<std::vector<std::size_t>> PlacementTable::find_places(
+    const std::vector<Resources>& bundles, PlacementStrategy strategy, bool with_spares) const {
   std::vector<std::size_t> living;
   std::vector<Resources> free;
   for (std::size_t i = 0; i < nodes_.size(); ++i) {
     if (!nodes_[i].alive || nodes_[i].on_trial) continue;
+    if (nodes_[i].spec.is_spare && !with_spares) continue;
     living.push_back(i);
     free.push_back(nodes_[i].free.amounts);
   }

@@ -86,6 +86,8 @@ class PlacementTable {
   /// takes only actors that name it, and no bundles, until it is admitted or removed.
   void name_node(std::size_t node, const std::string& name, bool on_trial = false);
   void admit_node(std::size_t node) { nodes_[node].on_trial = false; }
+  /// It takes only actors that name it from now on, and no bundles; what it has stays.
+  void close_node(std::size_t node) { nodes_[node].on_trial = true; }
   /// The node gets no more actors, and the bundles on it are lost.
   void remove_node(std::size_t node);
 
@@ -121,9 +123,13 @@ class PlacementTable {
 
   Result<std::size_t> find_node(const std::string& name) const;
   Result<void> check(const PlacementGroupOptions& options) const;
-  /// Returns the node of each of these bundles, if there is room for all.
+  /// Returns the node of each of these bundles, if there is room for all: on spare nodes only if
+  /// there is none without.
   std::optional<std::vector<std::size_t>> find_places(const std::vector<Resources>& bundles,
                                                       PlacementStrategy strategy) const;
+  std::optional<std::vector<std::size_t>> find_places(const std::vector<Resources>& bundles,
+                                                      PlacementStrategy strategy,
+                                                      bool with_spares) const;
   static PlacementGroup describe(PlacementGroupId id, const Group& group);
   /// A bundle of a removed group has lost its last actor.
   void retire(PlacementGroupId id, Group& group, Bundle& bundle);

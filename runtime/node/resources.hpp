@@ -42,6 +42,8 @@ struct NodeSpec {
   std::vector<int> devices;       ///< ids, as passed to actors
   std::int64_t memory_bytes = 0;  ///< 0: not counted, and requests for memory are refused
   std::unordered_map<std::string, std::int64_t> custom{};
+  /// It gets bundles of placement groups only if the other nodes have no room for them.
+  bool is_spare = false;
 
   Resources capacity() const {
     return {cpus, static_cast<int>(devices.size()), memory_bytes, custom};
@@ -49,7 +51,7 @@ struct NodeSpec {
 
   template <class Archive>
   void fields(Archive& archive) {
-    archive(name, cpus, devices, memory_bytes, custom);
+    archive(name, cpus, devices, memory_bytes, custom, is_spare);
   }
 };
 

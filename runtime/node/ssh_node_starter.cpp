@@ -11,10 +11,21 @@
 
 namespace troupe {
 
+void SshNodeStarter::set_host(const std::string& node, SshHost host) {
+  const std::lock_guard lock(mutex_);
+  hosts_[node] = std::move(host);
+}
+
+std::optional<SshHost> SshNodeStarter::host_of(const std::string& node) const {
+  const std::lock_guard lock(mutex_);
+  const auto host = hosts_.find(node);
+  return host == hosts_.end() ? std::nullopt : std::optional(host->second);
+}
+
 std::string SshNodeStarter::remedy(const std::string& node, const std::string& said) const {
-  const auto host = options_.host_of_node.find(node);
-  if (host == options_.host_of_node.end()) return "";
-  const std::string& name = host->second.destination;
+  const auto host = host_of(node);
+  if (!host) return "";
+  const std::string& name = host->destination;
   const auto has = [&](std::string_view text) { return said.find(text) != said.npos; };
   if (has("no program of this build")) {
     return "install the same Troupe at the same path there, or set cluster.copy_program: true";
@@ -52,8 +63,8 @@ std::string SshNodeStarter::remedy(const std::string& node, const std::string& s
 
 Result<std::unique_ptr<NodeProcess>> SshNodeStarter::start(const NodeTicket& ticket,
                                                            const std::string& log_path) {
-  const auto host = options_.host_of_node.find(ticket.node);
-  if (host == options_.host_of_node.end()) {
+  const auto host = host_of(ticket.node);
+  if (!host) {
     return fail(ErrorCode::not_found, "node '{}' has no host", ticket.node);
   }
   std::string program = options_.program;
@@ -70,12 +81,12 @@ Result<std::unique_ptr<NodeProcess>> SshNodeStarter::start(const NodeTicket& tic
       "ServerAliveInterval=5",
       "-o",
       "ServerAliveCountMax=3"};
-  if (host->second.port != 0) {
+  if (host->port != 0) {
     arguments.emplace_back("-p");
-    arguments.push_back(std::to_string(host->second.port));
+    arguments.push_back(std::to_string(host->port));
   }
   arguments.emplace_back("--");
-  arguments.push_back(host->second.destination);
+  arguments.push_back(host->destination);
   const std::string build = to_hex(this_build());
   TROUPE_TRY(const std::string mark, mark_of_files(options_.copied_beside));
   arguments.push_back(ssh_start_command({.program = program,

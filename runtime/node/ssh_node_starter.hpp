@@ -3,6 +3,8 @@
 #include <chrono>
 #include <cstdint>
 #include <map>
+#include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -41,9 +43,12 @@ class SshNodeStarter final : public NodeStarter {
   };
   explicit SshNodeStarter(Options options)
       : options_(std::move(options)),
+        hosts_(options_.host_of_node),
         source_(options_.copies_program ? std::make_shared<ProgramSource>(options_.copied_beside)
                                         : nullptr) {}
 
+  /// The node is on that host from now on. Callable from any thread.
+  void set_host(const std::string& node, SshHost host);
   Result<std::unique_ptr<NodeProcess>> start(const NodeTicket& ticket,
                                              const std::string& log_path) override;
   std::string remedy(const std::string& node, const std::string& said) const override;
@@ -51,7 +56,11 @@ class SshNodeStarter final : public NodeStarter {
   bool is_local() const override { return false; }
 
  private:
+  std::optional<SshHost> host_of(const std::string& node) const;
+
   const Options options_;
+  mutable std::mutex mutex_;              ///< of hosts_
+  std::map<std::string, SshHost> hosts_;  ///< by node
   const std::shared_ptr<ProgramSource> source_;
 };
 

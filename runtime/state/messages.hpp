@@ -15,11 +15,11 @@
 namespace troupe {
 
 /// What an observer asks a driver, and the answers. An observer sees the cluster's state and may
-/// ask it to end; it cannot act as an agent or call actors.
+/// ask it to end, to let a node go or to take some in; it cannot act as an agent or call actors.
 
 /// Changes whenever a message below does. Observer and driver may be of different builds, so each
 /// message begins with it.
-inline constexpr std::uint32_t state_protocol = 3;
+inline constexpr std::uint32_t state_protocol = 4;
 
 /// The role and the name of every observer on its link to the driver.
 inline constexpr const char* observer_role = "observer";
@@ -79,7 +79,26 @@ struct AskStop {
     archive(from);
   }
 };
-using StateRequest = std::variant<AskStatus, AskNodes, AskActors, AskGroups, AskLog, AskStop>;
+/// The driver's program is to let a node go (Cluster::on_drain).
+struct AskDrain {
+  std::string node;
+  std::string from;  ///< who asks, for the log
+  template <class Archive>
+  void fields(Archive& archive) {
+    archive(node, from);
+  }
+};
+/// The driver's program is to take nodes in (Cluster::on_join).
+struct AskJoin {
+  std::vector<std::string> hosts;
+  std::string from;  ///< who asks, for the log
+  template <class Archive>
+  void fields(Archive& archive) {
+    archive(hosts, from);
+  }
+};
+using StateRequest =
+    std::variant<AskStatus, AskNodes, AskActors, AskGroups, AskLog, AskStop, AskDrain, AskJoin>;
 
 struct StatusReply {
   /// What the driver's program does about a SIGTERM.
@@ -204,6 +223,15 @@ struct StopReply {
   void fields(Archive&) {}
 };
 
+/// The answer to AskDrain and AskJoin.
+struct ChangeReply {
+  std::string told;  ///< what has been done, or is to be done, for people
+  template <class Archive>
+  void fields(Archive& archive) {
+    archive(told);
+  }
+};
+
 /// The request has no answer.
 struct StateRefusal {
   ErrorCode code = ErrorCode::internal;
@@ -214,7 +242,7 @@ struct StateRefusal {
   }
 };
 using StateReply = std::variant<StatusReply, NodesReply, ActorsReply, GroupsReply, LogPiece,
-                                StopReply, StateRefusal>;
+                                StopReply, ChangeReply, StateRefusal>;
 
 Bytes encode_request(const StateRequest& request);
 Bytes encode_reply(const StateReply& reply);

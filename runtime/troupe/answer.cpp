@@ -5,6 +5,10 @@
 #include <ctime>
 #include <filesystem>
 
+#include <unistd.h>
+
+#include "runtime/base/host_name.hpp"
+
 namespace troupe {
 
 void print(const std::string& text) { std::fwrite(text.data(), 1, text.size(), stdout); }
@@ -54,6 +58,10 @@ void print_json(const ClusterFile& cluster,
   json.add_json("cluster", json_object(cluster_columns(), cluster).text());
   for (const auto& [key, value] : members) json.add_json(key, value);
   print(json.text() + "\n");
+}
+
+std::string own_description() {
+  return fmt::format("process {} of uid {} on {}", ::getpid(), ::geteuid(), host_name());
 }
 
 }  // namespace troupe

@@ -25,4 +25,7 @@ const Columns<ClusterFile>& cluster_columns();
 void print_json(const ClusterFile& cluster,
                 std::initializer_list<std::pair<std::string_view, std::string>> members);
 
+/// Who asks, for the log of a driver that is to do something: "process 7 of uid 1000 on c7".
+std::string own_description();
+
 }  // namespace troupe

@@ -127,8 +127,11 @@ Result<ReachedCluster> reach_one(LinkLoop& loop, const StateCommand& command) {
   if (reached.size() > 1) {
     const auto answers = [](const ReachedCluster& cluster) { return cluster.status.ok(); };
     const auto first = std::ranges::find_if(reached, answers);
-    const bool ends_it = command.kind == StateCommand::Kind::stop;  // not one that is not named
-    if (!ends_it && std::ranges::count_if(reached, answers) == 1) return std::move(*first);
+    // None is changed that is not named.
+    const bool changes_it = command.kind == StateCommand::Kind::stop ||
+                            command.kind == StateCommand::Kind::drain ||
+                            command.kind == StateCommand::Kind::join;
+    if (!changes_it && std::ranges::count_if(reached, answers) == 1) return std::move(*first);
     return several(reached, command.cluster.empty() ? "run" : "are meant");
   }
   if (reached.empty()) {

@@ -33,9 +33,9 @@ Result<std::string> folder_of(const StateCommand& command);
 /// stderr. Errors: io, not_found, permission_denied of the folder.
 Result<ReachedClusters> reach_clusters(LinkLoop& loop, const StateCommand& command);
 
-/// The one cluster that the command means: the only one, or, but for `stop`, the only one that
-/// answers. Errors: not_found says where was looked; invalid_argument lists several; the reason why
-/// it does not answer.
+/// The one cluster that the command means: the only one, or, but for `stop`, `drain` and `join`,
+/// the only one that answers. Errors: not_found says where was looked; invalid_argument lists
+/// several; the reason why it does not answer.
 Result<ReachedCluster> reach_one(LinkLoop& loop, const StateCommand& command);
 
 /// "several clusters are meant; ..." with a list of them; invalid_argument.

@@ -17,6 +17,10 @@ Result<int> run_state_command(const StateCommand& command) {
       return show_groups(cluster, command);
     case StateCommand::Kind::logs:
       return print_log(cluster, command);
+    case StateCommand::Kind::drain:
+      return drain_node(cluster, command);
+    case StateCommand::Kind::join:
+      return join_hosts(cluster, command);
     case StateCommand::Kind::stop:
       return stop_cluster(cluster, command);
     case StateCommand::Kind::status:

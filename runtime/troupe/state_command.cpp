@@ -89,6 +89,38 @@ replaced is followed all the same.
 Examples:
   %s logs worker-0 -n 20 -f
   %s logs worker-0 worker-1 driver --cluster stories)"},
+      {Kind::drain,
+       "drain",
+       "Lets a node of an elastic job go, whose requests go to the others.",
+       "NODE",
+       true,
+       "the node, as `nodes` names it; before it which cluster, by its name, pid, HOST:PID or id "
+       "as `status --json` tells it, which may be left out if only one runs",
+       {json, folder},
+       R"(The replicas on the node are dropped, or go to a spare node; what they had not
+answered goes to the others with the tokens it has. Then the agent ends. That is
+no loss: it does not count for `restart.max`, and the node is not started again,
+but another agent may join in its place. A node without which no replica is left
+is refused, and so is one of a job without `cluster.elastic`.
+
+Example:
+  %s drain stories gpu07)"},
+      {Kind::join,
+       "join",
+       "Takes hosts into a running job, in place of lost or drained nodes.",
+       "CLUSTER",
+       true,
+       "which cluster, by its name, pid, HOST:PID or id as `status --json` tells it; behind it "
+       "hosts "
+       "as cluster.hosts has them",
+       {json, folder},
+       R"(With `cluster.launch: ssh` the launcher starts an agent on each host; without
+hosts, on those of the nodes that were drained. With `join` it says what is to
+be run on a node. A node comes in place of one that is lost or drained, and is
+looked at as the others were at the start. Other jobs refuse it.
+
+Example:
+  %s join stories gpu09 me@gpu10:2222)"},
       {Kind::stop,
        "stop",
        "Asks a cluster to end in order, and waits until it has.",
@@ -127,7 +159,18 @@ Result<StateCommand> judge_state_command(const StateCommandInfo& info, const Giv
   if (!info.takes_several && given.words.size() > 1) {
     return fail(ErrorCode::invalid_argument, "unexpected argument {}", given.words[1]);
   }
-  if (info.kind == StateCommand::Kind::logs) {
+  if (info.kind == StateCommand::Kind::drain) {
+    if (given.words.empty() || given.words.size() > 2) {
+      return fail(ErrorCode::invalid_argument, "which node? [CLUSTER] NODE, as `nodes` names it");
+    }
+    command.node = given.words.back();
+    if (given.words.size() == 2) command.cluster = given.words.front();
+  } else if (info.kind == StateCommand::Kind::join) {
+    if (given.words.empty())
+      return fail(ErrorCode::invalid_argument, "which cluster? CLUSTER [HOST]...");
+    command.cluster = given.words.front();
+    command.hosts.assign(given.words.begin() + 1, given.words.end());
+  } else if (info.kind == StateCommand::Kind::logs) {
     command.logs = given.words;
   } else if (!given.words.empty()) {
     command.cluster = given.words.front();

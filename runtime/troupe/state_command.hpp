@@ -15,10 +15,12 @@ namespace troupe {
 
 /// What `troupe COMMAND` is to do.
 struct StateCommand {
-  enum class Kind { status, nodes, actors, groups, logs, stop };
+  enum class Kind { status, nodes, actors, groups, logs, drain, join, stop };
   Kind kind = Kind::status;
-  std::string cluster;            ///< name, pid, HOST:PID or id; empty: the only one
-  std::vector<std::string> logs;  ///< of `logs`: whose; empty: list them
+  std::string cluster;             ///< name, pid, HOST:PID or id; empty: the only one
+  std::vector<std::string> logs;   ///< of `logs`: whose; empty: list them
+  std::string node;                ///< of `drain`
+  std::vector<std::string> hosts;  ///< of `join`
   bool json = false;
   bool follows = false;
   bool cleans = false;                 ///< of `status`: the file of `cluster`, which is named, goes

@@ -1,17 +1,10 @@
 #include <chrono>
 
-#include <unistd.h>
-
-#include "runtime/base/host_name.hpp"
 #include "runtime/troupe/answer.hpp"
 #include "runtime/troupe/commands.hpp"
 
 namespace troupe {
 namespace {
-
-std::string own_description() {
-  return fmt::format("process {} of uid {} on {}", ::getpid(), ::geteuid(), host_name());
-}
 
 /// Waits at most `limit` until the driver has closed the link and, where that can be seen, ended.
 bool wait_for_end(const ReachedCluster& cluster, std::chrono::milliseconds limit) {

@@ -141,6 +141,14 @@
       report.recoveries.events.map((event) => [
         event.lost.map((down) => down.message).join("; "), event.seconds.toFixed(2), short(event.sequences)]));
   }
+  if (report.domain_changes.length > 0) {
+    document.getElementById("domain-changes").hidden = false;
+    fill("domain-changes-table", ["Step domain", "Change", "Nodes", "Serving then", "After answers"],
+      report.domain_changes.map((event) => [
+        event.domain, event.change === "back" ? "back after " + duration(event.seconds)
+          : "dropped; " + short(event.requests) + " requests handed over",
+        event.nodes.join(", "), event.serving + " of " + event.domains, short(event.answered)]));
+  }
   if (runs.length > 1) {
     document.getElementById("runs").hidden = false;
     fill("runs-table", ["Run", "Ended", "Answers", "Time"], runs.map((run) =>

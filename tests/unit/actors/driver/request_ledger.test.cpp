@@ -267,5 +267,47 @@ TEST(RequestLedger, keeps_what_a_suspect_had_generated) {
   EXPECT_EQ(again.at(0).requests.at(0).progress.at(0).tokens, (Ids{7, 8}));
 }
 
+TEST(RequestLedger, hands_its_requests_over_with_their_progress_their_crashes_and_their_age) {
+  RequestLedger from;
+  Request timed = request_of(1);
+  timed.deadline_ms = 5000;
+  from.add(0, {timed, request_of(2)}, start);
+  auto report = progress_of({update_of(1, 0, {7, 8})});
+  from.take(report, true);
+  const std::vector<std::uint64_t> both{1, 2};
+  (void)from.note_crash(both);
+
+  RequestLedger to;
+  for (auto& request : from.release_all()) to.adopt(3, std::move(request));
+  EXPECT_EQ(from.size(), 0U);
+  EXPECT_EQ(from.bytes(), 0U);
+  EXPECT_TRUE(from.take_due(start).empty());
+  report = answers_to({1});
+  from.take(report, true);
+  EXPECT_TRUE(report.completions.empty()) << "a late answer of the former executor";
+
+  const auto due = to.take_due(start + 2s);
+  ASSERT_EQ(due.size(), 1U);
+  EXPECT_EQ(due[0].replica, 3);
+  ASSERT_EQ(due[0].requests.size(), 2U);
+  ASSERT_EQ(due[0].requests[0].progress.size(), 1U);
+  EXPECT_EQ(due[0].requests[0].progress[0].tokens, (Ids{7, 8}));
+  EXPECT_EQ(due[0].requests[0].request.deadline_ms, 3000);
+  EXPECT_TRUE(due[0].requests[1].progress.empty());
+  EXPECT_TRUE(to.take_due(start).empty()) << "its executor has them";
+  EXPECT_EQ(to.note_crash(both).taken_back.size(), 2U) << "their second crash";
+
+  report = progress_of({update_of(1, 0, {9})});
+  to.take_back_all();
+  to.take(report, true);
+  const auto again = to.take_due(start);
+  ASSERT_EQ(again.size(), 1U);
+  EXPECT_EQ(again[0].requests[0].progress[0].tokens, (Ids{7, 8, 9}));
+  report = answers_to({1, 2});
+  to.take(report, true);
+  EXPECT_EQ(report.completions.size(), 2U);
+  EXPECT_EQ(to.bytes(), 0U);
+}
+
 }  // namespace
 }  // namespace troupe

@@ -174,5 +174,28 @@ TEST(Router, of_one_replica_remembers_nothing) {
   EXPECT_EQ(router.remembered_pieces(), 0U);
 }
 
+TEST(Router, gives_nothing_to_a_closed_replica_until_it_is_open_again) {
+  Router router(3);
+  router.close(0);
+  EXPECT_EQ(router.choose(text_request(0, "Once", 100)), 1);
+  EXPECT_EQ(router.choose(text_request(1, "Once", 100)), 2);
+  EXPECT_EQ(router.choose(text_request(2, "Once", 100)), 1);
+  router.open(0);
+  EXPECT_EQ(router.choose(text_request(3, "Once", 100)), 0);
+  for (int replica = 0; replica < 3; ++replica) router.close(replica);
+  EXPECT_FALSE(router.has_open());
+}
+
+TEST(Router, forgets_the_prefixes_that_a_closed_replica_was_given) {
+  Router router(2);
+  const std::string prefix = prompt_of('p', 40 * Router::piece_bytes);
+  EXPECT_EQ(router.choose(text_request(0, prefix, 1)), 0);
+  router.finished(0);
+  EXPECT_EQ(router.choose(text_request(1, "other", 100)), 0);
+  router.close(0);
+  router.open(0);
+  EXPECT_EQ(router.choose(text_request(2, prefix, 1)), 1) << "neither knows it, and 1 has less";
+}
+
 }  // namespace
 }  // namespace troupe

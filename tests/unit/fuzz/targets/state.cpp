@@ -20,7 +20,9 @@ Bytes some_request(Mutator& mutator) {
                                            AskActors{7, 10, 9, 8},
                                            AskGroups{3},
                                            AskLog{"worker-0", -100, 4096},
-                                           AskStop{"somebody"}};
+                                           AskStop{"somebody"},
+                                           AskDrain{"h2", "somebody"},
+                                           AskJoin{{"h3"}, "somebody"}};
   return encode_request(requests[mutator.below(requests.size())]);
 }
 
@@ -45,6 +47,7 @@ Bytes some_reply(Mutator& mutator) {
                                         GroupsReply{{group}, true},
                                         piece,
                                         StopReply{},
+                                        ChangeReply{"node 'h2' is drained"},
                                         StateRefusal{ErrorCode::io, "no"}};
   return encode_reply(replies[mutator.below(replies.size())]);
 }

@@ -55,5 +55,26 @@ TEST(ClusterNodes, are_this_machine_only_if_nothing_else_starts_them) {
   EXPECT_TRUE(computes_here(config));
 }
 
+TEST(ClusterNodes, of_the_end_of_the_list_are_spares) {
+  Config config = config_of("h1");
+  config.cluster.hosts = {"h1", "h2", "h3"};
+  config.cluster.spares = 1;
+  ASSERT_TRUE(hosts_of(config).ok());
+  EXPECT_EQ(node_count(config), 2);
+  const auto cluster = cluster_of(config, 4, 1);
+  ASSERT_TRUE(cluster.ok()) << cluster.error().message;
+  ASSERT_EQ(cluster->nodes.size(), 3U);
+  for (const NodeSpec& node : cluster->nodes) EXPECT_EQ(node.devices.size(), 2U) << node.name;
+  EXPECT_FALSE(cluster->nodes[1].is_spare);
+  EXPECT_TRUE(cluster->nodes[2].is_spare);
+  config.cluster.spares = 3;
+  EXPECT_EQ(hosts_of(config).error().message,
+            "cluster.spares: 3 of 3 nodes leave none for workers: name more nodes");
+  config.cluster.launch = "local";
+  config.cluster.hosts.clear();
+  EXPECT_EQ(hosts_of(config).error().message,
+            "cluster.spares: a job on this machine alone has one node, and no spares");
+}
+
 }  // namespace
 }  // namespace troupe

@@ -54,6 +54,37 @@ TEST(ReplacementWait, tells_of_those_that_are_refused_meanwhile) {
   EXPECT_THAT(wait.take({.lost = {"h2"}}, start), IsEmpty());
 }
 
+TEST(ReplacementWait, says_which_step_domains_are_dropped_and_back) {
+  const Config config = config_for("join");
+  ReplacementWait wait(config);
+  wait.set_join_command("launcher agent --join a:7");
+  wait.take({.domain = 1, .lost = {"h2"}, .seconds = 1}, start);
+  EXPECT_THAT(wait.take({.kind = EngineDomainChange::Kind::dropped,
+                         .domain = 1,
+                         .nodes = {"h2"},
+                         .why = "no node took its place within 2 s",
+                         .requests = 7,
+                         .serving = 1,
+                         .all = 2}),
+              ElementsAre("step domain 1 on 'h2' is dropped: 1 of 2 step domains serve; its 7 "
+                          "unanswered requests go to the others; no node took its place within 2 s",
+                          "it comes back as soon as there is a node; on a node that is to take its "
+                          "place run:\n  launcher agent --join a:7"));
+  EXPECT_EQ(wait.notice(start), "1 of 2 step domains serve");
+  EXPECT_THAT(
+      wait.take({.domain = 1, .lost = {"h2"}, .refused = {"h3: no"}, .is_dropped = true}, start),
+      ElementsAre("not taken: h3: no"));
+  EXPECT_THAT(wait.take({.kind = EngineDomainChange::Kind::back,
+                         .domain = 1,
+                         .nodes = {"h3"},
+                         .why = {},
+                         .serving = 2,
+                         .all = 2,
+                         .seconds = 65}),
+              ElementsAre("step domain 1 is back on 'h3' after 1:05: 2 of 2 step domains serve"));
+  EXPECT_EQ(wait.notice(start), "");
+}
+
 TEST(ReplacementWait, sums_up_the_waits_of_several_step_domains) {
   const Config config = config_for("slurm");
   ReplacementWait wait(config);

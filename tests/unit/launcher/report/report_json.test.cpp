@@ -47,8 +47,34 @@ TEST(ReportJson, names_the_parts_that_are_of_the_last_of_several_runs) {
   second.go_on(5, 2, first->figures(0));
   second.finish(JobOutcome::answered, "", 1'000'000);
   EXPECT_EQ(report_json(second).at("last_run_only"),
-            ordered_json::array(
-                {"recoveries", "ranks", "hosts", "links", "experts", "processes", "trace.json"}));
+            ordered_json::array({"recoveries", "domain_changes", "ranks", "hosts", "links",
+                                 "experts", "processes", "trace.json"}));
+}
+
+TEST(ReportJson, tells_which_step_domains_were_dropped_and_are_back) {
+  JobRecorder job(facts(), 0);
+  job.take(EngineDomainChange{.kind = EngineDomainChange::Kind::dropped,
+                              .domain = 1,
+                              .nodes = {"h2"},
+                              .why = "no node",
+                              .requests = 7,
+                              .serving = 1,
+                              .all = 2});
+  job.take(EngineDomainChange{.kind = EngineDomainChange::Kind::back,
+                              .domain = 1,
+                              .nodes = {"h3"},
+                              .why = {},
+                              .serving = 2,
+                              .all = 2,
+                              .seconds = 3.5});
+  const auto changes = report_json(job).at("domain_changes");
+  ASSERT_EQ(changes.size(), 2U);
+  EXPECT_EQ(changes[0].at("change"), "dropped");
+  EXPECT_EQ(changes[0].at("requests"), 7);
+  EXPECT_EQ(changes[0].at("nodes").at(0), "h2");
+  EXPECT_EQ(changes[1].at("change"), "back");
+  EXPECT_EQ(changes[1].at("serving"), 2);
+  EXPECT_DOUBLE_EQ(changes[1].at("seconds"), 3.5);
 }
 
 TEST(ReportJson, does_not_take_exchanges_on_gpus_for_known) {

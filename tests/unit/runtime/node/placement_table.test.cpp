@@ -303,5 +303,20 @@ TEST(PlacementTable, forgets_the_trial_of_a_node_that_is_lost) {
   EXPECT_TRUE(table.place({.devices = 1}, "", PlacementStrategy::pack).ok());
 }
 
+TEST(PlacementTable, gives_bundles_to_a_spare_node_once_the_others_have_no_room) {
+  PlacementTable table({{.name = "a", .devices = {0, 1, 2}},
+                        {.name = "b", .devices = {0, 1, 2}},
+                        {.name = "spare", .devices = {0, 1, 2}, .is_spare = true}});
+  const PlacementGroupOptions two{.bundles = {{.devices = 1}, {.devices = 1}}, .moves = true};
+  EXPECT_EQ(table.create_group(two)->bundles[1].node, "a");
+  const auto second = table.create_group(two);
+  EXPECT_EQ(second->bundles[1].node, "b");
+  const auto third = table.create_group(two);
+  EXPECT_EQ(third->bundles[0].node, "a") << "it would fit on the spare node as a whole";
+  EXPECT_EQ(third->bundles[1].node, "b");
+  table.remove_node(1);
+  EXPECT_EQ(table.place_again(second->id)->bundles[0].node, "spare");
+}
+
 }  // namespace
 }  // namespace troupe

@@ -34,6 +34,21 @@ TEST(TroupeArguments, options_may_stand_before_and_behind_words) {
   EXPECT_EQ(parsed({"stop", "--wait", "0"}).wait, std::chrono::seconds(0));
 }
 
+TEST(TroupeArguments, name_a_node_behind_its_cluster_and_hosts_for_one) {
+  const StateCommand only = parsed({"drain", "h2"});
+  EXPECT_EQ(only.node, "h2");
+  EXPECT_EQ(only.cluster, "");
+  const StateCommand drain = parsed({"drain", "stories", "h2", "--json"});
+  EXPECT_EQ(drain.node, "h2");
+  EXPECT_EQ(drain.cluster, "stories");
+  const StateCommand join = parsed({"join", "stories", "h3", "me@h4:2222"});
+  EXPECT_EQ(join.cluster, "stories");
+  EXPECT_THAT(join.hosts, ElementsAre("h3", "me@h4:2222"));
+  EXPECT_THAT(refusal({"drain"}), HasSubstr("which node?"));
+  EXPECT_THAT(refusal({"drain", "a", "b", "c"}), HasSubstr("which node?"));
+  EXPECT_THAT(refusal({"join"}), HasSubstr("which cluster?"));
+}
+
 TEST(TroupeArguments, what_cannot_be_meant_is_refused_with_what_can) {
   EXPECT_THAT(refusal({"nonsense"}), HasSubstr("troupe --help"));
   EXPECT_THAT(refusal({"status", "a", "b"}), HasSubstr("unexpected argument b"));

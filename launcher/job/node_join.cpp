@@ -1,0 +1,72 @@
+#include "launcher/job/node_join.hpp"
+
+#include <chrono>
+#include <memory>
+#include <thread>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "launcher/job/cluster_nodes.hpp"
+#include "runtime/node/node_name.hpp"
+#include "runtime/node/ssh_node_starter.hpp"
+
+namespace troupe {
+namespace {
+
+/// For an agent to be started over ssh; a copy of the program goes on after that.
+constexpr std::chrono::seconds come_limit{15};
+constexpr std::chrono::milliseconds look_interval{50};
+
+/// Waits for an agent that is being started. Errors: why it has not come.
+Result<void> wait_for(Cluster& cluster, const std::string& node) {
+  const auto until = std::chrono::steady_clock::now() + come_limit;
+  std::string why = "it is being started";
+  while (std::chrono::steady_clock::now() < until) {
+    for (const Cluster::NodeInfo& info : cluster.nodes()) {
+      if (info.spec.name != node) continue;
+      if (info.alive) return {};
+      if (!info.lost_because.empty()) why = info.lost_because;
+    }
+    std::this_thread::sleep_for(look_interval);
+  }
+  return fail(ErrorCode::timeout,
+              "node '{}' has not come within {} s, and is tried again as long as a place is free: "
+              "{}; see its agent's log",
+              node, come_limit.count(), why);
+}
+
+std::vector<std::string> drained_nodes(const Cluster& cluster) {
+  std::vector<std::string> names;
+  for (const Cluster::NodeInfo& info : cluster.nodes()) {
+    if (info.lost_because == "was drained") names.push_back(info.spec.name);
+  }
+  return names;
+}
+
+}  // namespace
+
+Result<std::string> join_nodes(Cluster& cluster, const JobPlan& plan,
+                               const std::string& join_command,
+                               const std::vector<std::string>& hosts) {
+  const std::string& launch = plan.config.cluster.launch;
+  if (launch == "join") return "on each node that is to join run:\n  " + join_command;
+  const auto ssh = std::dynamic_pointer_cast<SshNodeStarter>(plan.cluster.starter);
+  if (!ssh) {
+    return fail(ErrorCode::unsupported,
+                "a job with cluster.launch: {} takes no hosts in; ssh and join do", launch);
+  }
+  std::vector<std::string> nodes;
+  if (hosts.empty()) nodes = drained_nodes(cluster);
+  for (const std::string& text : hosts) {
+    TROUPE_TRY(HostEntry host, parse_host(text));
+    nodes.push_back(node_name_of(host.name));
+    ssh->set_host(nodes.back(), std::move(host.ssh));
+  }
+  if (nodes.empty()) return fail(ErrorCode::invalid_argument, "no node was drained: name hosts");
+  for (const std::string& node : nodes) TROUPE_CHECK(cluster.start_node(node));
+  for (const std::string& node : nodes) TROUPE_CHECK(wait_for(cluster, node));
+  return fmt::format("{} {} come", fmt::join(nodes, ", "), nodes.size() == 1 ? "has" : "have");
+}
+
+}  // namespace troupe
