@@ -1,7 +1,9 @@
 #include "launcher/job/plan_kv_policy.hpp"
 
 #include <filesystem>
+#include <string>
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
