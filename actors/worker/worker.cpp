@@ -7,6 +7,8 @@
 #include <numeric>
 #include <utility>
 
+#include <pthread.h>
+
 #include "actors/worker/startup/own_device.hpp"
 #include "actors/worker/startup/warm_up.hpp"
 #include "actors/worker/step_plane.hpp"
@@ -296,6 +298,7 @@ Result<void> Worker::allocate_steps(std::int64_t kv_blocks, PhaseTimes& times) {
 std::string Worker::place() const { return groups_->mesh().describe(spec_.rank); }
 
 void Worker::serve() {
+  ::pthread_setname_np(::pthread_self(), step_thread_name);
   while (!stopping_) {
     const Result<void> served = serve_step();
     if (served.ok() || stopping_) continue;

@@ -150,6 +150,7 @@ class Bench {
                               .keep_going = [this] { return signals_.count() == 0; },
                               .on_staging = [this](auto...) { return signals_.count() == 0; }});
     signals_.on_pause({}, {});
+    join_command_ = nodes.join_command();
     TROUPE_TRY(auto running, std::move(started));
     SuspendableSession session(std::move(running), signals_);
     TROUPE_TRY([[maybe_unused]] const EngineInfo info,
@@ -276,6 +277,7 @@ class Bench {
                    [this](const std::string& line) {
                      if (!options_.quiet) std::fprintf(stderr, "%s\n", line.c_str());
                    });
+      run.set_join_command(join_command_);
       const Result<void> ran = run.run(faults_.kinds, options_.seed);
       figures = run.figures();
       return ran;
@@ -362,6 +364,7 @@ class Bench {
   TemporaryFolder& logs_;
   JobPlan plan_;
   PossibleFaults faults_;
+  std::string join_command_;  // of the last start
   Workload workload_;
   std::string told_ = "nothing was measured";
   std::vector<std::string> made_;  // files for figures that did not exist before

@@ -13,8 +13,8 @@ namespace {
 
 using Kind = FaultKind;
 
-constexpr std::array all_kinds = {Kind::worker, Kind::executor, Kind::stop, Kind::agent,
-                                  Kind::node,   Kind::freeze,   Kind::link};
+constexpr std::array all_kinds = {Kind::worker, Kind::executor, Kind::stop,   Kind::hang,
+                                  Kind::agent,  Kind::node,     Kind::freeze, Kind::link};
 
 /// "worker,stop".
 Result<std::vector<Kind>> kinds(std::string_view text) {
@@ -24,8 +24,8 @@ Result<std::vector<Kind>> kinds(std::string_view text) {
         std::ranges::find_if(all_kinds, [&](Kind one) { return to_string(one) == word; });
     if (kind == all_kinds.end() || std::ranges::find(found, *kind) != found.end()) {
       return fail(ErrorCode::invalid_argument,
-                  "--kinds: expected some of worker,executor,stop,agent,node,freeze,link, each "
-                  "once, found {}",
+                  "--kinds: expected some of worker,executor,stop,hang,agent,node,freeze,link, "
+                  "each once, found {}",
                   text);
     }
     found.push_back(*kind);
@@ -43,6 +43,8 @@ std::string_view to_string(FaultKind kind) {
       return "executor";
     case Kind::stop:
       return "stop";
+    case Kind::hang:
+      return "hang";
     case Kind::agent:
       return "agent";
     case Kind::node:
@@ -61,8 +63,8 @@ bool takes_node(FaultKind kind) {
 
 void FaultArguments::declare(CLI::App& app) {
   app.add_option("--kinds", kinds_,
-                 "faults, with commas between; by default all but link that the nodes of the "
-                 "job recover from by themselves")
+                 "faults, with commas between; by default all but hang and link that the "
+                 "nodes of the job recover from by themselves")
       ->type_name("LIST")
       ->expected(1);
   app.add_option("--count", options_.count, "how many faults, each kind as often as the others")

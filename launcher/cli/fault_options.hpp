@@ -18,12 +18,13 @@ enum class FaultKind {
   worker,    ///< SIGKILL of a worker
   executor,  ///< SIGKILL of an executor
   stop,      ///< SIGSTOP of a worker, which falls silent
+  hang,      ///< a worker's step stands still, and all else in its process goes on
   agent,     ///< SIGKILL of a node's agent; the processes that it has started end with it
   node,      ///< SIGKILL of a node's agent and all of its processes at once
   freeze,    ///< SIGSTOP of a node's agent and all of its processes; later they go on
   link,      ///< a node's network device is down for some seconds
 };
-/// "worker", "executor", "stop", "agent", "node", "freeze" or "link".
+/// "worker", "executor", "stop", "hang", "agent", "node", "freeze" or "link".
 std::string_view to_string(FaultKind kind);
 
 /// True if the fault takes a whole node.

@@ -85,6 +85,7 @@ struct Config {
     std::int64_t shard_index = 0;  ///< < num_shards
     std::string resume;
     double grace_seconds = 0;
+    std::int64_t disk_full_wait_seconds = 0;
     bool ordered = false;
     std::optional<std::int64_t> max_failures = {};
     std::int64_t seed = 0;

@@ -270,6 +270,16 @@ std::vector<KeySpec> job_rows() {
                "(KillWait).",
            .minimum = 0,
            .maximum = 86400}),
+      row<&C::job, &C::Job::disk_full_wait_seconds>(
+          {.key = "job.disk_full_wait_seconds",
+           .type = ValueType::integer,
+           .default_value = "300",
+           .doc = "how long the job waits for room when the disk of its output is full",
+           .reference = "How long the job waits for room when the disk of its output is full, or "
+                        "a quota is used up ([operations](operations.md#a-full-disk)). `0`: it "
+                        "ends at once, exit 3.",
+           .minimum = 0,
+           .maximum = 604800}),
       row<&C::job, &C::Job::ordered>(
           {.key = "job.ordered",
            .type = ValueType::boolean,

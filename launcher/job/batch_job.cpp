@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <memory>
 #include <optional>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -22,6 +23,7 @@
 #include "launcher/job/node_join.hpp"
 #include "launcher/job/node_preflight.hpp"
 #include "launcher/job/node_wait.hpp"
+#include "launcher/job/output_wait.hpp"
 #include "launcher/job/pending_requests.hpp"
 #include "launcher/job/replacement_wait.hpp"
 #include "launcher/job/request_feed.hpp"
@@ -79,6 +81,8 @@ class BatchJob {
   bool may_wait();
   Result<void> read_ahead();
   Result<void> check_failures() const;
+  Result<void> tend_output();
+  Result<bool> finish_output();
   Result<void> take_report(EngineReport report);
   Result<void> write_answers(std::vector<Completion>& completions);
   void count_lines();
@@ -102,6 +106,7 @@ class BatchJob {
 
   JobReporter reporter_;
   ReplacementWait replacement_wait_{plan_.config};
+  OutputWait output_wait_{config_.output, config_.disk_full_wait_seconds};
   std::string failure_;
   std::optional<JobFiles> files_;
   std::optional<JobOutput> output_;
@@ -223,12 +228,20 @@ Result<bool> BatchJob::needs_engine() {
 /// No line is for the engine: writes the error lines only.
 ExitCode BatchJob::write_refusals() {
   if (const auto begun = files_->journal.begin(); !begun.ok()) return failed(begun.error());
-  while (feed_->state() != Input::ended) {
+  while (true) {
     if (const auto read = read_ahead(); !read.ok()) return failed(read.error());
+    if (const auto tended = tend_output(); !tended.ok()) return failed(tended.error());
     if (const auto few = check_failures(); !few.ok()) return failed(few.error());
     update_progress();
+    if (feed_->state() == Input::ended) {
+      const auto finished = finish_output();
+      if (!finished.ok()) return failed(finished.error());
+      if (*finished) break;
+    }
+    if (files_->journal.backlog() == nullptr) continue;
+    if (signals_.count() > 0) return stopped("no request was begun", ExitCode::drained);
+    std::this_thread::sleep_for(tick);
   }
-  if (const auto synced = files_->journal.finish(); !synced.ok()) return failed(synced.error());
   return feed_->broken() ? failed(*feed_->broken()) : ExitCode::all_answered;
 }
 
@@ -319,7 +332,11 @@ ExitCode BatchJob::serve() {
     if (!draining_) {
       if (const auto read = read_ahead(); !read.ok()) return failed(read.error());
     }
-    if (pending_.empty() && (feed_->state() == Input::ended || draining_)) break;
+    if (pending_.empty() && (feed_->state() == Input::ended || draining_)) {
+      const auto finished = finish_output();
+      if (!finished.ok()) return failed(finished.error());
+      if (*finished || draining_) break;
+    }
     auto wait = tick;
     if (!draining_ && feed_->state() == Input::silent) wait = input_tick;
     if (!draining_ && feed_->state() == Input::flows) wait = milliseconds(0);
@@ -340,13 +357,14 @@ ExitCode BatchJob::serve() {
     for (const EngineWait& wait : content.waits) note(wait);
     // After the answers that came before the end.
     if (!content.downs.empty()) return actor_down(std::move(content.downs));
-    if (const auto synced = files_->journal.sync_if_due(Clock::now()); !synced.ok()) {
-      return failed(synced.error());
-    }
+    if (const auto tended = tend_output(); !tended.ok()) return failed(tended.error());
     if (const auto few = check_failures(); !few.ok()) return failed(few.error());
     update_progress();
   }
-  if (const auto synced = files_->journal.finish(); !synced.ok()) return failed(synced.error());
+  if (files_->journal.backlog() != nullptr) {
+    progress_.finish(state_);
+    return stopped("the requests that ran are finished", ExitCode::drained);
+  }
   if (feed_->broken()) return failed(*feed_->broken());
   if (draining_ && !(feed_->state() == Input::ended && dropped_ == 0)) {
     progress_.finish(state_);
@@ -370,7 +388,7 @@ std::optional<ExitCode> BatchJob::handle_signals() {
     }
   }
   if (wished == StopRequest::Wish::drain || pending_.empty()) return std::nullopt;
-  if (const auto synced = files_->journal.finish(); !synced.ok()) return failed(synced.error());
+  if (const auto finished = finish_output(); !finished.ok()) return failed(finished.error());
   progress_.finish(state_);
   return stopped(fmt::format("{} requests still ran after job.grace_seconds ({}) and are given up",
                              pending_.size(), config_.grace_seconds),
@@ -385,6 +403,25 @@ Result<void> BatchJob::read_ahead() {
     progress_.print(feed_->broken()->message + "; finishing the requests that run");
   }
   return read;
+}
+
+/// Writes what waits, and waits for room while the disk is full.
+Result<void> BatchJob::tend_output() {
+  Journal& journal = files_->journal;
+  TROUPE_CHECK(journal.sync_if_due(Clock::now()));
+  count_lines();
+  TROUPE_TRY(const std::string told, output_wait_.update(journal.backlog(), Clock::now()));
+  if (!told.empty()) teller_.tell_wait(told);
+  return {};
+}
+
+/// True once all lines are on the disk; false while it has no room for them.
+Result<bool> BatchJob::finish_output() {
+  if (files_->journal.backlog() != nullptr) return false;  // tend_output() tries again
+  const auto finished = files_->journal.finish();
+  if (finished.ok()) return true;
+  if (files_->journal.backlog() == nullptr) return finished.error();
+  return false;
 }
 
 Result<void> BatchJob::check_failures() const {
@@ -431,19 +468,25 @@ void BatchJob::count_lines() {
 void BatchJob::update_progress() {
   state_.seconds = std::chrono::duration<double>(Clock::now() - began_).count();
   state_.notice = replacement_wait_.notice(Clock::now());
+  const std::string output_notice = output_wait_.notice(Clock::now());
+  if (!state_.notice.empty() && !output_notice.empty()) state_.notice += "; ";
+  state_.notice += output_notice;
   progress_.update(state_);
   if (metrics_) metrics_->metrics().set_lines(state_.done, state_.total);
   if (metrics_) metrics_->metrics().set_rank_busy(state_.rank_busy);
 }
 
 ExitCode BatchJob::stopped(std::string_view what, ExitCode code) {
-  log::info("stopped by a signal; {}", what);
-  progress_.tell(stopped_text(what, standing()));
+  std::string text(what);
+  if (const auto lost = lost_with(files_->journal.backlog()); !lost.empty()) text += "; " + lost;
+  log::info("stopped by a signal; {}", text);
+  progress_.tell(stopped_text(text, standing()));
   return code;
 }
 
 ExitCode BatchJob::failed(const Error& error) {
   (void)files_->journal.finish();
+  count_lines();
   failure_ = error.message;
   const int signals = signals_.count();
   if (error.code == ErrorCode::cancelled && signals > 0) {

@@ -22,18 +22,22 @@ class JobOutput {
 
   /// Announces the next input line to be answered or refused; line numbers ascend.
   void expect(std::size_t line);
-  /// False while too many answers wait for those of earlier lines.
-  bool has_room() const { return order_.has_room(); }
+  /// False while the disk is full, or too many answers wait for those of earlier lines.
+  bool has_room() const { return order_.has_room() && journal_->backlog() == nullptr; }
 
   /// Writes the answer to an announced line; `completion` becomes an error if no line can hold it
   /// (fit_answer). Errors: those of Journal::append.
   Result<void> write(const RequestHeader& header, Completion& completion);
   Result<void> write(const LineError& error);
 
-  /// Lines and error lines of the output, including those of earlier runs.
-  std::uint64_t lines() const { return journal_->lines_before() + written_; }
+  /// Lines and error lines of the output, including those of earlier runs, without those for which
+  /// the disk has no room.
+  std::uint64_t lines() const {
+    const OutputBacklog* backlog = journal_->backlog();
+    return journal_->lines_before() + written_ - (backlog != nullptr ? backlog->lines : 0);
+  }
   const ErrorTally& errors() const { return errors_; }
-  /// Lines written by this run.
+  /// Lines written by this run, with those for which the disk has no room.
   std::uint64_t written() const { return written_; }
 
  private:

@@ -153,7 +153,8 @@ Result<void> Journal::begin() {
   TROUPE_TRY(writer_, BatchWriter::open(options_.output, {.input_path = options_.input,
                                                           .keep_bytes = past_.whole_bytes,
                                                           .size_before = size_before_,
-                                                          .keep_waiting = options_.keep_waiting}));
+                                                          .keep_waiting = options_.keep_waiting,
+                                                          .keeps_backlog = true}));
   if (!is_rereadable(options_.output)) return {};
   // After the output is emptied: otherwise it would claim the old answers.
   return write_fingerprint(fingerprint_file(options_), fingerprint_);

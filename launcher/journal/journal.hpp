@@ -88,6 +88,7 @@ class Journal {
   }
   /// Does nothing before begin().
   Result<void> finish() { return writer_ ? writer_->finish() : Result<void>(); }
+  const OutputBacklog* backlog() const { return writer_ ? writer_->backlog() : nullptr; }
 
  private:
   Journal(JournalOptions options, Fingerprint fingerprint, JobLock lock);

@@ -31,9 +31,13 @@ while kill -0 $launcher 2>/dev/null; do wait $launcher; done
 wait $launcher
 code=$?
 
-# 4: drained. If this run got any further, the next one goes on from there. Slurm ends this script
-# then; one that ended by itself meanwhile could count as a failure of the next run.
-if [ $code -eq 4 ] && [ $limit_is_near = yes ] && [ "$(size)" -gt "$before" ]; then
+# 4: drained; 137: the launcher was killed, as by the kernel when memory has run out. If this run got
+# any further, the next one goes on from there. Slurm ends this script then; one that ended by itself
+# meanwhile could count as a failure of the next run.
+goes_on=no
+[ $code -eq 4 ] && goes_on=$limit_is_near
+[ $code -eq 137 ] && goes_on=yes
+if [ $goes_on = yes ] && [ "$(size)" -gt "$before" ]; then
   scontrol requeue "$SLURM_JOB_ID" && exec sleep 300
 fi
 exit $code

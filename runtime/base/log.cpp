@@ -1,8 +1,13 @@
 #include "runtime/base/log.hpp"
 
-#include <spdlog/sinks/basic_file_sink.h>
+#include <mutex>
+#include <utility>
+
+#include <spdlog/sinks/base_sink.h>
 #include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
+
+#include "runtime/base/line_file.hpp"
 
 namespace troupe::log {
 namespace {
@@ -21,6 +26,36 @@ spdlog::level::level_enum to_spdlog(Level level) {
   return spdlog::level::info;
 }
 
+/// A log file; lines that a full disk drops are told in it once there is room.
+class FileSink final : public spdlog::sinks::base_sink<std::mutex> {
+ public:
+  explicit FileSink(LineFile file) : file_(std::move(file)) {}
+  const std::string& path() const { return file_.path(); }
+
+ private:
+  void sink_it_(const spdlog::details::log_msg& message) override {
+    if (dropped_ > 0) {
+      const std::string text = dropped_lines(dropped_);
+      if (!append({message.time, {}, message.logger_name, spdlog::level::warn, text})) {
+        ++dropped_;
+        return;
+      }
+      dropped_ = 0;
+    }
+    if (!append(message)) ++dropped_;
+  }
+  void flush_() override {}
+
+  bool append(const spdlog::details::log_msg& message) {
+    spdlog::memory_buf_t line;
+    formatter_->format(message, line);
+    return file_.append({line.data(), line.size()});
+  }
+
+  LineFile file_;
+  std::uint64_t dropped_ = 0;
+};
+
 /// The logger of a process that has not opened a file: writes warnings and errors to stderr.
 std::shared_ptr<spdlog::logger> stderr_logger(std::string_view process_name) {
   auto logger = std::make_shared<spdlog::logger>(std::string(process_name),
@@ -33,8 +68,8 @@ std::shared_ptr<spdlog::logger> stderr_logger(std::string_view process_name) {
 /// The path of a logger's file; "-" for stderr.
 std::string path_of(const spdlog::logger& logger) {
   for (const auto& sink : logger.sinks()) {
-    const auto* file = dynamic_cast<const spdlog::sinks::basic_file_sink_mt*>(sink.get());
-    if (file != nullptr) return file->filename();
+    const auto* file = dynamic_cast<const FileSink*>(sink.get());
+    if (file != nullptr) return file->path();
   }
   return to_stderr;
 }
@@ -53,11 +88,12 @@ Result<void> open(std::string_view process_name, const std::string& path, Level 
     if (path == to_stderr) {
       sink = std::make_shared<spdlog::sinks::stderr_sink_mt>();
     } else {
-      sink = std::make_shared<spdlog::sinks::basic_file_sink_mt>(path);
+      TROUPE_TRY(LineFile file, LineFile::open(path));
+      sink = std::make_shared<FileSink>(std::move(file));
     }
     auto logger = std::make_shared<spdlog::logger>(std::string(process_name), std::move(sink));
     logger->set_level(to_spdlog(threshold));
-    logger->flush_on(spdlog::level::debug);
+    logger->flush_on(spdlog::level::debug);  // of stderr
     logger->set_pattern("%Y-%m-%dT%H:%M:%S.%fZ %L %n: %v", spdlog::pattern_time_type::utc);
     spdlog::set_default_logger(std::move(logger));
   } catch (const spdlog::spdlog_ex& e) {

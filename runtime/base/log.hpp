@@ -16,7 +16,8 @@ enum class Level { debug, info, warning, error };
 inline constexpr const char* to_stderr = "-";
 
 /// Sends this process's log to `path` (appended, flushed at every line) with `process_name` on each
-/// line; before this call, and with an empty path, only lines of `warning` and above, to stderr.
+/// line. Lines that a full disk does not take are dropped, and counted in the log once there is
+/// room. Before this call, and with an empty path, only lines of `warning` and above, to stderr.
 /// Call once, from the main thread, before other threads log.
 Result<void> open(std::string_view process_name, const std::string& path, Level threshold);
 

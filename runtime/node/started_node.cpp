@@ -1,6 +1,7 @@
 #include "runtime/node/started_node.hpp"
 
 #include <cerrno>
+#include <utility>
 
 #include <sys/socket.h>
 
@@ -14,8 +15,14 @@ Result<std::unique_ptr<StartedNode>> StartedNode::start(ChildOptions options) {
   UniqueFd own(ends[0]);
   const UniqueFd childs(ends[1]);
   options.input_fd = childs.get();
+  std::unique_ptr<LogRelay> log;
+  if (!options.program.empty() && !options.output_path.empty()) {
+    TROUPE_TRY(log, LogRelay::start(std::exchange(options.output_path, {})));
+    options.output_fd = log->input();
+  }
   TROUPE_TRY(auto process, ChildProcess::start(options));
-  return std::make_unique<StartedNode>(std::move(process), std::move(own));
+  if (log) log->close_input();
+  return std::make_unique<StartedNode>(std::move(process), std::move(own), std::move(log));
 }
 
 Result<std::unique_ptr<NodeProcess>> StartedNode::start(std::string ticket, ChildOptions options) {
@@ -34,7 +41,9 @@ Result<void> StartedNode::send(std::string_view line) {
 
 std::optional<ExitStatus> StartedNode::wait(std::chrono::milliseconds timeout) {
   std::lock_guard lock(mutex_);
-  return process_.wait(timeout);
+  auto status = process_.wait(timeout);
+  if (status && log_) log_->finish();
+  return status;
 }
 
 }  // namespace troupe

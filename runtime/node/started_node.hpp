@@ -3,6 +3,7 @@
 #include <memory>
 #include <mutex>
 
+#include "runtime/node/log_relay.hpp"
 #include "runtime/node/node_starter.hpp"
 #include "runtime/process/child_process.hpp"
 
@@ -14,13 +15,13 @@ class StartedNode final : public NodeProcess {
  public:
   /// Starts the child with one end of a socketpair as its stdin, and sends `ticket`: one line, a
   /// ticket's text or a MUNGE credential of it. The other end stays open as long as this object
-  /// lives.
+  /// lives. What another program than this one says goes to options.output_path by a LogRelay.
   static Result<std::unique_ptr<NodeProcess>> start(std::string ticket, ChildOptions options);
   /// The same without a ticket, which send is to follow with.
   static Result<std::unique_ptr<StartedNode>> start(ChildOptions options);
 
-  StartedNode(ChildProcess process, UniqueFd input)
-      : process_(std::move(process)), input_(std::move(input)) {}
+  StartedNode(ChildProcess process, UniqueFd input, std::unique_ptr<LogRelay> log)
+      : log_(std::move(log)), process_(std::move(process)), input_(std::move(input)) {}
   int pid() const override { return process_.pid(); }
   int pidfd() const override { return process_.pidfd(); }
   std::optional<ExitStatus> wait(std::chrono::milliseconds timeout) override;
@@ -32,6 +33,7 @@ class StartedNode final : public NodeProcess {
 
  private:
   std::mutex mutex_;
+  std::unique_ptr<LogRelay> log_;  ///< null: the child writes its log itself
   ChildProcess process_;
   UniqueFd input_;
 };

@@ -16,6 +16,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "runtime/base/full_disk.hpp"
+
 namespace troupe {
 namespace {
 
@@ -159,6 +161,8 @@ Result<ChildProcess> ChildProcess::start(const ChildOptions& options) {
   if (!options.output_path.empty()) {
     output.reset(
         ::open(options.output_path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0644));
+    // A log for which there is no room is no reason not to run.
+    if (!output && is_full_disk(errno)) output.reset(::open("/dev/null", O_WRONLY | O_CLOEXEC));
     if (!output)
       return fail_errno(errno, fmt::format("cannot open the log file {}", options.output_path));
   }

@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "launcher/batch/input/byte_source.hpp"
+#include "runtime/base/full_disk.hpp"
 
 namespace troupe {
 namespace {
@@ -25,8 +26,7 @@ constexpr auto look_interval = std::chrono::milliseconds(50);
 constexpr std::size_t member_bytes = std::size_t{4} << 20;
 
 Error write_error(int why, const std::string& path) {
-  const bool full = why == ENOSPC || why == EDQUOT || why == EFBIG;
-  return fail(full ? ErrorCode::resource_exhausted : ErrorCode::io,
+  return fail(is_full_disk(why) ? ErrorCode::resource_exhausted : ErrorCode::io,
               "cannot write the output {}: {}", path, std::strerror(why));
 }
 
@@ -129,6 +129,7 @@ Result<void> BatchWriter::begin_file(const std::string& folder) {
                 path_, *options_.size_before, size);
   }
   sync_folder(folder);
+  file_bytes_ = synced_bytes_ = std::min(size, options_.keep_bytes);
   if (size <= options_.keep_bytes) return {};
   // Synced before the fingerprint of a new job claims the file's content.
   if (::ftruncate(fd_.get(), static_cast<off_t>(options_.keep_bytes)) != 0 ||
@@ -147,22 +148,44 @@ BatchWriter::BatchWriter(UniqueFd fd, std::string path, bool is_regular, OutputO
       last_sync_(std::chrono::steady_clock::now()) {}
 
 Result<void> BatchWriter::append(std::string_view line) {
-  if (compression_ == Compression::none) pending_.clear();
-  pending_ += line;
-  pending_ += '\n';
   unsynced_ = true;
+  if (compression_ == Compression::none) {
+    blocks_.push_back({fmt::format("{}\n", line)});
+  } else {
+    pending_ += line;
+    pending_ += '\n';
+    ++pending_lines_;
+  }
   const auto now = std::chrono::steady_clock::now();
   if (compression_ == Compression::none) {
-    TROUPE_CHECK(write(pending_));
-  } else if (pending_.size() >= member_bytes) {
+    if (!backlog_) TROUPE_CHECK(write_blocks());
+  } else if (pending_.size() >= member_bytes && !backlog_) {
     last_sync_ = now;
     return sync();
   }
+  count_backlog();
   return sync_if_due(now);
 }
 
+Result<void> BatchWriter::write_blocks() {
+  while (written_blocks_ < blocks_.size()) {
+    const std::string& text = blocks_[written_blocks_].text;
+    TROUPE_CHECK(write(text));
+    if (backlog_) return {};
+    if (is_regular_) {
+      file_bytes_ += text.size();
+      ++written_blocks_;  // kept until it is synced
+    } else {
+      written_of_block_ = 0;
+      blocks_.pop_front();
+    }
+  }
+  return {};
+}
+
+/// Sets backlog_, and succeeds, if it is full and that is borne.
 Result<void> BatchWriter::write(std::string_view bytes) {
-  std::size_t written = 0;
+  std::size_t written = written_of_block_;
   while (written < bytes.size()) {
     std::size_t count = bytes.size() - written;
     if (!is_regular_) {
@@ -176,15 +199,45 @@ Result<void> BatchWriter::write(std::string_view bytes) {
     }
     if (errno == EINTR || errno == EAGAIN) continue;
     const int why = errno;
-    const off_t size = is_regular_ ? ::lseek(fd_.get(), 0, SEEK_END) : -1;
-    if (written > 0 && size >= static_cast<off_t>(written)) {
-      if (::ftruncate(fd_.get(), size - static_cast<off_t>(written)) != 0) {
-        return fail(ErrorCode::io, "{}; its last line is torn", write_error(why, path_).message);
-      }
+    if (!is_regular_) {
+      written_of_block_ = written;
+    } else if (written > 0) {
+      TROUPE_CHECK(cut_to(file_bytes_, why));
     }
-    return write_error(why, path_);
+    return keep_or_drop(why);
   }
   return {};
+}
+
+Result<void> BatchWriter::cut_to(std::uint64_t bytes, int why) {
+  struct stat status{};
+  const bool is_ours =
+      ::fstat(fd_.get(), &status) == 0 && static_cast<std::uint64_t>(status.st_size) >= bytes;
+  if (is_ours && ::ftruncate(fd_.get(), static_cast<off_t>(bytes)) == 0) return {};
+  return fail(ErrorCode::io, "{}; its last line is torn", write_error(why, path_).message);
+}
+
+/// What becomes of the blocks that are not written.
+Result<void> BatchWriter::keep_or_drop(int why) {
+  Error error = write_error(why, path_);
+  if (options_.keeps_backlog && is_full_disk(why)) {
+    if (!backlog_) backlog_.emplace(OutputBacklog{.reason = error.message});
+    count_backlog();
+    return {};
+  }
+  blocks_.resize(written_blocks_);
+  written_of_block_ = 0;
+  return error;
+}
+
+void BatchWriter::count_backlog() {
+  if (!backlog_) return;
+  backlog_->lines = pending_lines_;
+  backlog_->bytes = pending_.size();
+  for (std::size_t i = written_blocks_; i < blocks_.size(); ++i) {
+    backlog_->lines += blocks_[i].lines;
+    backlog_->bytes += blocks_[i].text.size();
+  }
 }
 
 Result<void> BatchWriter::wait_for_room() {
@@ -205,22 +258,51 @@ Result<void> BatchWriter::sync_if_due(std::chrono::steady_clock::time_point now)
   return sync();
 }
 
-Result<void> BatchWriter::finish() { return unsynced_ ? sync() : Result<void>{}; }
+Result<void> BatchWriter::finish() {
+  if (unsynced_) TROUPE_CHECK(sync());
+  if (!backlog_) return {};
+  return fail(ErrorCode::resource_exhausted, "{}", backlog_->reason);
+}
 
+/// Makes the lines that wait to be packed the next block.
+Result<void> BatchWriter::pack() {
+  if (pending_.empty()) return {};
+  Block block{.text = {}, .lines = pending_lines_};
+  TROUPE_CHECK(append_member(compression_, pending_, block.text));
+  blocks_.push_back(std::move(block));
+  pending_.clear();
+  pending_lines_ = 0;
+  return {};
+}
+
+/// Leaves a backlog if there is no room.
 Result<void> BatchWriter::sync() {
-  unsynced_ = false;
-  if (compression_ != Compression::none) {
-    packed_.clear();
-    TROUPE_CHECK(append_member(compression_, pending_, packed_));
-    pending_.clear();
-    TROUPE_CHECK(write(packed_));
-  }
-  if (!is_regular_) return {};
+  backlog_.reset();
+  if (compression_ != Compression::none) TROUPE_CHECK(pack());
+  TROUPE_CHECK(write_blocks());
+  if (!backlog_ && is_regular_) TROUPE_CHECK(sync_file());
+  unsynced_ = backlog_.has_value();
+  return {};
+}
+
+Result<void> BatchWriter::sync_file() {
   struct stat status{};
-  if (::fsync(fd_.get()) != 0 || ::fstat(fd_.get(), &status) != 0) return write_error(errno, path_);
+  if (::fsync(fd_.get()) != 0) {
+    const int why = errno;
+    if (!options_.keeps_backlog || !is_full_disk(why)) return write_error(why, path_);
+    // What of it is in the file is not known.
+    TROUPE_CHECK(cut_to(synced_bytes_, why));
+    file_bytes_ = synced_bytes_;
+    written_blocks_ = 0;
+    return keep_or_drop(why);
+  }
+  if (::fstat(fd_.get(), &status) != 0) return write_error(errno, path_);
   if (has_name_ && status.st_nlink == 0) {
     return fail(ErrorCode::not_found, "the output {} was deleted while this job wrote it", path_);
   }
+  blocks_.erase(blocks_.begin(), blocks_.begin() + static_cast<std::ptrdiff_t>(written_blocks_));
+  written_blocks_ = 0;
+  synced_bytes_ = file_bytes_;
   return {};
 }
 

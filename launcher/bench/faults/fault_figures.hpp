@@ -29,7 +29,9 @@ struct FaultFigures {
   std::uint64_t requests = 0;  ///< of a round
   std::uint64_t compared = 0;  ///< answers
   std::uint64_t different = 0;
-  bool is_complete = false;  ///< all planned faults were made, and all answers have come
+  std::uint64_t answered_tokens = 0;  ///< of all answers, those of the undisturbed run too
+  std::uint64_t sampled_tokens = 0;   ///< that the executors have reported, for these answers
+  bool is_complete = false;           ///< all planned faults were made, and all answers have come
   std::vector<AnswerDifference> differences;  ///< the first ones
 };
 

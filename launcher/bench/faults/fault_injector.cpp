@@ -78,15 +78,30 @@ Result<ActorHandle<Saboteur>> FaultInjector::ready_saboteur_on(const std::string
 }
 
 Result<void> FaultInjector::check(const std::vector<FaultKind>& kinds) {
-  if (std::ranges::find(kinds, FaultKind::link) == kinds.end()) return {};
-  for (const auto& node : cluster_.nodes()) {
-    TROUPE_TRY(const auto saboteur, saboteur_on(node.spec.name));
-    auto checking = saboteur.call<&Saboteur::check_link>(options_.link_device);
-    const Result<void> checked = checking.get(answer_limit);
-    saboteur.call<&Saboteur::leave>();
-    TROUPE_CHECK(checked);
+  if (std::ranges::find(kinds, FaultKind::link) != kinds.end()) {
+    for (const auto& node : cluster_.nodes()) {
+      TROUPE_CHECK(check_on(node.spec.name, [this](const ActorHandle<Saboteur>& saboteur) {
+        return saboteur.call<&Saboteur::check_link>(options_.link_device);
+      }));
+    }
+  }
+  if (std::ranges::find(kinds, FaultKind::hang) != kinds.end()) {
+    for (const Victim& victim : candidates(FaultKind::hang)) {
+      TROUPE_CHECK(check_on(victim.node, [&](const ActorHandle<Saboteur>& saboteur) {
+        return saboteur.call<&Saboteur::check_hang>(victim.pid);
+      }));
+    }
   }
   return {};
+}
+
+Result<void> FaultInjector::check_on(
+    const std::string& node,
+    const std::function<Future<void>(const ActorHandle<Saboteur>&)>& check) {
+  TROUPE_TRY(const auto saboteur, saboteur_on(node));
+  const Result<void> checked = check(saboteur).get(answer_limit);
+  saboteur.call<&Saboteur::leave>();
+  return checked;
 }
 
 Result<bool> FaultInjector::make(const PlannedFault& fault, double at_seconds) {
@@ -121,12 +136,14 @@ Result<bool> FaultInjector::make(const PlannedFault& fault, double at_seconds) {
 
 Result<void> FaultInjector::hit(const ActorHandle<Saboteur>& saboteur, FaultKind kind, int pid) {
   followed_ = std::make_shared<Followed>();
-  if (!takes_node(kind)) {
+  if (!takes_node(kind) && kind != FaultKind::hang) {
     const int number = kind == FaultKind::stop ? SIGSTOP : SIGKILL;
     return saboteur.call<&Saboteur::signal>(pid, number).get(answer_limit);
   }
   Future<void> answer = [&] {
     switch (kind) {
+      case FaultKind::hang:
+        return saboteur.call<&Saboteur::hang>(pid);
       case FaultKind::agent:
         return saboteur.call<&Saboteur::kill_agent>();
       case FaultKind::node:
@@ -137,7 +154,7 @@ Result<void> FaultInjector::hit(const ActorHandle<Saboteur>& saboteur, FaultKind
         return saboteur.call<&Saboteur::cut_link>(options_.link_device, options_.outage_seconds);
     }
   }();
-  // The Saboteur ends with its node; an answer says why it does not.
+  // The Saboteur ends with its node; an answer says why it does not. hang answers when it is over.
   answer.then([followed = followed_](const Result<void>& done) {
     if (done.ok() || done.error().code == ErrorCode::peer_died) return;
     const std::lock_guard lock(followed->mutex);

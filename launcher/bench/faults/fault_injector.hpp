@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -31,7 +32,8 @@ class FaultInjector {
   FaultInjector(const FaultInjector&) = delete;
   FaultInjector& operator=(const FaultInjector&) = delete;
 
-  /// Refuses what cannot be done on a node, as link without root. Errors name the node.
+  /// Refuses what cannot be done on a node, as link without root. Call it while the workers serve.
+  /// Errors name the node.
   Result<void> check(const std::vector<FaultKind>& kinds);
 
   /// Chooses a victim, and makes the fault. False if there is nobody at the moment, or if the
@@ -53,6 +55,9 @@ class FaultInjector {
   struct Followed;
 
   std::vector<Victim> candidates(FaultKind kind) const;
+  /// Asks a Saboteur on that node.
+  Result<void> check_on(const std::string& node,
+                        const std::function<Future<void>(const ActorHandle<Saboteur>&)>& check);
   Result<ActorHandle<Saboteur>> saboteur_on(const std::string& node);
   /// The same, once it is connected with this process.
   Result<ActorHandle<Saboteur>> ready_saboteur_on(const std::string& node);

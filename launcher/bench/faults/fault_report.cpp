@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "actors/telemetry/distribution.hpp"
+#include "launcher/bench/faults/fault_targets.hpp"
 #include "launcher/report/json_numbers.hpp"
 #include "launcher/terminal/format_bytes.hpp"
 #include "runtime/base/terminal_text.hpp"
@@ -46,6 +47,10 @@ struct Times {
   }
 };
 
+std::uint64_t sampled_again(const FaultFigures& figures) {
+  return figures.sampled_tokens - std::min(figures.sampled_tokens, figures.answered_tokens);
+}
+
 std::map<FaultKind, Times> by_kind(std::span<const FaultRecord> faults) {
   std::map<FaultKind, Times> times;
   for (const FaultRecord& fault : faults) times[fault.kind].add(fault);
@@ -76,6 +81,22 @@ std::string kind_table(const FaultFigures& figures) {
   return table;
 }
 
+std::string target_table(const FaultFigures& figures) {
+  const auto targets = fault_targets(figures.faults);
+  if (targets.empty()) return "";
+  std::string table =
+      fmt::format("\n{:<26}{:>16}{:>9}{:>9}{:>9}\n", "target", "at most", "P50", "P95", "most");
+  for (const FaultTarget& target : targets) {
+    const int digits = target.unit == "s" ? 2 : 1;
+    table += fmt::format(
+        "{:<26}{:>16}{:>9.{}f}{:>9.{}f}{:>9.{}f}  {}\n", target.what,
+        fmt::format("{:.0f} {}{}", target.limit, target.unit, target.is_of_p95 ? " (P95)" : ""),
+        target.p50, digits, target.p95, digits, target.most, digits,
+        target.is_met() ? "met" : "missed");
+  }
+  return table;
+}
+
 std::uint64_t largest(const MemoryReading& reading) {
   std::uint64_t bytes = 0;
   for (const AgentMemory& agent : reading.agents) bytes = std::max(bytes, agent.bytes);
@@ -92,6 +113,14 @@ std::string memory_table(const FaultFigures& figures) {
   return fmt::format("\n{:<26}{:>12}{:>16}\n", "memory (resident)", "before", "after") +
          row("this process", before.driver, after.driver) +
          row(after.agents.size() == 1 ? "agent" : "largest agent", largest(before), largest(after));
+}
+
+/// Tokens that an executor has reported are not sampled again by its successor; those of the 200 ms
+/// before its end are.
+std::string token_line(const FaultFigures& figures) {
+  if (!figures.is_complete) return "";
+  return fmt::format("\n{} tokens of answers were sampled, {} of them again\n",
+                     figures.answered_tokens, sampled_again(figures));
 }
 
 std::string verdict(const FaultFigures& figures) {
@@ -161,7 +190,8 @@ std::string fault_line(std::size_t number, const FaultRecord& fault) {
 }
 
 std::string to_table(const FaultFigures& figures) {
-  return kind_table(figures) + memory_table(figures) + "\n" + verdict(figures);
+  return kind_table(figures) + target_table(figures) + memory_table(figures) + token_line(figures) +
+         "\n" + verdict(figures);
 }
 
 ordered_json to_json(const FaultFigures& figures) {
@@ -180,10 +210,23 @@ ordered_json to_json(const FaultFigures& figures) {
         {"next_step_seconds", times_json(times.next_step_seconds)},
         {"sequences", times.sequences}};
   }
+  json["targets"] = ordered_json::array();
+  for (const FaultTarget& target : fault_targets(figures.faults)) {
+    json["targets"].push_back({{"what", target.what},
+                               {"unit", target.unit},
+                               {"limit", target.limit},
+                               {"of", target.is_of_p95 ? "p95" : "most"},
+                               {"p50", rounded(target.p50)},
+                               {"p95", rounded(target.p95)},
+                               {"most", rounded(target.most)},
+                               {"is_met", target.is_met()}});
+  }
   json["faults"] = ordered_json::array();
   for (const FaultRecord& fault : figures.faults) json["faults"].push_back(fault_json(fault));
   json["memory_before"] = memory_json(figures.memory_before);
   json["memory_after"] = memory_json(figures.memory_after);
+  json["tokens_of_answers"] = figures.answered_tokens;
+  json["tokens_sampled_again"] = sampled_again(figures);
   json["answers_compared"] = figures.compared;
   json["answers_different"] = figures.different;
   json["differences"] = ordered_json::array();

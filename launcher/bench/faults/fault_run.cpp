@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <limits>
+#include <sstream>
 #include <utility>
 
 #include <unistd.h>
@@ -127,8 +128,12 @@ Result<void> FaultRun::take_reports() {
   Mailbox::Content content = session_.take(tick);
   for (EngineReport& report : content.reports) {
     running_ = report.stats.running;
+    figures_.sampled_tokens = std::max(figures_.sampled_tokens, report.stats.output_tokens);
     for (Completion& completion : report.completions) {
       heard_ = Clock::now();
+      for (const Choice& choice : completion.choices) {
+        figures_.answered_tokens += choice.token_ids.size();
+      }
       book_.take(std::move(completion));
     }
   }
@@ -138,9 +143,7 @@ Result<void> FaultRun::take_reports() {
     injector_.note(recovery);
   }
   for (const EngineWait& wait : content.waits) {
-    for (const std::string& text : waits_.take(wait, Clock::now())) {
-      for (const std::string& line : wrapped(printable(text), columns, 2)) tell_(line);
-    }
+    for (const std::string& text : waits_.take(wait, Clock::now())) tell_wait(text);
   }
   figures_.compared = book_.compared();
   figures_.different = book_.different();
@@ -148,6 +151,18 @@ Result<void> FaultRun::take_reports() {
   if (makes_faults_) figures_.seconds = seconds_since_begin();
   if (content.downs.empty()) return {};
   return session_.cause_of(std::move(content.downs), [](const EngineReport&) {});
+}
+
+void FaultRun::tell_wait(const std::string& text) {
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) {
+    line = printable(line);
+    if (line.starts_with("  ")) {
+      tell_(line);
+      continue;
+    }
+    for (const std::string& part : wrapped(line, columns, 2)) tell_(part);
+  }
 }
 
 Result<void> FaultRun::advance_faults() {

@@ -35,6 +35,9 @@ class FaultRun {
   /// engine has ended; timeout if a fault was not recovered from; those of FaultInjector.
   Result<void> run(const std::vector<FaultKind>& kinds, std::uint64_t seed);
 
+  /// What a node that is to take the place of a lost one has to run; empty unless nodes join.
+  void set_join_command(std::string command) { waits_.set_join_command(std::move(command)); }
+
   const FaultFigures& figures() const { return figures_; }
 
  private:
@@ -44,6 +47,8 @@ class FaultRun {
   Result<void> until(const std::function<bool()>& is_done);
   Result<void> submit();
   Result<void> take_reports();
+  /// Tells a text of several lines; commands, which are indented, on lines of their own.
+  void tell_wait(const std::string& text);
   /// Makes the next fault if it is time, and ends the one under way once the job has recovered.
   Result<void> advance_faults();
   void finish_fault();

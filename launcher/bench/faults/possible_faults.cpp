@@ -32,6 +32,10 @@ Result<PossibleFaults> possible_faults(const FaultOptions& options, const JobPla
     return fail(ErrorCode::invalid_argument,
                 "--kinds link: the only node is this machine, which needs no link");
   }
+  if (has(possible.kinds, Kind::hang) && plan.engine.device != DeviceKind::cpu) {
+    return fail(ErrorCode::invalid_argument,
+                "--kinds hang: on GPUs a step that hangs is noticed only after 10 min");
+  }
   if (launch == "join" && std::ranges::any_of(possible.kinds, takes_node)) {
     possible.note = fmt::format(
         "each lost node waits at most {} s (restart.wait_seconds) for an agent that joins in its "

@@ -15,9 +15,9 @@ struct PossibleFaults {
   std::string note;  ///< a sentence; empty: none
 };
 
-/// Returns the kinds that are asked for, or all but link that the plan's nodes recover from by
-/// themselves. Errors: invalid_argument for a job whose answers, or whose nodes, faults would
-/// change for good.
+/// Returns the kinds that are asked for, or all but hang and link that the plan's nodes recover
+/// from by themselves. Errors: invalid_argument for a job whose answers, or whose nodes, faults
+/// would change for good.
 Result<PossibleFaults> possible_faults(const FaultOptions& options, const JobPlan& plan);
 
 }  // namespace troupe

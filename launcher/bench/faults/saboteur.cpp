@@ -4,6 +4,7 @@
 #include <csignal>
 #include <cstring>
 #include <filesystem>
+#include <thread>
 #include <vector>
 
 #include <fcntl.h>
@@ -11,10 +12,17 @@
 #include <spawn.h>
 #include <unistd.h>
 
+#include "actors/worker/worker.hpp"
 #include "launcher/bench/faults/process_table.hpp"
+#include "runtime/base/deadline.hpp"
+#include "runtime/process/stopped_thread.hpp"
 
 namespace troupe {
 namespace {
+
+/// A worker that hangs is killed some 15 s later, or more on a machine with much to do.
+constexpr std::chrono::seconds hang_limit{180};
+constexpr std::chrono::milliseconds hang_look{10};
 
 /// Arguments: seconds, then PID:START of each process to go on; one that has ended, and whose pid
 /// another one may have, is left alone.
@@ -75,6 +83,19 @@ Result<void> send(int pid, int signal_number) {
               "cannot send signal {} to process {}: {}", signal_number, pid, std::strerror(errno));
 }
 
+/// A process that has ended has no children and no memory, but a pid until the agent reaps it.
+Result<void> check_is_sibling(int pid) {
+  const auto entry = process_entry(pid);
+  if (entry.ok() && entry->parent == ::getppid()) return {};
+  return fail(ErrorCode::not_found, "process {} is none of the agent's", pid);
+}
+
+Result<StoppedThread> stop_steps(int pid) {
+  TROUPE_CHECK(check_is_sibling(pid));
+  TROUPE_TRY(const int thread, thread_named(pid, Worker::step_thread_name));
+  return StoppedThread::stop(thread);
+}
+
 /// The agent's processes but this one.
 std::vector<ProcessEntry> siblings() {
   auto processes = children_of(::getppid());
@@ -85,12 +106,30 @@ std::vector<ProcessEntry> siblings() {
 }  // namespace
 
 Result<void> Saboteur::signal(int pid, int signal_number) {
-  // A process that has ended has no children and no memory, but a pid until the agent reaps it.
-  const auto entry = process_entry(pid);
-  if (!entry.ok() || entry->parent != ::getppid()) {
-    return fail(ErrorCode::not_found, "process {} is none of the agent's", pid);
-  }
+  TROUPE_CHECK(check_is_sibling(pid));
   return send(pid, signal_number);
+}
+
+Result<void> Saboteur::hang(int pid) {
+  TROUPE_TRY(StoppedThread stopped, stop_steps(pid));
+  Deadline deadline(hang_limit);
+  while (!stopped.is_gone()) {
+    if (deadline.is_over()) {
+      return fail(ErrorCode::timeout, "worker {} was not killed within {} s although it hung", pid,
+                  hang_limit.count());
+    }
+    std::this_thread::sleep_for(hang_look);
+  }
+  return {};
+}
+
+Result<void> Saboteur::check_hang(int pid) {
+  const auto stopped = stop_steps(pid);
+  if (stopped.ok()) return {};
+  return fail(ErrorCode::unsupported,
+              "--kinds hang cannot be done on {}: {}; it wants root there, or "
+              "kernel.yama.ptrace_scope to be 0",
+              context_.node(), stopped.error().message);
 }
 
 Result<void> Saboteur::kill_agent() { return send(::getppid(), SIGKILL); }

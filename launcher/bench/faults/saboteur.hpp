@@ -20,6 +20,13 @@ class Saboteur {
 
   /// Sends a signal to a process that the agent has started. Errors: not_found if it has not.
   Result<void> signal(int pid, int signal_number);
+  /// Stops the thread that takes a worker's steps, while the process's others go on, until the
+  /// process is killed. Errors: not_found if the agent has not started it, or it serves no steps;
+  /// permission_denied; timeout if nobody kills it.
+  Result<void> hang(int pid);
+  /// Why hang cannot be done to that worker: unsupported, with what is missing. The worker's step
+  /// stops for some microseconds.
+  Result<void> check_hang(int pid);
   /// Kills the agent, with which this process ends, too. Returns only errors.
   Result<void> kill_agent();
   /// Kills the agent and all of its processes at once: the agent is stopped first, so that it
@@ -39,7 +46,8 @@ class Saboteur {
   void leave() { context_.exit("it is not needed any more"); }
 
   static constexpr std::string_view actor_type = "Saboteur";
-  using Methods = troupe::Methods<&Saboteur::signal, &Saboteur::kill_agent, &Saboteur::kill_node,
+  using Methods = troupe::Methods<&Saboteur::signal, &Saboteur::hang, &Saboteur::check_hang,
+                                  &Saboteur::kill_agent, &Saboteur::kill_node,
                                   &Saboteur::freeze_node, &Saboteur::check_link,
                                   &Saboteur::cut_link, &Saboteur::agent_memory, &Saboteur::leave>;
 

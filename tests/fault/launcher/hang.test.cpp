@@ -5,9 +5,10 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "runtime/process/stopped_thread.hpp"
 #include "tests/fault/launcher/support/launcher_run.hpp"
-#include "tests/fault/launcher/support/stopped_thread.hpp"
 #include "tests/fault/launcher/support/undisturbed_run.hpp"
+#include "tests/support/require.hpp"
 #include "tests/support/time_scale.hpp"
 
 // A rank is alive, answers heartbeats and does not arrive: its step's thread stands still.
@@ -38,7 +39,8 @@ TEST_P(Hangs, are_found_by_their_rank_and_recovered_from) {
   const int pid = run->wait_for_role(hang.victim, 5s * time_scale);
   const auto begin = Clock::now();
   {
-    StoppedThread stopped(busiest_thread(pid));
+    REQUIRE_OK(const int thread, thread_named(pid, "steps"));
+    REQUIRE_OK(StoppedThread stopped, StoppedThread::stop(thread));
     while (!stopped.is_gone()) {
       ASSERT_LT(Clock::now() - begin, 60s * time_scale)
           << run->stderr_text() << run->log_text("launcher");

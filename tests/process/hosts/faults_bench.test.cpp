@@ -1,7 +1,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tests/process/hosts/support/broken_batch.hpp"
 #include "tests/process/hosts/support/cluster_settings.hpp"
+#include "tests/process/hosts/support/joining_agent.hpp"
 #include "tests/process/launcher/support/launcher_job.hpp"
 #include "tests/support/checkpoint_folder.hpp"
 #include "tests/support/hosts/test_hosts.hpp"
@@ -61,6 +63,46 @@ TEST_F(HostFaultsBench, freezes_nodes_and_cuts_links_for_a_while) {
   for (const json& fault : found["faults"]) {
     EXPECT_GT(fault["noticed_ms"], 500.0) << "by a lease: " << fault;
   }
+}
+
+TEST_F(HostFaultsBench, breaks_experts_over_replicas_of_stages_on_four_hosts) {
+  expect_survived(job_,
+                  {"ssh",
+                   {"data_parallel_size=2", "pipeline_parallel_size=2", "expert_parallel_size=2"},
+                   "worker,executor,stop,agent,node,freeze,link",
+                   7});
+}
+
+TEST_F(HostFaultsBench, breaks_experts_over_replicas_on_four_nodes_of_slurm) {
+  const BrokenBatch batch{
+      "slurm",
+      {"data_parallel_size=2", "tensor_parallel_size=2", "expert_parallel_size=4"},
+      "worker,executor,stop,agent,node,freeze",
+      6};
+  if (const auto missing = missing_for(batch); !missing.empty()) GTEST_SKIP() << missing;
+  expect_survived(job_, batch);
+}
+
+TEST_F(HostFaultsBench, tells_what_to_run_in_place_of_a_node_that_joined) {
+  write_token(job_.folder() / "job.token", 'a');
+  JoiningAgent first(job_, 1, "job.token"), second(job_, 2, "job.token");
+  std::vector<std::string> arguments{
+      "bench", "faults",       "--config", "cluster.yaml", "--json", "f.json",  "--num-prompts",
+      "8",     "--output-len", "20:80",    "--kinds",      "agent",  "--count", "1"};
+  std::vector<std::string> settings = joined_by(2);
+  settings.emplace_back("parallel.tensor_parallel_size=2");
+  for (const std::string& word : as_arguments(settings)) arguments.push_back(word);
+  LauncherProcess running(arguments, job_.folder(), job_.folder().parent_path());
+  ASSERT_TRUE(
+      running.wait_for_stderr("take its place run:\n"
+                              "  launcher agent --join 10.77.0.254:7070 --token-file " +
+                                  (job_.folder() / "job.token").string() + "\n",
+                              run_limit))
+      << running.wait({}).describe();
+  JoiningAgent third(job_, 3, "job.token");
+  const Ended ended = running.wait(run_limit);
+  ASSERT_EQ(ended.code, 0) << ended.describe() << third.log();
+  EXPECT_EQ(figures()["answers_different"], 0);
 }
 
 TEST_F(HostFaultsBench, says_what_is_missing_for_a_link) {

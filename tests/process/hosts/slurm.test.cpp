@@ -123,6 +123,24 @@ TEST(Submit, puts_a_job_that_drained_before_its_time_limit_back_into_the_queue) 
   expect_same_payloads(answers_to(golden_input()), job.answers(), "a requeued job");
 }
 
+TEST(Submit, puts_a_job_whose_launcher_was_killed_back_into_the_queue) {
+  if (const auto missing = missing_for_slurm(); !missing.empty()) GTEST_SKIP() << missing;
+  const LauncherJob job;
+  job.write_input(golden_input());
+  run_beside_slurm(
+      job, 2,
+      submit_and_wait(job,
+                      "--set engine.max_num_seqs=4 --set parallel.tensor_parallel_size=2 -- "
+                      "--nodes=2",
+                      "id=$(squeue --noheader --format=%i); "
+                      "for i in $(seq 300); do [ -s out.jsonl ] && break; sleep 0.05; done; "
+                      "read word pid rest < out.jsonl.job/lock; kill -9 $pid; "
+                      "for i in $(seq 300); do scontrol show job $id | grep -q 'Restarts=1' && "
+                      "break; sleep 0.1; done; "
+                      "scontrol show job $id | grep -o 'Restarts=1' || exit 7"));
+  expect_same_payloads(answers_to(golden_input()), job.answers(), "a requeued job");
+}
+
 TEST(Submit, logs_beside_an_output_whose_name_looks_like_a_pattern) {
   if (const auto missing = missing_for_slurm(); !missing.empty()) GTEST_SKIP() << missing;
   const LauncherJob job;

@@ -1,4 +1,6 @@
+#include <chrono>
 #include <csignal>
+#include <cstdio>
 #include <filesystem>
 #include <thread>
 
@@ -104,6 +106,22 @@ TEST_F(HostSurvival, of_a_replica_does_not_wait_for_the_host_of_another_one) {
   test::set_link(2, true);
   ASSERT_TRUE(waits && is_killed && recovers) << job_.log();
   expect_all_answers(running_->wait(run_limit));
+}
+
+TEST_F(HostSurvival,
+       of_a_killed_launcher_ends_all_processes_on_all_hosts_and_goes_on_when_it_is_run_again) {
+  ASSERT_NO_FATAL_FAILURE(start(2));
+  const auto killed = std::chrono::steady_clock::now();
+  running_->signal(SIGKILL);
+  EXPECT_THAT(processes_left_in(job_.folder(), 2s * test::time_scale), ::testing::ElementsAre());
+  std::printf(
+      "driver killed: all processes of two hosts gone after %.0f ms (at most 2000)\n",
+      std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - killed).count());
+  (void)running_->wait(run_limit);
+  const Ended again = job_.run(arguments_);
+  ASSERT_EQ(again.code, 0) << again.describe();
+  expect_same_payloads(answers_to(golden_input()), job_.answers(),
+                       "a job whose launcher was killed");
 }
 
 TEST_F(HostSurvival, ends_resumable_if_no_host_takes_the_place_of_a_lost_one) {

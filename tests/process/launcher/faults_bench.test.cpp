@@ -73,6 +73,15 @@ TEST_F(FaultsBench, compares_the_answers_of_a_batch_that_loses_processes) {
   EXPECT_TRUE(std::filesystem::is_empty(temporary_));
 }
 
+TEST_F(FaultsBench, lets_a_step_hang_until_it_is_found) {
+  const Ended ended = bench({"--count", "1", "--kinds", "hang"});
+  ASSERT_EQ(ended.code, 0) << ended.describe();
+  const json found = figures();
+  ASSERT_EQ(found["faults"].size(), 1U) << found;
+  EXPECT_GT(found["faults"][0]["noticed_ms"], 10000.0) << "by its step, not by its lease";
+  EXPECT_EQ(found["answers_different"], 0);
+}
+
 TEST_F(FaultsBench, finds_an_answer_that_is_another_one) {
   const Ended ended = bench({"--count", "1", "--kinds", "worker", "--alter-request", "-q"});
   ASSERT_EQ(ended.code, 1) << ended.describe();

@@ -70,9 +70,10 @@ void strike_and_check(LauncherRun& run, const Blow& blow, const std::string& whe
   const auto struck = Clock::now();
   ASSERT_EQ(::kill(pid, blow.signal_number), 0);
   const Aftermath seen = run.watch(struck, sockets, patience);
-  std::printf("%-4s %-8s %-22s told after %6.1f ms, all gone after %6.1f ms\n",
+  std::printf("%-4s %-8s %-22s told after %6.1f ms, all gone after %6.1f ms (at most %.0f)\n",
               stopped ? "STOP" : "KILL", blow.role.c_str(), when.c_str(),
-              seen.reported_ms.value_or(-1), seen.gone_ms.value_or(-1));
+              seen.reported_ms.value_or(-1), seen.gone_ms.value_or(-1),
+              stopped ? stopped_gone_ms : limit_ms);
 
   SCOPED_TRACE(fmt::format("signal {} to {} ({}) {}; stderr: {}", blow.signal_number, blow.role,
                            pid, when, run.stderr_text()));

@@ -1,5 +1,6 @@
 #include "tests/fault/launcher/support/freeze.hpp"
 
+#include <cstdio>
 #include <fstream>
 #include <set>
 #include <thread>
@@ -82,7 +83,12 @@ void freeze_and_check(std::chrono::milliseconds duration) {
   for (const int pid : job->pids()) ASSERT_EQ(::kill(pid, SIGSTOP), 0);
   std::this_thread::sleep_for(duration);
   for (const int pid : job->pids()) ASSERT_EQ(::kill(pid, SIGCONT), 0);
+  const auto thawed = Clock::now();
   job->expect_it_goes_on();
+  std::printf(
+      "frozen as a whole for %.0f s: the same processes have 20 more answers after %.1f s\n",
+      std::chrono::duration<double>(duration).count(),
+      std::chrono::duration<double>(Clock::now() - thawed).count());
 }
 
 void press_ctrl_z_and_check(std::chrono::milliseconds duration) {

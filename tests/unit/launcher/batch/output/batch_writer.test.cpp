@@ -2,13 +2,32 @@
 
 #include <array>
 #include <csignal>
+#include <random>
 
 #include <fcntl.h>
+#include <gmock/gmock.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include "runtime/process/unique_fd.hpp"
+#include "tests/support/small_disk.hpp"
 #include "tests/unit/launcher/batch/temp_folder.hpp"
+
+namespace {
+
+/// What fsync fails with, as on a network file system that is full or broken; 0: it does not.
+int fsync_error = 0;
+
+}  // namespace
+
+/// The program's own goes before the C library's.
+extern "C" int fsync(int file) {
+  if (fsync_error == 0) return static_cast<int>(::syscall(SYS_fsync, file));
+  errno = fsync_error;
+  return -1;
+}
 
 namespace troupe {
 namespace {
@@ -155,16 +174,78 @@ TEST_F(BatchWriting, cuts_a_line_off_again_that_the_disk_took_only_partly) {
   ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &before), 0);
   const auto handler = std::signal(SIGXFSZ, SIG_IGN);
   rlimit limit = before;
-  limit.rlim_cur = 150;  // simulates a full disk: the next write takes 50 bytes, then fails
+  limit.rlim_cur = 150;  // the next write takes 50 bytes, then fails
   ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &limit), 0);
   const auto torn = writer->append(std::string(99, 'b'));
   ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &before), 0);
   std::signal(SIGXFSZ, handler);
   ASSERT_FALSE(torn.ok());
-  EXPECT_EQ(torn.error().code, ErrorCode::resource_exhausted) << torn.error().message;
+  EXPECT_EQ(torn.error().code, ErrorCode::io) << torn.error().message;
   EXPECT_EQ(read(path("out")), std::string(99, 'a') + "\n");
   EXPECT_TRUE(writer->append("c").ok());
   EXPECT_EQ(read(path("out")), std::string(99, 'a') + "\nc\n");
+}
+
+TEST_F(BatchWriting, keeps_whole_lines_that_a_full_disk_does_not_take_and_writes_them_later) {
+  fs::create_directory(path("disk"));
+  const auto disk = test::SmallDisk::mount(path("disk"), 1 << 20);
+  if (!disk.ok()) GTEST_SKIP() << disk.error().message;
+  const std::string first(1000, 'a'), third(10, 'c');
+  std::string second(9000, ' ');  // does not fit packed either
+  std::mt19937 random(1);
+  for (char& letter : second) letter = static_cast<char>('!' + random() % 90);
+  for (const std::string name : {"out", "out.gz"}) {
+    const std::string output = path("disk/" + name);
+    auto writer = BatchWriter::open(output, {.input_path = {}, .keeps_backlog = true});
+    ASSERT_TRUE(writer.ok()) << writer.error().message;
+    ASSERT_TRUE(writer->append(first).ok());
+    ASSERT_TRUE(writer->finish().ok());
+    const std::string before = read(output);
+    (*disk)->fill();
+    ASSERT_TRUE(writer->append(second).ok());
+    ASSERT_TRUE(writer->append(third).ok());
+    const auto full = writer->finish();
+    ASSERT_FALSE(full.ok());
+    EXPECT_EQ(full.error().code, ErrorCode::resource_exhausted);
+    ASSERT_NE(writer->backlog(), nullptr);
+    EXPECT_EQ(writer->backlog()->lines, 2U);
+    EXPECT_EQ(writer->backlog()->reason, full.error().message);
+    EXPECT_THAT(full.error().message, testing::EndsWith(": No space left on device"));
+    EXPECT_EQ(read(output), before) << "a line that went in only in part is cut off";
+    (*disk)->make_room();
+    const auto later = std::chrono::steady_clock::now() + std::chrono::seconds(1);
+    ASSERT_TRUE(writer->sync_if_due(later).ok());
+    EXPECT_EQ(writer->backlog(), nullptr);
+    ASSERT_TRUE(writer->append("d").ok());
+    ASSERT_TRUE(writer->finish().ok());
+    EXPECT_EQ(lines_of(output, 1 << 20), (Lines{{1, first}, {2, second}, {3, third}, {4, "d"}}));
+  }
+}
+
+TEST_F(BatchWriting, cuts_off_and_keeps_lines_that_are_lost_when_they_are_synced) {
+  auto writer = BatchWriter::open(path("out"), {.input_path = {}, .keeps_backlog = true});
+  ASSERT_TRUE(writer.ok());
+  ASSERT_TRUE(writer->append("safe").ok());
+  ASSERT_TRUE(writer->finish().ok());
+  ASSERT_TRUE(writer->append("one").ok());
+  ASSERT_TRUE(writer->append("two").ok());
+  fsync_error = EDQUOT;
+  auto later = std::chrono::steady_clock::now() + std::chrono::seconds(1);
+  ASSERT_TRUE(writer->sync_if_due(later).ok());
+  ASSERT_NE(writer->backlog(), nullptr);
+  EXPECT_EQ(writer->backlog()->lines, 2U);
+  EXPECT_EQ(writer->backlog()->bytes, 8U);
+  EXPECT_EQ(read(path("out")), "safe\n");
+  fsync_error = 0;
+  ASSERT_TRUE(writer->sync_if_due(later + std::chrono::seconds(1)).ok());
+  EXPECT_EQ(writer->backlog(), nullptr);
+  EXPECT_EQ(read(path("out")), "safe\none\ntwo\n");
+  fsync_error = EIO;
+  ASSERT_TRUE(writer->append("three").ok());
+  const auto broken = writer->finish();
+  fsync_error = 0;
+  ASSERT_FALSE(broken.ok());
+  EXPECT_EQ(broken.error().code, ErrorCode::io) << "waiting does not help";
 }
 
 TEST_F(BatchWriting, reports_a_full_device_and_syncs_once_a_second) {

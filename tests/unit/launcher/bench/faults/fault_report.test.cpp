@@ -26,6 +26,8 @@ FaultFigures figures() {
   of.planned = 3;
   of.requests = 8;
   of.compared = 24;
+  of.answered_tokens = 1000;
+  of.sampled_tokens = 1007;
   of.is_complete = true;
   of.faults = {fault(FaultKind::worker, 1, 0.5), fault(FaultKind::stop, 1800, 2.5),
                fault(FaultKind::worker, 3, 1.5)};
@@ -44,7 +46,27 @@ TEST(FaultReport, has_the_times_of_each_kind_and_says_that_all_bytes_are_the_sam
   expect_fits(table);
   EXPECT_THAT(table, HasSubstr("worker         2      2.0      2.9      3.0     1.00     1.45"));
   EXPECT_THAT(table, HasSubstr("30.0 MiB"));
+  EXPECT_THAT(table, HasSubstr("1000 tokens of answers were sampled, 7 of them again\n"));
   EXPECT_THAT(table, HasSubstr("all 24 answers of 3 rounds are the bytes of the undisturbed run"));
+}
+
+TEST(FaultReport, holds_the_times_against_what_they_are_to_be) {
+  const std::string table = to_table(figures());
+  EXPECT_THAT(table,
+              HasSubstr("killed: noticed                50 ms (P95)      2.0      2.9      3.0"
+                        "  met\n"));
+  EXPECT_THAT(table, HasSubstr("stopped: noticed                   2000 ms   1800.0"));
+  EXPECT_THAT(table,
+              HasSubstr("killed worker: next step               2 s     1.00     1.45     1.50"
+                        "  met\n"));
+  EXPECT_THAT(table, Not(HasSubstr("link cut"))) << "there was none";
+  FaultFigures slow = figures();
+  slow.faults.push_back(fault(FaultKind::link, 2001, 5));
+  const auto json = to_json(slow);
+  ASSERT_EQ(json["targets"].size(), 5U);
+  EXPECT_EQ(json["targets"][2]["what"], "link cut: noticed");
+  EXPECT_FALSE(json["targets"][2]["is_met"]);
+  EXPECT_TRUE(json["targets"][3]["is_met"]);
 }
 
 TEST(FaultReport, does_not_say_all_when_it_broke_off) {
