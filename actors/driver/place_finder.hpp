@@ -32,7 +32,7 @@ class PlaceFinder {
   /// enough; null: never. Called on the threads of those that look. `cluster` outlives the object.
   PlaceFinder(Cluster& cluster, PlacementGroupId group, std::int32_t domain,
               const RestartLimit& limit, std::function<void(const EngineWait&)> on_wait,
-              std::function<bool()> may_drop);
+              std::function<bool()> may_drop = {});
 
   /// Looks for places once, and now and then has the agents of lost nodes started. True once there
   /// are places. Errors: resource_exhausted if there have been none for RestartLimit::wait_seconds,

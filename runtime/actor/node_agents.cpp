@@ -17,8 +17,6 @@ constexpr const char* loopback = "127.0.0.1";
 constexpr milliseconds wait_turn{100};
 /// How long agents that are to be suspended may take.
 constexpr milliseconds suspend_limit{1000};
-/// How long the processes of a node that is let go may take to end.
-constexpr milliseconds dismiss_limit{500};
 
 }  // namespace
 
@@ -107,56 +105,6 @@ void NodeAgents::start_lost() {
     ended->join();
     start_keeper(i);
   }
-}
-
-NodeAgents::Node* NodeAgents::place_for(const std::string& name) {
-  const auto is_free = [](const Node& node) { return node.keeper && node.agent == 0; };
-  auto found = std::ranges::find_if(
-      nodes_, [&](const Node& node) { return is_free(node) && node.name == name; });
-  if (found == nodes_.end()) {
-    found = std::ranges::find_if(nodes_,
-                                 [&](const Node& node) { return is_free(node) && node.dismissed; });
-  }
-  if (found == nodes_.end()) found = std::ranges::find_if(nodes_, is_free);
-  return found == nodes_.end() ? nullptr : &*found;
-}
-
-Result<void> NodeAgents::start_node(const std::string& name) {
-  if (options_.join) {
-    return fail(ErrorCode::unsupported, "agents join this cluster by themselves");
-  }
-  const std::lock_guard starts(starts_mutex_);
-  std::unique_ptr<NodeKeeper> former;
-  std::size_t index = 0;
-  {
-    std::lock_guard lock(mutex_);
-    if (!all_came_ || stopping_) {
-      return fail(ErrorCode::unsupported, "the cluster is being started, or ends");
-    }
-    const auto named = std::ranges::find(nodes_, name, &Node::name);
-    if (named != nodes_.end() && named->agent != 0) {
-      return fail(ErrorCode::already_exists, "node '{}' is there", name);
-    }
-    Node* place = place_for(name);
-    if (place == nullptr) {
-      return fail(ErrorCode::resource_exhausted,
-                  "all {} nodes are there: another one comes only in place of one that is lost or "
-                  "drained",
-                  nodes_.size());
-    }
-    index = static_cast<std::size_t>(place - nodes_.data());
-    former = std::move(place->keeper);
-  }
-  former->signal(SIGKILL);  // it may be starting the lost agent again
-  former->join();
-  {
-    std::lock_guard lock(mutex_);
-    Node& node = nodes_[index];
-    node.name = name;
-    node.over = node.ready = node.welcome = node.suspended = node.dismissed = false;
-  }
-  start_keeper(index);
-  return {};
 }
 
 Result<void> NodeAgents::wait() {
@@ -332,28 +280,6 @@ void NodeAgents::on_process_ended(std::size_t index, const std::string& how) {
     log::info("node '{}' {}", name, why);
   }
   events_.on_ended(index, why);
-}
-
-Result<std::size_t> NodeAgents::index_of(const std::string& name) const {
-  std::lock_guard lock(mutex_);
-  // A lost node may have the name of one that has come since.
-  auto found = std::ranges::find_if(
-      nodes_, [&](const Node& node) { return node.name == name && node.ready && !node.over; });
-  if (found == nodes_.end()) found = std::ranges::find(nodes_, name, &Node::name);
-  if (found != nodes_.end()) return static_cast<std::size_t>(found - nodes_.begin());
-  return fail(ErrorCode::not_found, "no node is named '{}'", name);
-}
-
-Result<void> NodeAgents::dismiss(std::size_t index) {
-  {
-    std::lock_guard lock(mutex_);
-    Node& node = nodes_[index];
-    if (node.agent == 0) {
-      return fail(ErrorCode::peer_died, "node '{}' is not there", node.name);
-    }
-    node.dismissed = true;
-  }
-  return send(index, Shutdown{dismiss_limit.count()});
 }
 
 Result<void> NodeAgents::send(std::size_t node, const ControlMessage& message) {

@@ -80,5 +80,19 @@ TEST_F(PlaceFinders, give_up_a_node_after_its_time) {
   EXPECT_FALSE(look(finder, 10s));
 }
 
+TEST_F(PlaceFinders, give_up_soon_once_the_domain_may_be_dropped) {
+  std::atomic<bool> may_drop = false;
+  PlaceFinder finder(
+      *cluster_, group_, 0, {.max = 1, .wait_seconds = 60},
+      [this](const EngineWait& wait) { told_.push_back(wait); }, [&] { return may_drop.load(); });
+  kill_agent(0);
+  ASSERT_TRUE(look(finder, PlaceFinder::drop_after + 500ms)) << "it is the last one";
+  EXPECT_FALSE(finder.gave_up_early());
+  may_drop = true;
+  EXPECT_FALSE(look(finder, 1s));
+  EXPECT_TRUE(finder.gave_up_early());
+  EXPECT_TRUE(told_.empty()) << "others are told of the drop";
+}
+
 }  // namespace
 }  // namespace troupe::test

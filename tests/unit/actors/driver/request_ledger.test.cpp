@@ -274,8 +274,8 @@ TEST(RequestLedger, hands_its_requests_over_with_their_progress_their_crashes_an
   from.add(0, {timed, request_of(2)}, start);
   auto report = progress_of({update_of(1, 0, {7, 8})});
   from.take(report, true);
-  const std::vector<std::uint64_t> both{1, 2};
-  (void)from.note_crash(both);
+  const RequestIds both{1, 2};
+  (void)crash(from, both);
 
   RequestLedger to;
   for (auto& request : from.release_all()) to.adopt(3, std::move(request));
@@ -295,7 +295,7 @@ TEST(RequestLedger, hands_its_requests_over_with_their_progress_their_crashes_an
   EXPECT_EQ(due[0].requests[0].request.deadline_ms, 3000);
   EXPECT_TRUE(due[0].requests[1].progress.empty());
   EXPECT_TRUE(to.take_due(start).empty()) << "its executor has them";
-  EXPECT_EQ(to.note_crash(both).taken_back.size(), 2U) << "their second crash";
+  EXPECT_EQ(crash(to, both).taken_back.size(), 2U) << "their second crash";
 
   report = progress_of({update_of(1, 0, {9})});
   to.take_back_all();
