@@ -31,7 +31,7 @@ std::vector<KeySpec> kv_cache_rows() {
                "far and the last `window_tokens` (Zhang et al. 2023). With each of them "
                "`engine.enable_prefix_caching` must be false. Not with guessed tokens "
                "(`engine.speculative_method`), `engine.swap_space`, context ranks, nor for models "
-               "with windows; `snapkv` and `h2o` not for latent attention and on CPUs only. What a "
+               "with windows; `snapkv` and `h2o` not for latent attention. What a "
                "row sees depends on its position alone, so answers are the same bytes in every "
                "arrangement, as ever.",
            .choices = {"full", "streaming", "snapkv", "h2o"}}),
