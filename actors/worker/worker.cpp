@@ -64,8 +64,9 @@ void Worker::leave() {
   stopping_ = false;
   if (step_plane_) step_plane_->release(context_);
   step_plane_.reset();
-  // Until all have left, others may still write to memory that this device shares: it stays.
-  if (joined_devices) end_device_work();
+  // Steps that were begun read the runner's memory. Until all have left, others may still write to
+  // memory that this device shares: it stays.
+  if (ops_) end_device_work();
   drop_runner();
   log::info("{}: left epoch {} after step {}", place(), seat().epoch, step_.load());
 }
@@ -83,9 +84,9 @@ void Worker::drop_runner() {
 }
 
 Result<void> Worker::rejoin(const WorkerGroups::Find& find) {
-  drop_runner();  // of a start() that failed
+  drop_runner();             // of a start() that failed
+  model_->discard_passes();  // recorded ones read the runner's memory
   if (!groups_->on_devices()) return groups_->rejoin(find, spec_.nodes);
-  model_->discard_passes();
   groups_->leave_devices();
   end_device_work();
   TROUPE_CHECK(groups_->rejoin(find, spec_.nodes));
