@@ -123,8 +123,8 @@ Result<void> DecoderModel::forward(const ForwardBatch& batch, const Tensor& logi
 void DecoderModel::plan_attention(const ForwardBatch& batch) {
   // A rank's rows of a divided pass see rows of other ranks, which are not computed in this order.
   // Rows that are observed add to the weights of a pass's tokens, of which parts have some.
-  tensor_->allow_parts(!batch.graph_captured && !context_->divides() &&
-                       !context_->shares_heads() && !limits_.kv_policy.observes_attention());
+  tensor_->allow_parts(!batch.graph_captured && !context_->divides() && !context_->shares_heads() &&
+                       !limits_.kv_policy.observes_attention());
   const Slice own = context_->attention_rows();
   const std::vector<Slice> parts = tensor_->parts(own.count);
   passes_.clear();

@@ -51,8 +51,8 @@ struct AttentionBatch {
   std::span<const std::int32_t> host_block_tables = {};
   /// The last rows of each of `sequences` whose attention counts (accumulate_weights); empty: none.
   std::span<const std::int32_t> observed_rows = {};
-  /// [sequences] i32: the same on the device, if there are some; the CPU needs none. Of a batch that
-  /// is captured only these count.
+  /// [sequences] i32: the same on the device, if there are some; the CPU needs none. Of a batch
+  /// that is captured only these count.
   Tensor device_observed_rows = {};
 };
 
