@@ -293,9 +293,10 @@ bool Domain::has(ActorId actor) const {
 
 std::vector<std::string> Domain::nodes() const {
   const auto first = static_cast<std::size_t>(first_rank());
-  const auto ranks = static_cast<std::size_t>(replicas() * workers_per_replica());
+  const std::int64_t ranks = std::int64_t{replicas()} * workers_per_replica();
   std::vector<std::string> nodes;
-  for (const std::string& node : std::span(nodes_).subspan(first, ranks)) {
+  for (const std::string& node :
+       std::span(nodes_).subspan(first, static_cast<std::size_t>(ranks))) {
     if (std::ranges::find(nodes, node) == nodes.end()) nodes.push_back(node);
   }
   return nodes;
