@@ -73,8 +73,12 @@ std::vector<int> find_missing_ranks(std::span<const RankState> states, std::uint
       }
     }
   }
+  if (any_waits) return {missing.begin(), missing.end()};
+  // Who has not begun the step may wait for what one that is in it sends.
+  const bool some_are_in_it = std::ranges::any_of(
+      states, [&](const RankState& rank) { return rank.is_in_step && rank.step <= step; });
   for (const RankState& rank : states) {
-    if (!any_waits && (rank.is_in_step || rank.step < step)) missing.insert(rank.rank);
+    if (rank.is_in_step || (rank.step < step && !some_are_in_it)) missing.insert(rank.rank);
   }
   return {missing.begin(), missing.end()};
 }

@@ -13,7 +13,8 @@ namespace troupe {
 
 /// Returns the ranks that others wait for and that wait for nobody themselves: those that have
 /// begun fewer calls than a rank which is inside one. If no rank waits for another one, those that
-/// have not finished `step`, which is not answered, or not begun it. Ascending.
+/// have not finished `step`, which is not answered, and if none is in it those that have not begun
+/// it. Ascending.
 std::vector<int> find_missing_ranks(std::span<const RankState> states, std::uint64_t step);
 
 /// True if a rank has done nothing between two looks: no step and no call has begun or ended.

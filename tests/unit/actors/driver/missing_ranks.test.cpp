@@ -71,6 +71,18 @@ TEST(MissingRanks, without_calls_are_those_with_a_step_to_finish) {
   EXPECT_EQ(describe_missing(std::vector{busy, idle}, 3, 10), "rank 3 did not begin step 10");
 }
 
+TEST(MissingRanks, have_not_begun_a_step_only_if_none_is_in_it) {
+  RankState first = stage(0, {0, 4, 0}, {0, 0, 0}), second = stage(1, {0, 0, 4}, {4, 0, 0});
+  second.step = 6;
+  second.is_in_step = false;
+  EXPECT_THAT(find_missing_ranks(std::vector{first, second}, 7), ElementsAre(0));
+  first.is_in_step = false;
+  EXPECT_THAT(find_missing_ranks(std::vector{first, second}, 7), ElementsAre(1));
+  first.step = 8;
+  first.is_in_step = true;
+  EXPECT_THAT(find_missing_ranks(std::vector{first, second}, 7), ElementsAre(0, 1));
+}
+
 TEST(MissingRanks, have_done_something_if_a_call_or_a_step_has_begun_or_ended) {
   const RankState before = tensor_rank(1, 11, false);
   RankState after = before;
