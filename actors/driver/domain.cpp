@@ -247,6 +247,19 @@ Result<void> Domain::finish_serve(const EngineInfo& info) {
   return {};
 }
 
+Result<void> Domain::bring_up(const EngineInfo& info, PhaseTimes& times) {
+  begin_form();
+  TROUPE_CHECK(begin_load());
+  times.note("processes and group");
+  const auto loaded = finish_load();
+  if (!loaded.ok()) return loaded.error();
+  times.note("models");
+  begin_serve(info);
+  TROUPE_CHECK(finish_serve(info));
+  times.note("caches and channels");
+  return {};
+}
+
 void Domain::hand_over() {
   bool is_draining = false;
   {

@@ -25,6 +25,7 @@
 #include "actors/driver/place_finder.hpp"
 #include "actors/driver/request_ledger.hpp"
 #include "actors/executor/executor.hpp"
+#include "actors/worker/phase_times.hpp"
 #include "actors/worker/worker.hpp"
 #include "parallel/group/actor_group.hpp"
 #include "parallel/mesh/mesh.hpp"
@@ -79,6 +80,8 @@ class Domain {
   /// Allocates the KV cache and connects the executor with the workers.
   void begin_serve(const EngineInfo& info);
   Result<void> finish_serve(const EngineInfo& info);
+  /// begin_form() to finish_serve(), of this domain alone; notes how long each phase takes.
+  Result<void> bring_up(const EngineInfo& info, PhaseTimes& times);
 
   /// Ends its processes, and with them an attempt of Recovery that goes on; its places are free
   /// then. The object is of no use any more.

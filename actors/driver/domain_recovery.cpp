@@ -9,7 +9,6 @@
 #include "actors/driver/domain.hpp"
 #include "actors/driver/driver.hpp"
 #include "actors/driver/rank_placement.hpp"
-#include "actors/worker/phase_times.hpp"
 #include "runtime/base/deadline.hpp"
 #include "runtime/base/log.hpp"
 #include "runtime/call/answers.hpp"
@@ -52,15 +51,7 @@ Result<void> Domain::recover(const std::function<std::vector<ActorDown>()>& loss
   TROUPE_CHECK(places_.wait());
   times.note("places");
   const PlaceKeeper keeper(places_);
-  begin_form();
-  TROUPE_CHECK(begin_load());
-  times.note("processes and group");
-  const auto loaded = finish_load();
-  if (!loaded.ok()) return loaded.error();
-  times.note("models");
-  begin_serve(info_);
-  TROUPE_CHECK(finish_serve(info_));
-  times.note("caches and channels");
+  TROUPE_CHECK(bring_up(info_, times));
   log::info("domain {}: the attempt took {}", index_, times.text());
   return {};
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "actors/worker/phase_times.hpp"
 #include "runtime/base/log.hpp"
 #include "runtime/base/stop_wait.hpp"
 
@@ -12,8 +13,6 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr milliseconds look_interval{50};
-/// Between two starts of lost nodes' agents, at most.
-constexpr milliseconds longest_start_pause{2000};
 /// After processes that did not start: at first, and at most.
 constexpr milliseconds first_retry{500}, longest_retry{30'000};
 
@@ -35,10 +34,7 @@ struct DomainReturn::Watched {
 };
 
 DomainReturn::DomainReturn(Cluster& cluster, Options options)
-    : cluster_(cluster),
-      options_(std::move(options)),
-      starts_(longest_start_pause),
-      refused_(cluster.refused_nodes().size()) {}
+    : cluster_(cluster), options_(std::move(options)), refused_(cluster.refused_nodes().size()) {}
 
 DomainReturn::~DomainReturn() {
   thread_.request_stop();
@@ -129,12 +125,10 @@ Result<void> DomainReturn::bring_up(PlacementGroup group) {
     if (watched->note_loss()) return on_down(down);
     (void)cluster->remove_placement_group(id);  // it ends all waits for the domain's actors
   }));
-  domain_->begin_form();
-  TROUPE_CHECK(domain_->begin_load());
-  const auto loaded = domain_->finish_load();
-  if (!loaded.ok()) return loaded.error();
-  domain_->begin_serve(options_.info);
-  return domain_->finish_serve(options_.info);
+  PhaseTimes times;
+  TROUPE_CHECK(domain_->bring_up(options_.info, times));
+  log::info("domain {}: brought up in {}", options_.domain, times.text());
+  return {};
 }
 
 void DomainReturn::end_group() {

@@ -125,8 +125,8 @@ class Driver final : public ReportSink {
   /// Counts the domains that serve: those that are there and do not recover.
   void count_serving();
   bool others_serve(std::int32_t domain) const;
-  /// What is to follow losses that cannot be recovered from: drops the domain if it may be dropped,
-  /// else ends the engine.
+  /// Drops a domain that cannot recover, if it may be dropped; else ends the engine. `has_ended`:
+  /// an actor of it is not started again.
   void drop_or_give_up(std::int32_t domain, const std::string& why, bool has_ended);
   Result<void> check_is_alive(const std::string& node) const;
   /// Ends a domain's processes and drops it, once no attempt runs.

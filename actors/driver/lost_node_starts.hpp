@@ -12,20 +12,18 @@ class LostNodeStarts {
  public:
   using Clock = std::chrono::steady_clock;
 
-  /// `longest_pause` between two starts.
-  explicit LostNodeStarts(std::chrono::milliseconds longest_pause) : longest_(longest_pause) {}
-
   /// Starts them if the pause is over; true if it was.
   bool start_if_due(Cluster& cluster, Clock::time_point now) {
     if (now < next_) return false;
     cluster.start_lost_nodes();
     next_ = now + pause_;
-    pause_ = std::min(2 * pause_, longest_);
+    pause_ = std::min(2 * pause_, longest_pause);
     return true;
   }
 
  private:
-  std::chrono::milliseconds longest_;
+  static constexpr std::chrono::milliseconds longest_pause{2000};
+
   std::chrono::milliseconds pause_{250};
   Clock::time_point next_{};
 };

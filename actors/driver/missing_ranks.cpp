@@ -74,7 +74,7 @@ std::vector<int> find_missing_ranks(std::span<const RankState> states, std::uint
     }
   }
   if (any_waits) return {missing.begin(), missing.end()};
-  // Who has not begun the step may wait for what one that is in it sends.
+  // A rank that has not begun the step may wait for a message of one that is in it.
   const bool some_are_in_it = std::ranges::any_of(
       states, [&](const RankState& rank) { return rank.is_in_step && rank.step <= step; });
   for (const RankState& rank : states) {

@@ -12,8 +12,6 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr milliseconds look_interval{50};
-/// Between two starts of lost nodes' agents, at most.
-constexpr milliseconds longest_start_pause{2000};
 /// Most agents are there again sooner; of a longer wait a person is told. Where the domain may be
 /// dropped, only of one that goes on.
 constexpr milliseconds tell_after{1000};
@@ -51,15 +49,12 @@ void PlaceFinder::begin_wait() {
   }
   if (wait_ && lost.empty()) return;
   if (!wait_) {
-    wait_ = Wait{.since = Clock::now(),
-                 .limit = deadline_in(std::chrono::seconds(wait_seconds_)),
-                 .drop = deadline_in(drop_after),
-                 .starts = LostNodeStarts(longest_start_pause),
-                 .refused = cluster_.refused_nodes().size()};
+    wait_.emplace();
+    wait_->refused = cluster_.refused_nodes().size();
   }
   wait_->limit = deadline_in(std::chrono::seconds(wait_seconds_));
   wait_->drop = deadline_in(drop_after);
-  wait_->starts = LostNodeStarts(longest_start_pause);
+  wait_->starts = {};
   wait_->is_told = false;
   for (const std::size_t bundle : lost) {
     wait_->bundles.push_back(bundle);

@@ -50,12 +50,12 @@ class PlaceFinder {
  private:
   using Clock = std::chrono::steady_clock;
   struct Wait {
-    Clock::time_point since;
-    Deadline limit;
-    Deadline drop;  ///< once it is over, a domain that may be dropped is
+    Clock::time_point since = Clock::now();
+    Deadline limit{Clock::duration::zero()};
+    Deadline drop{Clock::duration::zero()};  ///< once it is over, a domain that may be dropped is
     LostNodeStarts starts;
-    std::vector<std::size_t> bundles{};  ///< that are lost
-    std::vector<std::string> nodes{};    ///< of these
+    std::vector<std::size_t> bundles;  ///< that are lost
+    std::vector<std::string> nodes;    ///< of these
     bool is_told = false;
     std::size_t refused = 0;  ///< the refusals that are told
   };

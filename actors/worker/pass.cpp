@@ -96,7 +96,7 @@ bool Pass::is_one_row_a_sequence() const {
 
 void Pass::pad_for_recording(std::int32_t block) {
   if (empty() || !is_one_row_a_sequence()) return;
-  // What is recorded observes all rows or none.
+  // A recorded pass observes all rows or none.
   if (observes_ && !limits_.kv_policy.observes_every_row()) return;
   const std::int64_t wanted = graph_rows(rows());
   const std::int64_t room = std::min(limits_.max_batch_tokens, limits_.max_head_rows);

@@ -69,7 +69,7 @@ class Worker final : public GroupMember {
   using Methods = GroupMember::Methods::plus<&Worker::load, &Worker::start, &Worker::leave,
                                              &Worker::telemetry, &Worker::state>;
   static constexpr std::string_view actor_type = "Worker";
-  /// Of the thread that takes steps, in /proc/PID/task/TID/comm.
+  /// The name of the thread that takes steps, in /proc/PID/task/TID/comm.
   static constexpr const char* step_thread_name = "steps";
 
  private:

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <array>
+#include <vector>
 
 #include <CLI/CLI.hpp>
+#include <fmt/ranges.h>
 
 #include "launcher/cli/comma_separated.hpp"
 #include "launcher/cli/number_checks.hpp"
@@ -23,10 +25,10 @@ Result<std::vector<Kind>> kinds(std::string_view text) {
     const auto kind =
         std::ranges::find_if(all_kinds, [&](Kind one) { return to_string(one) == word; });
     if (kind == all_kinds.end() || std::ranges::find(found, *kind) != found.end()) {
-      return fail(ErrorCode::invalid_argument,
-                  "--kinds: expected some of worker,executor,stop,hang,agent,node,freeze,link, "
-                  "each once, found {}",
-                  text);
+      std::vector<std::string_view> known;
+      for (const Kind one : all_kinds) known.push_back(to_string(one));
+      return fail(ErrorCode::invalid_argument, "--kinds: expected some of {}, each once, found {}",
+                  fmt::join(known, ","), text);
     }
     found.push_back(*kind);
   }

@@ -123,6 +123,21 @@ Result<PortRange> ports_of(const std::string& text) {
               text);
 }
 
+Result<std::vector<std::string>> all_hosts_of(const Config& config) {
+  const std::string& launch = config.cluster.launch;
+  if (launch == "join") {
+    std::vector<std::string> nodes;
+    for (std::int64_t i = 1; i <= *config.cluster.nodes; ++i) {
+      nodes.push_back(fmt::format("node{}", i));
+    }
+    return nodes;
+  }
+  if (launch != "slurm") return config.cluster.hosts;
+  auto nodes = slurm_nodes();
+  if (nodes.ok()) return nodes;
+  return fail(nodes.error().code, "cluster.launch: {}", nodes.error().message);
+}
+
 }  // namespace
 
 Result<HostEntry> parse_host(const std::string& text) {
@@ -174,25 +189,6 @@ Result<void> check_cluster_keys(const Config::Cluster& cluster) {
   }
   return check_join_keys(cluster);
 }
-
-namespace {
-
-Result<std::vector<std::string>> all_hosts_of(const Config& config) {
-  const std::string& launch = config.cluster.launch;
-  if (launch == "join") {
-    std::vector<std::string> nodes;
-    for (std::int64_t i = 1; i <= *config.cluster.nodes; ++i) {
-      nodes.push_back(fmt::format("node{}", i));
-    }
-    return nodes;
-  }
-  if (launch != "slurm") return config.cluster.hosts;
-  auto nodes = slurm_nodes();
-  if (nodes.ok()) return nodes;
-  return fail(nodes.error().code, "cluster.launch: {}", nodes.error().message);
-}
-
-}  // namespace
 
 Result<std::vector<std::string>> hosts_of(const Config& config) {
   TROUPE_CHECK(check_cluster_keys(config.cluster));

@@ -8,7 +8,9 @@
 #include "actors/worker/phase_times.hpp"
 #include "launcher/job/cluster_nodes.hpp"
 #include "launcher/job/exit_messages.hpp"
+#include "launcher/job/node_join.hpp"
 #include "launcher/job/node_preflight.hpp"
+#include "runtime/base/deadline.hpp"
 
 namespace troupe {
 namespace {
@@ -23,17 +25,11 @@ constexpr auto cause_wait = std::chrono::milliseconds(100);
 /// For the agent of a node that is let go to end.
 constexpr auto drain_limit = std::chrono::seconds(5);
 
-bool is_alive(const Cluster& cluster, const std::string& node) {
-  return std::ranges::any_of(cluster.nodes(), [&](const Cluster::NodeInfo& info) {
-    return info.spec.name == node && info.alive;
-  });
-}
-
 /// Lets a node go, and waits until its agent has ended, so that another one may take its place.
 Result<std::string> drain_node(const Cluster& cluster, Engine& engine, const std::string& node) {
   TROUPE_TRY(std::string told, engine.drain_node(node));
-  const auto until = Clock::now() + drain_limit;
-  while (is_alive(cluster, node) && Clock::now() < until) std::this_thread::sleep_for(tick);
+  Deadline deadline(drain_limit);
+  while (is_alive(cluster, node) && !deadline.is_over()) std::this_thread::sleep_for(tick);
   return told;
 }
 

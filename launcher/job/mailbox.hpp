@@ -38,52 +38,12 @@ class Mailbox {
     }
   };
 
-  void put(EngineReport report) {
-    {
-      std::lock_guard lock(mutex_);
-      content_.reports.push_back(std::move(report));
-    }
-    filled_.notify_one();
-  }
-  void put(const ActorDown& down) {
-    {
-      std::lock_guard lock(mutex_);
-      content_.downs.push_back(down);
-    }
-    filled_.notify_one();
-  }
-
-  void put(const EngineRecovery& recovery) {
-    {
-      std::lock_guard lock(mutex_);
-      content_.recoveries.push_back(recovery);
-    }
-    filled_.notify_one();
-  }
-
-  void put(const EngineWait& wait) {
-    {
-      std::lock_guard lock(mutex_);
-      content_.waits.push_back(wait);
-    }
-    filled_.notify_one();
-  }
-
-  void put(const EngineDomainChange& change) {
-    {
-      std::lock_guard lock(mutex_);
-      content_.domain_changes.push_back(change);
-    }
-    filled_.notify_one();
-  }
-
-  void put(Telemetry telemetry) {
-    {
-      std::lock_guard lock(mutex_);
-      content_.telemetry.push_back(std::move(telemetry));
-    }
-    filled_.notify_one();
-  }
+  void put(EngineReport report) { add(content_.reports, std::move(report)); }
+  void put(const ActorDown& down) { add(content_.downs, down); }
+  void put(const EngineRecovery& recovery) { add(content_.recoveries, recovery); }
+  void put(const EngineWait& wait) { add(content_.waits, wait); }
+  void put(const EngineDomainChange& change) { add(content_.domain_changes, change); }
+  void put(Telemetry telemetry) { add(content_.telemetry, std::move(telemetry)); }
 
   void put(const LoadingState& state) {
     std::lock_guard lock(mutex_);
@@ -109,6 +69,15 @@ class Mailbox {
   }
 
  private:
+  template <class T>
+  void add(std::vector<T>& list, T one) {
+    {
+      std::lock_guard lock(mutex_);
+      list.push_back(std::move(one));
+    }
+    filled_.notify_one();
+  }
+
   std::mutex mutex_;
   std::condition_variable filled_;
   Content content_;

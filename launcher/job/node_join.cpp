@@ -1,5 +1,6 @@
 #include "launcher/job/node_join.hpp"
 
+#include <algorithm>
 #include <chrono>
 #include <memory>
 #include <thread>
@@ -8,6 +9,7 @@
 #include <fmt/ranges.h>
 
 #include "launcher/job/cluster_nodes.hpp"
+#include "runtime/base/deadline.hpp"
 #include "runtime/node/node_name.hpp"
 #include "runtime/node/ssh_node_starter.hpp"
 
@@ -18,11 +20,10 @@ namespace {
 constexpr std::chrono::seconds come_limit{15};
 constexpr std::chrono::milliseconds look_interval{50};
 
-/// Waits for an agent that is being started. Errors: why it has not come.
-Result<void> wait_for(Cluster& cluster, const std::string& node) {
-  const auto until = std::chrono::steady_clock::now() + come_limit;
+/// Waits until `deadline` for an agent that is being started. Errors: why it has not come.
+Result<void> wait_for(Cluster& cluster, const std::string& node, Deadline& deadline) {
   std::string why = "it is being started";
-  while (std::chrono::steady_clock::now() < until) {
+  while (!deadline.is_over()) {
     for (const Cluster::NodeInfo& info : cluster.nodes()) {
       if (info.spec.name != node) continue;
       if (info.alive) return {};
@@ -46,6 +47,12 @@ std::vector<std::string> drained_nodes(const Cluster& cluster) {
 
 }  // namespace
 
+bool is_alive(const Cluster& cluster, const std::string& node) {
+  return std::ranges::any_of(cluster.nodes(), [&](const Cluster::NodeInfo& info) {
+    return info.spec.name == node && info.alive;
+  });
+}
+
 Result<std::string> join_nodes(Cluster& cluster, const JobPlan& plan,
                                const std::string& join_command,
                                const std::vector<std::string>& hosts) {
@@ -57,15 +64,24 @@ Result<std::string> join_nodes(Cluster& cluster, const JobPlan& plan,
                 "a job with cluster.launch: {} takes no hosts in; ssh and join do", launch);
   }
   std::vector<std::string> nodes;
+  std::vector<HostEntry> entries;  // of `hosts`
   if (hosts.empty()) nodes = drained_nodes(cluster);
   for (const std::string& text : hosts) {
-    TROUPE_TRY(HostEntry host, parse_host(text));
-    nodes.push_back(node_name_of(host.name));
-    ssh->set_host(nodes.back(), std::move(host.ssh));
+    TROUPE_TRY(entries.emplace_back(), parse_host(text));
+    const std::string node = node_name_of(entries.back().name);
+    if (std::ranges::find(nodes, node) != nodes.end()) {
+      return fail(ErrorCode::invalid_argument, "host {} is named twice", text);
+    }
+    if (is_alive(cluster, node)) return fail(ErrorCode::already_exists, "node '{}' is there", node);
+    nodes.push_back(node);
   }
   if (nodes.empty()) return fail(ErrorCode::invalid_argument, "no node was drained: name hosts");
-  for (const std::string& node : nodes) TROUPE_CHECK(cluster.start_node(node));
-  for (const std::string& node : nodes) TROUPE_CHECK(wait_for(cluster, node));
+  for (std::size_t i = 0; i < nodes.size(); ++i) {
+    if (i < entries.size()) ssh->set_host(nodes[i], std::move(entries[i].ssh));
+    TROUPE_CHECK(cluster.start_node(nodes[i]));
+  }
+  Deadline deadline(come_limit);
+  for (const std::string& node : nodes) TROUPE_CHECK(wait_for(cluster, node, deadline));
   return fmt::format("{} {} come", fmt::join(nodes, ", "), nodes.size() == 1 ? "has" : "have");
 }
 

@@ -9,6 +9,9 @@
 
 namespace troupe {
 
+/// True if a node of that name is there.
+bool is_alive(const Cluster& cluster, const std::string& node);
+
 /// Takes hosts into a running job, for Cluster::on_join: with cluster.launch: ssh starts an agent
 /// on each (none: on those of drained nodes), and waits until they have come; with join says that
 /// `join_command` is to be run. Returns what has been done, for people. Errors: unsupported for

@@ -46,6 +46,17 @@ LogPiece piece_of(std::string path, std::string shared_with) {
   return piece;
 }
 
+StateReply reply_of(const Result<std::string>& changed) {
+  if (!changed.ok()) return StateRefusal{changed.error().code, changed.error().message};
+  return ChangeReply{*changed};
+}
+
+StateReply not_offered() {
+  return StateRefusal{ErrorCode::unsupported,
+                      "this program neither lets nodes go nor takes some in, or is not ready for "
+                      "that yet"};
+}
+
 }  // namespace
 
 void ClusterObserver::start(const std::string& job_id) {
@@ -167,21 +178,6 @@ void ClusterObserver::on_join(Cluster::JoinHosts join) {
   const std::lock_guard lock(changes_mutex_);
   join_ = std::move(join);
 }
-
-namespace {
-
-StateReply reply_of(const Result<std::string>& changed) {
-  if (!changed.ok()) return StateRefusal{changed.error().code, changed.error().message};
-  return ChangeReply{*changed};
-}
-
-StateReply not_offered() {
-  return StateRefusal{ErrorCode::unsupported,
-                      "this program neither lets nodes go nor takes some in, or is not ready for "
-                      "that yet"};
-}
-
-}  // namespace
 
 StateReply ClusterObserver::answer_to(const AskDrain& ask) const {
   Cluster::DrainNode drain;

@@ -266,6 +266,7 @@ void NodeAgents::on_process_ended(std::size_t index, const std::string& how) {
   {
     std::lock_guard lock(mutex_);
     Node& node = nodes_[index];
+    node.is_awaited = false;
     if (node.dismissed) why = "was drained";
     node.over = true;
     node.how = why;

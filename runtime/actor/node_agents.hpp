@@ -104,9 +104,10 @@ class NodeAgents {
     bool welcome = false;  ///< ready, and nothing speaks against it
     bool over = false;
     bool suspended = false;
-    bool dismissed = false;  ///< until an agent takes its place
-    std::string how;         ///< how it ended; empty once it is there again
-    std::string refused;     ///< why its agent was turned away
+    bool dismissed = false;   ///< until an agent takes its place
+    bool is_awaited = false;  ///< start_node() starts its agent, which has not come and not failed
+    std::string how;          ///< how it ended; empty once it is there again
+    std::string refused;      ///< why its agent was turned away
   };
 
   /// An agent that has come when no place was free: a loss that makes one may just be found out.
@@ -168,7 +169,7 @@ class NodeAgents {
   std::uint64_t arrivals_ = 0;
   bool all_came_ = false;
   bool is_suspended_ = false;
-  std::mutex starts_mutex_;    ///< of start_lost() and the end; taken first
+  std::mutex starts_mutex_;    ///< of start_lost(), start_node() and the end; taken first
   std::jthread replacements_;  ///< ends first
 };
 

@@ -84,7 +84,7 @@ void NodeAgents::seat(Node& node, AgentKey agent, const AgentReady& hello) {
     events_.on_named(static_cast<std::size_t>(&node - nodes_.data()), node.name, on_trial);
   }
   node.how.clear();
-  node.dismissed = false;
+  node.dismissed = node.is_awaited = false;
   node.agent = agent;
   node.agent_pid = hello.pid;
   node.host = hello.host;

@@ -16,7 +16,9 @@ constexpr std::chrono::milliseconds dismiss_limit{500};
 // Nodes that a running cluster lets go, and takes in at their user's wish.
 
 NodeAgents::Node* NodeAgents::place_for(const std::string& name) {
-  const auto is_free = [](const Node& node) { return node.keeper && node.agent == 0; };
+  const auto is_free = [&](const Node& node) {
+    return node.keeper && node.agent == 0 && (!node.is_awaited || node.name == name);
+  };
   auto found = std::ranges::find_if(
       nodes_, [&](const Node& node) { return is_free(node) && node.name == name; });
   if (found == nodes_.end()) {
@@ -60,6 +62,7 @@ Result<void> NodeAgents::start_node(const std::string& name) {
     Node& node = nodes_[index];
     node.name = name;
     node.over = node.ready = node.welcome = node.suspended = node.dismissed = false;
+    node.is_awaited = true;
   }
   start_keeper(index);
   return {};
@@ -69,7 +72,7 @@ Result<std::size_t> NodeAgents::index_of(const std::string& name) const {
   std::lock_guard lock(mutex_);
   // A lost node may have the name of one that has come since.
   auto found = std::ranges::find_if(
-      nodes_, [&](const Node& node) { return node.name == name && node.ready && !node.over; });
+      nodes_, [&](const Node& node) { return node.name == name && is_there(node); });
   if (found == nodes_.end()) found = std::ranges::find(nodes_, name, &Node::name);
   if (found != nodes_.end()) return static_cast<std::size_t>(found - nodes_.begin());
   return fail(ErrorCode::not_found, "no node is named '{}'", name);
@@ -84,7 +87,11 @@ Result<void> NodeAgents::dismiss(std::size_t index) {
     }
     node.dismissed = true;
   }
-  return send(index, Shutdown{dismiss_limit.count()});
+  const Result<void> sent = send(index, Shutdown{dismiss_limit.count()});
+  if (sent.ok()) return {};
+  std::lock_guard lock(mutex_);
+  nodes_[index].dismissed = false;  // it is lost, not let go
+  return sent;
 }
 
 }  // namespace troupe

@@ -1,7 +1,6 @@
 #include "runtime/process/process_state.hpp"
 
 #include <fstream>
-#include <string_view>
 
 #include <fmt/format.h>
 

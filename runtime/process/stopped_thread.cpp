@@ -35,10 +35,13 @@ Result<StoppedThread> StoppedThread::stop(int thread) {
                 "cannot trace thread {}: {}", thread, std::strerror(why));
   }
   StoppedThread stopped(thread);
-  int status = 0;
-  const bool is_stopped = ::ptrace(PTRACE_INTERRUPT, thread, nullptr, nullptr) == 0 &&
-                          ::waitpid(thread, &status, __WALL) == thread && WIFSTOPPED(status);
-  if (is_stopped) return stopped;
+  int status = 0, waited = -1;
+  if (::ptrace(PTRACE_INTERRUPT, thread, nullptr, nullptr) == 0) {
+    do {
+      waited = ::waitpid(thread, &status, __WALL);
+    } while (waited < 0 && errno == EINTR);
+  }
+  if (waited == thread && WIFSTOPPED(status)) return stopped;
   stopped.thread_ = 0;
   return fail(ErrorCode::not_found, "thread {} has ended", thread);
 }

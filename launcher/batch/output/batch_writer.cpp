@@ -172,8 +172,8 @@ Result<void> BatchWriter::write_blocks() {
     const std::string& text = blocks_[written_blocks_].text;
     TROUPE_CHECK(write(text));
     if (backlog_) return {};
-    if (is_regular_) {
-      file_bytes_ += text.size();
+    if (is_regular_) file_bytes_ += text.size();
+    if (is_regular_ && options_.keeps_backlog) {
       ++written_blocks_;  // kept until it is synced
     } else {
       written_of_block_ = 0;
@@ -183,7 +183,7 @@ Result<void> BatchWriter::write_blocks() {
   return {};
 }
 
-/// Sets backlog_, and succeeds, if it is full and that is borne.
+/// Sets backlog_ and succeeds if the disk is full and keeps_backlog is set.
 Result<void> BatchWriter::write(std::string_view bytes) {
   std::size_t written = written_of_block_;
   while (written < bytes.size()) {
@@ -217,7 +217,8 @@ Result<void> BatchWriter::cut_to(std::uint64_t bytes, int why) {
   return fail(ErrorCode::io, "{}; its last line is torn", write_error(why, path_).message);
 }
 
-/// What becomes of the blocks that are not written.
+/// A write has failed: keeps the blocks that are not written as the backlog, if the disk is full
+/// and there may be one; else drops them and returns the error.
 Result<void> BatchWriter::keep_or_drop(int why) {
   Error error = write_error(why, path_);
   if (options_.keeps_backlog && is_full_disk(why)) {
@@ -275,7 +276,7 @@ Result<void> BatchWriter::pack() {
   return {};
 }
 
-/// Leaves a backlog if there is no room.
+/// Writes a backlog first, and leaves one if there is no room.
 Result<void> BatchWriter::sync() {
   backlog_.reset();
   if (compression_ != Compression::none) TROUPE_CHECK(pack());
@@ -290,7 +291,7 @@ Result<void> BatchWriter::sync_file() {
   if (::fsync(fd_.get()) != 0) {
     const int why = errno;
     if (!options_.keeps_backlog || !is_full_disk(why)) return write_error(why, path_);
-    // What of it is in the file is not known.
+    // The blocks behind synced_bytes_ may be in the file or not: they are cut off and written anew.
     TROUPE_CHECK(cut_to(synced_bytes_, why));
     file_bytes_ = synced_bytes_;
     written_blocks_ = 0;

@@ -8,6 +8,7 @@
 #include "models/ops/cuda/attention/cuda_attention_ops.hpp"
 #include "models/ops/cuda/attention/score_tile.cuh"
 #include "parallel/device/cuda/device_math.cuh"
+#include "runtime/base/invariant.hpp"
 
 namespace troupe {
 namespace cuda {
@@ -198,9 +199,9 @@ Result<void> CudaAttentionOps::plan_sparse(const AttentionShape& shape,
 void CudaAttentionOps::choose_keys(const IndexQueries& index, const AttentionShape& shape,
                                    const AttentionBatch& batch, const KvLayer& cache,
                                    const SparseRows& rows) {
-  // A score that does not fit has a row of its own.
-  const std::int64_t stride = std::max<std::int64_t>(rows.most_seen(), 1);
-  const std::int64_t at_once = std::max<std::int64_t>(scores_at_once / stride, 1);
+  const std::int64_t stride = rows.most_seen();
+  require(stride <= scores_at_once, "the scores of a row fit");
+  const std::int64_t at_once = scores_at_once / stride;
   with_type(index.query.dtype(), [&](auto* activation) {
     with_type(cache.index_keys.dtype(), [&](auto* stored) {
       using T = element<decltype(activation)>;
