@@ -10,6 +10,7 @@
 #include <utility>
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <sched.h>
 #include <sys/mount.h>
 
@@ -18,9 +19,9 @@
 
 namespace troupe::test {
 
-/// A file system of its own with so much room, for 200 files, mounted at an empty folder, in a
-/// mount namespace of this thread and of the processes that it starts from then on: it ends with
-/// them. The folder must outlive the object. Needs root.
+/// A file system of `bytes` bytes and 200 files, mounted at an empty folder. Only this thread, and
+/// the threads and processes it starts from then on, see it; it ends with them. The folder must
+/// outlive the object. Needs root.
 class SmallDisk {
  public:
   /// Errors: unsupported where nothing can be mounted, with the reason.

@@ -2,7 +2,9 @@
 
 #include <filesystem>
 #include <fstream>
+#include <sstream>
 #include <stdexcept>
+#include <string>
 #include <string_view>
 #include <utility>
 
@@ -22,6 +24,12 @@ class TemporaryFolder {
     std::filesystem::path path = folder_.path() / name;
     std::ofstream(path, std::ios::binary) << bytes;
     return path;
+  }
+  /// The bytes of a file in the folder; empty if it cannot be read.
+  std::string read(std::string_view name) const {
+    std::ostringstream text;
+    text << std::ifstream(folder_.path() / name, std::ios::binary).rdbuf();
+    return text.str();
   }
 
  private:

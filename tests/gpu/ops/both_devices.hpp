@@ -38,6 +38,20 @@ class BothDevices : public testing::TestWithParam<DType> {
     for (float& x : tensor->span<float>()) x = rounded(distribution(engine_));
     return tensor;
   }
+  /// The f32 tensor in bf16.
+  static HostTensor narrow(const Tensor& host) {
+    HostTensor narrowed(DType::bf16, host.shape());
+    for (std::int64_t i = 0; i < host.elements(); ++i) {
+      narrowed->as<BFloat16>()[i] = to_bfloat16(host.as<float>()[i]);
+    }
+    return narrowed;
+  }
+  static HostTensor copy_of(const Tensor& host) {
+    HostTensor copy(host.dtype(), host.shape());
+    std::copy_n(static_cast<const std::byte*>(host.data()), host.bytes(),
+                static_cast<std::byte*>(copy->data()));
+    return copy;
+  }
   std::vector<std::int32_t> shuffled(std::int64_t count) {
     std::vector<std::int32_t> values(static_cast<std::size_t>(count));
     std::iota(values.begin(), values.end(), 0);
@@ -109,21 +123,12 @@ class BothDevices : public testing::TestWithParam<DType> {
   std::mt19937 engine_{7};
 
  private:
-  static HostTensor copy_of(const Tensor& host) {
-    HostTensor copy(host.dtype(), host.shape());
-    std::copy_n(static_cast<const std::byte*>(host.data()), host.bytes(),
-                static_cast<std::byte*>(copy->data()));
-    return copy;
-  }
   DeviceTensor put(const Tensor& host, DType dtype) {
     auto tensor = gpu_->memory().allocate(dtype, host.shape());
     EXPECT_TRUE(tensor.ok()) << tensor.error().message;
     if (dtype == DType::bf16 && host.dtype() == DType::f32) {
-      const HostTensor narrow(DType::bf16, host.shape());
-      for (std::int64_t i = 0; i < host.elements(); ++i) {
-        narrow->as<BFloat16>()[i] = to_bfloat16(host.as<float>()[i]);
-      }
-      gpu_->memory().upload(narrow, *tensor);
+      const HostTensor narrowed = narrow(host);
+      gpu_->memory().upload(narrowed, *tensor);
       EXPECT_TRUE(gpu_->stream().synchronize().ok());
     } else {
       gpu_->memory().upload(host, *tensor);

@@ -1,5 +1,7 @@
 #include <cmath>
 #include <cstring>
+#include <iterator>
+#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -9,38 +11,56 @@
 namespace troupe {
 namespace {
 
-class KvCompactions : public BothDevices {
+/// Caches of both devices, and how their contents come and go.
+class KvCaches : public BothDevices {
  protected:
   static constexpr std::int64_t blocks = 80, block_size = 16;
 
-  /// One device's cache, compacted, and what it then has of every slot.
-  HostTensor compacted(Ops& ops, const AttentionShape& shape, const HostTensor& rows,
-                       const std::vector<CompactedSequence>& sequences,
-                       const std::vector<std::int32_t>& tables, const HostTensor& rope) {
-    const auto upload = [&](const Tensor& host) {
-      auto device = ops.memory().allocate(host.dtype(), host.shape());
-      EXPECT_TRUE(device.ok());
-      ops.memory().upload(host, *device);
-      EXPECT_TRUE(ops.stream().synchronize().ok());
-      return *std::move(device);
-    };
-    auto pages = ops.attention().allocate_kv(blocks, block_size, shape, GetParam());
-    EXPECT_TRUE(pages.ok()) << pages.error().message;
-    const KvLayer cache{pages->first, pages->second};
+  /// A tensor of this device, with the host's numbers.
+  static DeviceTensor put(Ops& ops, const Tensor& host) {
+    auto device = ops.memory().allocate(host.dtype(), host.shape());
+    EXPECT_TRUE(device.ok()) << device.error().message;
+    ops.memory().upload(host, *device);
+    EXPECT_TRUE(ops.stream().synchronize().ok());
+    return *std::move(device);
+  }
+  static HostTensor get(Ops& ops, const Tensor& device) {
+    HostTensor host(device.dtype(), device.shape());
+    ops.memory().download(device, host);
+    EXPECT_TRUE(ops.stream().synchronize().ok());
+    return host;
+  }
+  HostTensor in_dtype(const Tensor& numbers) const {
+    return is_bf16() ? narrow(numbers) : copy_of(numbers);
+  }
+  static HostTensor all_slots() {
     std::vector<std::int32_t> slots(blocks * block_size);
     std::iota(slots.begin(), slots.end(), 0);
-    const auto count = static_cast<std::int64_t>(slots.size());
-    const DeviceTensor places = upload(integers(slots, {count}));
-    ops.attention().scatter_kv(upload(rows), shape, places, cache);
+    return integers(slots, {blocks * block_size});
+  }
+  static HostTensor integers_of(const std::vector<CompactedSequence>& sequences) {
     std::vector<std::int32_t> numbers;
     for (const CompactedSequence& one : sequences) {
       numbers.insert(numbers.end(), {one.block_offset, one.entries, one.kept});
     }
-    const auto n = static_cast<std::int64_t>(sequences.size());
-    const DeviceTensor device_tables =
-        upload(integers(tables, {static_cast<std::int64_t>(tables.size())}));
-    const DeviceTensor device_sequences = upload(integers(numbers, {n, numbers_of_compacted}));
-    const DeviceTensor device_rope = upload(rope);
+    return integers(numbers, {std::ssize(sequences), numbers_of_compacted});
+  }
+};
+
+class KvCompactions : public KvCaches {
+ protected:
+  /// One device's cache, compacted, and what it then has of every slot.
+  HostTensor compacted(Ops& ops, const AttentionShape& shape, const HostTensor& rows,
+                       const std::vector<CompactedSequence>& sequences,
+                       const std::vector<std::int32_t>& tables, const HostTensor& rope) {
+    auto pages = ops.attention().allocate_kv(blocks, block_size, shape, GetParam());
+    EXPECT_TRUE(pages.ok()) << pages.error().message;
+    const KvLayer cache{pages->first, pages->second};
+    const DeviceTensor places = put(ops, all_slots());
+    ops.attention().scatter_kv(put(ops, rows), shape, places, cache);
+    const DeviceTensor device_tables = put(ops, integers(tables, {std::ssize(tables)}));
+    const DeviceTensor device_sequences = put(ops, integers_of(sequences));
+    const DeviceTensor device_rope = put(ops, rope);
     ops.attention().compact({.sequences = sequences,
                              .device_sequences = device_sequences,
                              .block_tables = device_tables,
@@ -48,13 +68,10 @@ class KvCompactions : public BothDevices {
                              .first_kept = 4,
                              .turns_keys = true},
                             shape, device_rope, cache);
-    auto found = ops.memory().allocate(GetParam(), {count, shape.cached_elements()});
-    EXPECT_TRUE(found.ok());
+    auto found = ops.memory().allocate(GetParam(), {blocks * block_size, shape.cached_elements()});
+    EXPECT_TRUE(found.ok()) << found.error().message;
     ops.attention().gather_kv(cache, shape, places, *found);
-    HostTensor host(GetParam(), {count, shape.cached_elements()});
-    ops.memory().download(*found, host);
-    EXPECT_TRUE(ops.stream().synchronize().ok());
-    return host;
+    return get(ops, *found);
   }
 };
 
@@ -65,16 +82,7 @@ TEST_P(KvCompactions, leave_what_the_cpu_leaves) {
                                    {.heads = 16, .kv_heads = 1, .head_dim = 576, .latent = 512}};
   for (const AttentionShape& shape : shapes) {
     SCOPED_TRACE(shape.head_dim);
-    const HostTensor numbers = random({blocks * block_size, shape.cached_elements()});
-    HostTensor rows(GetParam(), numbers->shape());
-    for (std::int64_t i = 0; i < rows->elements(); ++i) {
-      const float value = numbers->as<float>()[i];
-      if (is_bf16()) {
-        rows->as<BFloat16>()[i] = to_bfloat16(value);
-      } else {
-        rows->as<float>()[i] = value;
-      }
-    }
+    const HostTensor rows = in_dtype(random({blocks * block_size, shape.cached_elements()}));
     const std::vector<std::int32_t> tables = shuffled(blocks);
     const std::vector<CompactedSequence> sequences{{0, 600, 500}, {40, 33, 20}, {50, 480, 5}};
     const HostTensor rope = rope_table({}, 600, shape.head_dim - shape.latent);
@@ -93,47 +101,13 @@ TEST_P(KvCompactions, leave_what_the_cpu_leaves) {
 
 /// Caches with weights, the same on both devices: entry i of sequence s is the (i % 16)-th of block
 /// i / 16 of its table.
-class AttentionWeights : public BothDevices {
+class AttentionWeights : public KvCaches {
  protected:
-  static constexpr std::int64_t blocks = 80, block_size = 16;
-
   struct Cache {
     std::pair<DeviceTensor, DeviceTensor> pages;
     DeviceTensor weights;
     KvLayer layer;
   };
-
-  /// A tensor of this device, with the host's numbers.
-  static DeviceTensor put(Ops& ops, const Tensor& host) {
-    auto device = ops.memory().allocate(host.dtype(), host.shape());
-    EXPECT_TRUE(device.ok());
-    ops.memory().upload(host, *device);
-    EXPECT_TRUE(ops.stream().synchronize().ok());
-    return *std::move(device);
-  }
-  static HostTensor get(Ops& ops, const Tensor& device) {
-    HostTensor host(device.dtype(), device.shape());
-    ops.memory().download(device, host);
-    EXPECT_TRUE(ops.stream().synchronize().ok());
-    return host;
-  }
-  HostTensor in_dtype(const HostTensor& numbers) {
-    HostTensor rows(GetParam(), numbers->shape());
-    for (std::int64_t i = 0; i < rows->elements(); ++i) {
-      const float value = numbers->as<float>()[i];
-      if (is_bf16()) {
-        rows->as<BFloat16>()[i] = to_bfloat16(value);
-      } else {
-        rows->as<float>()[i] = value;
-      }
-    }
-    return rows;
-  }
-  static HostTensor all_slots() {
-    std::vector<std::int32_t> slots(blocks * block_size);
-    std::iota(slots.begin(), slots.end(), 0);
-    return integers(slots, {blocks * block_size});
-  }
 
   Cache make(Ops& ops, const AttentionShape& shape, const HostTensor& rows,
              const HostTensor& weights) {
@@ -237,15 +211,10 @@ TEST_P(AttentionWeights, choose_the_entries_that_the_cpu_keeps) {
         weight = std::floor(std::max(weight, 0.0F) * 4.0F);
       }
       const std::vector<CompactedSequence> sequences{{0, 620, 500}, {40, 33, 20}, {50, 480, 26}};
-      std::vector<std::int32_t> numbers;
-      for (const CompactedSequence& one : sequences) {
-        numbers.insert(numbers.end(), {one.block_offset, one.entries, one.kept});
-      }
       const auto kept_by = [&](Ops& ops) {
         const Cache cache = make(ops, shape, rows, weights);
         const DeviceTensor table = put(ops, integers(tables_, {blocks}));
-        const DeviceTensor device_sequences =
-            put(ops, integers(numbers, {std::ssize(sequences), numbers_of_compacted}));
+        const DeviceTensor device_sequences = put(ops, integers_of(sequences));
         KvCompaction all = compaction;
         all.sequences = sequences;
         all.device_sequences = device_sequences;

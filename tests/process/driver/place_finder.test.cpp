@@ -1,7 +1,9 @@
 #include "actors/driver/place_finder.hpp"
 
 #include <atomic>
+#include <chrono>
 #include <csignal>
+#include <memory>
 #include <thread>
 #include <vector>
 
@@ -61,7 +63,7 @@ TEST_F(PlaceFinders, tell_of_a_second_node_and_give_it_the_whole_time) {
   ASSERT_EQ(told_.size(), 1U);
   EXPECT_THAT(told_[0].lost, ElementsAre("left"));
   kill_agent(1);
-  ASSERT_TRUE(look(finder, 2s)) << "the second one gets what was left of the first one's time";
+  ASSERT_TRUE(look(finder, 2s)) << "the second node got only what was left of the first one's time";
   ASSERT_EQ(told_.size(), 2U);
   EXPECT_THAT(told_[1].lost, UnorderedElementsAre("left", "right"));
   lets_in_ = true;
@@ -86,7 +88,7 @@ TEST_F(PlaceFinders, give_up_soon_once_the_domain_may_be_dropped) {
       *cluster_, group_, 0, {.max = 1, .wait_seconds = 60},
       [this](const EngineWait& wait) { told_.push_back(wait); }, [&] { return may_drop.load(); });
   kill_agent(0);
-  ASSERT_TRUE(look(finder, PlaceFinder::drop_after + 500ms)) << "it is the last one";
+  ASSERT_TRUE(look(finder, PlaceFinder::drop_after + 500ms)) << "nothing may be dropped yet";
   EXPECT_FALSE(finder.gave_up_early());
   may_drop = true;
   EXPECT_FALSE(look(finder, 1s));

@@ -1,5 +1,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include "tests/process/hosts/support/broken_batch.hpp"
 #include "tests/process/hosts/support/cluster_settings.hpp"

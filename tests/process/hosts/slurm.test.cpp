@@ -68,6 +68,17 @@ std::string submit_and_wait(const LauncherJob& job, const std::string& options,
       job.folder().string(), options, after);
 }
 
+/// A command for submit_and_wait() that runs `command` after the first answer, with the job's
+/// number as $id, and waits until the job is back in the queue.
+std::string requeued_after(const std::string& command) {
+  return "id=$(squeue --noheader --format=%i); "
+         "for i in $(seq 300); do [ -s out.jsonl ] && break; sleep 0.05; done; " +
+         command +
+         "; for i in $(seq 300); do scontrol show job $id | grep -q 'Restarts=1' && "
+         "break; sleep 0.1; done; "
+         "scontrol show job $id | grep -o 'Restarts=1' || exit 7";
+}
+
 /// Runs the script beside `nodes` idle nodes; returns what it printed.
 std::string run_beside_slurm(const LauncherJob& job, int nodes, const std::string& script) {
   std::ofstream(job.folder() / "script.sh") << script;
@@ -111,15 +122,9 @@ TEST(Submit, puts_a_job_that_drained_before_its_time_limit_back_into_the_queue) 
   const LauncherJob job;
   job.write_input(golden_input());
   // One sequence at a time, so that there is time for the signal after the first answer.
-  run_beside_slurm(
-      job, 1,
-      submit_and_wait(job, "--set engine.max_num_seqs=1 -- --nodes=1",
-                      "id=$(squeue --noheader --format=%i); "
-                      "for i in $(seq 300); do [ -s out.jsonl ] && break; sleep 0.05; done; "
-                      "scancel --batch --signal=USR1 $id; "
-                      "for i in $(seq 300); do scontrol show job $id | grep -q 'Restarts=1' && "
-                      "break; sleep 0.1; done; "
-                      "scontrol show job $id | grep -o 'Restarts=1' || exit 7"));
+  run_beside_slurm(job, 1,
+                   submit_and_wait(job, "--set engine.max_num_seqs=1 -- --nodes=1",
+                                   requeued_after("scancel --batch --signal=USR1 $id")));
   expect_same_payloads(answers_to(golden_input()), job.answers(), "a requeued job");
 }
 
@@ -132,12 +137,7 @@ TEST(Submit, puts_a_job_whose_launcher_was_killed_back_into_the_queue) {
       submit_and_wait(job,
                       "--set engine.max_num_seqs=4 --set parallel.tensor_parallel_size=2 -- "
                       "--nodes=2",
-                      "id=$(squeue --noheader --format=%i); "
-                      "for i in $(seq 300); do [ -s out.jsonl ] && break; sleep 0.05; done; "
-                      "read word pid rest < out.jsonl.job/lock; kill -9 $pid; "
-                      "for i in $(seq 300); do scontrol show job $id | grep -q 'Restarts=1' && "
-                      "break; sleep 0.1; done; "
-                      "scontrol show job $id | grep -o 'Restarts=1' || exit 7"));
+                      requeued_after("read word pid rest < out.jsonl.job/lock; kill -9 $pid")));
   expect_same_payloads(answers_to(golden_input()), job.answers(), "a requeued job");
 }
 

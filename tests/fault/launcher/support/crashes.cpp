@@ -58,14 +58,16 @@ bool is_given_up(const LauncherRun& run) {
   return run.output_text().find("process_crashed") != std::string::npos;
 }
 
-/// Kills a process as a crash does, and waits until the job has recovered. Its progress is reported
-/// every 200 ms at most, so a crash at once after that is where the one before was.
+/// Kills a process as a crash does, and waits until the job has recovered. Progress reaches the
+/// driver every 200 ms at most. So a second crash right after the recovery finds each request where
+/// the first one did.
 void crash(const LauncherRun& run, const char* role, std::size_t crashes_before) {
   const auto limit = Clock::now() + 20s * time_scale;
-  for (int pid = 0; pid == 0 || ::kill(pid, SIGSEGV) != 0;) {
+  while (true) {
     if (is_given_up(run)) return;  // and the job ends with its last request
     ASSERT_LT(Clock::now(), limit) << run.stderr_text();
-    pid = run.wait_for_role(role, 50ms);
+    const int pid = run.wait_for_role(role, 50ms);
+    if (pid != 0 && ::kill(pid, SIGSEGV) == 0) break;
   }
   while (count_of(run.log_text("launcher"), "recovered in ") <= crashes_before) {
     if (is_given_up(run)) return;
@@ -81,11 +83,11 @@ void expect_one_request_to_be_given_up(const char* role) {
                                 std::string("restart: {max: 9}\n") + few_at_a_time, body);
   ASSERT_TRUE(run.ok()) << run.error().message;
   std::size_t crashes = 0;
-  // The culprit's neighbours of this one get further, and are not there again.
+  // The requests that run beside the culprit in this crash are answered before the next one.
   ASSERT_TRUE(run->wait_for_answers(2, 30s * time_scale)) << run->stderr_text();
   ASSERT_NO_FATAL_FAILURE(crash(*run, role, crashes++));
   ASSERT_TRUE(run->wait_for_answers(requests - 1, 30s * time_scale)) << run->stderr_text();
-  // One that comes too late finds the culprit further than it was, and does not count.
+  // A crash that comes too late finds the culprit further than it was, and does not count.
   while (!is_given_up(*run)) {
     ASSERT_LT(crashes, 9U) << run->stderr_text() << run->log_text("launcher");
     ASSERT_NO_FATAL_FAILURE(crash(*run, role, crashes++));

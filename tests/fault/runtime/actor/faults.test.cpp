@@ -111,6 +111,7 @@ TEST(Faults, a_process_that_survives_its_kill_is_told_and_replaced_without_its_d
   const auto until = Clock::now() + limit;
   while (!cluster->spawn<Sleeper>(on_left).get(limit).ok()) {
     ASSERT_LT(Clock::now(), until) << "the device is not free once it has ended";
+    std::this_thread::sleep_for(10ms);
   }
 }
 

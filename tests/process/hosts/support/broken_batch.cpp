@@ -3,11 +3,14 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
+#include "runtime/process/shell_word.hpp"
 #include "tests/process/hosts/support/cluster_settings.hpp"
 #include "tests/process/launcher/support/launcher_job.hpp"
 #include "tests/support/hosts/test_hosts.hpp"
@@ -45,21 +48,21 @@ void expect_nothing_left_on_hosts(const LauncherJob& job) {
   EXPECT_THAT(processes_left_in(job.folder(), std::chrono::seconds(5)), ElementsAre());
   for (int host = 1; host <= hosts; ++host) {
     EXPECT_NO_THROW(test::on_host(host, "! grep @ /proc/net/unix")) << "an abstract socket";
-    EXPECT_NO_THROW(test::on_host(host, "! ss -Hltn | grep -v :22")) << "a port";
+    EXPECT_NO_THROW(test::on_host(host, "! ss -Hltn | grep -v \":22 \"")) << "a port";
   }
 }
 
-/// Runs `command`, a shell command of four nodes of Slurm, and expects that no process is left.
+/// Runs the launcher with `words` on four nodes of Slurm, and expects that no process is left.
 void run_in_slurm(const LauncherJob& job, const std::vector<std::string>& words) {
-  std::string command = TROUPE_LAUNCHER;
-  for (const std::string& word : words) command += fmt::format(" '{}'", word);
+  std::string command = shell_word(TROUPE_LAUNCHER);
+  for (const std::string& word : words) command += " " + shell_word(word);
   std::ofstream(job.folder() / "script.sh")
       << command << "\ncode=$?\n"
       << "for i in $(seq 50); do ps -eo args | grep '^troupe: ' || exit $code; sleep 0.1; done\n"
       << "exit 9\n";
   const auto run = fmt::format("cd {} && timeout 800 " TROUPE_SOURCE_DIR
                                "/tests/support/hosts/with-slurm {} bash script.sh >slurm.log 2>&1",
-                               job.folder().string(), hosts);
+                               shell_word(job.folder().string()), hosts);
   const int code = std::system(run.c_str());
   std::printf("%s\n", golden::file_bytes(job.folder() / "slurm.log").c_str());
   ASSERT_EQ(code, 0);
@@ -80,14 +83,12 @@ std::string missing_for(const BrokenBatch& batch) {
   return test::missing_for_hosts({"/usr/sbin/slurmctld", "/usr/sbin/slurmd", "/usr/sbin/munged"});
 }
 
-json expect_survived(const LauncherJob& job, const BrokenBatch& batch) {
+void expect_survived(const LauncherJob& job, const BrokenBatch& batch) {
   const auto words = arguments_of(batch);
-  batch.starter == "ssh" ? run_over_ssh(job, words) : run_in_slurm(job, words);
+  ASSERT_NO_FATAL_FAILURE(batch.starter == "ssh" ? run_over_ssh(job, words)
+                                                 : run_in_slurm(job, words));
   json found = json::parse(golden::file_bytes(job.folder() / "f.json"), nullptr, false);
-  if (found.is_discarded()) {
-    ADD_FAILURE() << "no figures";
-    return found;
-  }
+  ASSERT_FALSE(found.is_discarded()) << "no figures";
   EXPECT_EQ(found["faults"].size(), static_cast<std::size_t>(batch.faults));
   EXPECT_TRUE(found["is_complete"]);
   EXPECT_EQ(found["answers_different"], 0) << found["differences"];
@@ -99,7 +100,6 @@ json expect_survived(const LauncherJob& job, const BrokenBatch& batch) {
   for (const auto& entry : std::filesystem::directory_iterator("/dev/shm")) {
     EXPECT_EQ(entry.path().filename().string().find("troupe"), std::string::npos) << entry.path();
   }
-  return found;
 }
 
 }  // namespace troupe::launcher_test

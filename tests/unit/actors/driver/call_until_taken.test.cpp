@@ -1,8 +1,11 @@
 #include "actors/driver/call_until_taken.hpp"
 
+#include <chrono>
+#include <condition_variable>
 #include <ctime>
 #include <deque>
 #include <mutex>
+#include <thread>
 
 #include <gtest/gtest.h>
 

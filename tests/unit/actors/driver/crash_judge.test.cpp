@@ -29,7 +29,7 @@ TEST(CrashJudge, counts_a_crash_that_is_reported_after_its_consequence) {
   const ActorDown silent = loss(left, DownCause::unresponsive);
   EXPECT_FALSE(judge.is_crash({silent}));
   EXPECT_TRUE(judge.is_crash({silent, loss(right, DownCause::signal, SIGSEGV)}));
-  EXPECT_EQ(judge.under_way().size(), 2U);
+  EXPECT_EQ(judge.under_way(), (std::vector<UnderWay>{{.request = 7}, {.request = 8}}));
 }
 
 TEST(CrashJudge, counts_one_crash_each_time_that_steps_end) {

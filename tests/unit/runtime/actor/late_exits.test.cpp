@@ -27,7 +27,9 @@ TEST(LateExits, are_given_up_once_after_the_grace) {
   exits.ask(7, "enough", now);
   exits.ask(8, "no luck", now);
   exits.ask(7, "another reason", now);
-  EXPECT_LE(*exits.left(now), Deadline::slice);
+  const auto left = exits.left(now);
+  ASSERT_TRUE(left);
+  EXPECT_LE(*left, Deadline::slice);
   EXPECT_TRUE(look(exits, now, 900ms).empty());
   EXPECT_TRUE(exits.note_end(8)) << "it has ended in time";
   now += 100ms;

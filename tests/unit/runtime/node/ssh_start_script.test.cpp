@@ -2,17 +2,17 @@
 
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
-#include <sstream>
+#include <string>
 #include <string_view>
 #include <thread>
+#include <vector>
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "runtime/process/shell_word.hpp"
-#include "runtime/process/temporary_folder.hpp"
+#include "tests/support/temporary_folder.hpp"
 
 namespace troupe {
 namespace {
@@ -21,12 +21,6 @@ namespace fs = std::filesystem;
 using ::testing::HasSubstr;
 
 constexpr const char* build = "b417d";
-
-std::string read_file(const fs::path& path) {
-  std::ostringstream text;
-  text << std::ifstream(path).rdbuf();
-  return text.str();
-}
 
 /// A host's shell with a home of its own, and the archive of a program that tells its build.
 class StartScript : public testing::Test {
@@ -66,7 +60,7 @@ class StartScript : public testing::Test {
         shell_word(folder_.path().string()), input, shell_word(home().string()), variables, command,
         tag, tag);
     (void)std::system(line.c_str());
-    return {read_file(folder_.path() / ("out" + tag)), read_file(folder_.path() / ("err" + tag))};
+    return {folder_.read("out" + tag), folder_.read("err" + tag)};
   }
   std::size_t count_in_programs(std::string_view begin) const {
     std::size_t count = 0;
@@ -76,7 +70,7 @@ class StartScript : public testing::Test {
     return count;
   }
 
-  const TemporaryFolder folder_ = *TemporaryFolder::create("start-script");
+  const tests::TemporaryFolder folder_;
 };
 
 TEST_F(StartScript, copies_a_program_once_and_starts_it) {

@@ -1,6 +1,7 @@
 #include "launcher/batch/output/batch_writer.hpp"
 
 #include <array>
+#include <cerrno>
 #include <csignal>
 #include <random>
 
@@ -34,6 +35,14 @@ namespace {
 
 namespace fs = std::filesystem;
 using BatchWriting = TempFolder;
+
+/// Makes fsync fail during its life.
+struct FailingFsync {
+  explicit FailingFsync(int error) { fsync_error = error; }
+  ~FailingFsync() { fsync_error = 0; }
+  FailingFsync(const FailingFsync&) = delete;
+  FailingFsync& operator=(const FailingFsync&) = delete;
+};
 
 TEST_F(BatchWriting, appends_whole_lines_to_a_new_file) {
   auto writer = BatchWriter::open(path("out"), {});
@@ -229,21 +238,21 @@ TEST_F(BatchWriting, cuts_off_and_keeps_lines_that_are_lost_when_they_are_synced
   ASSERT_TRUE(writer->finish().ok());
   ASSERT_TRUE(writer->append("one").ok());
   ASSERT_TRUE(writer->append("two").ok());
-  fsync_error = EDQUOT;
-  auto later = std::chrono::steady_clock::now() + std::chrono::seconds(1);
-  ASSERT_TRUE(writer->sync_if_due(later).ok());
-  ASSERT_NE(writer->backlog(), nullptr);
-  EXPECT_EQ(writer->backlog()->lines, 2U);
-  EXPECT_EQ(writer->backlog()->bytes, 8U);
-  EXPECT_EQ(read(path("out")), "safe\n");
-  fsync_error = 0;
+  const auto later = std::chrono::steady_clock::now() + std::chrono::seconds(1);
+  {
+    const FailingFsync full(EDQUOT);
+    ASSERT_TRUE(writer->sync_if_due(later).ok());
+    ASSERT_NE(writer->backlog(), nullptr);
+    EXPECT_EQ(writer->backlog()->lines, 2U);
+    EXPECT_EQ(writer->backlog()->bytes, 8U);
+    EXPECT_EQ(read(path("out")), "safe\n");
+  }
   ASSERT_TRUE(writer->sync_if_due(later + std::chrono::seconds(1)).ok());
   EXPECT_EQ(writer->backlog(), nullptr);
   EXPECT_EQ(read(path("out")), "safe\none\ntwo\n");
-  fsync_error = EIO;
+  const FailingFsync failing(EIO);
   ASSERT_TRUE(writer->append("three").ok());
   const auto broken = writer->finish();
-  fsync_error = 0;
   ASSERT_FALSE(broken.ok());
   EXPECT_EQ(broken.error().code, ErrorCode::io) << "waiting does not help";
 }
