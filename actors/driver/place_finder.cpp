@@ -49,8 +49,7 @@ void PlaceFinder::begin_wait() {
   }
   if (wait_ && lost.empty()) return;
   if (!wait_) {
-    wait_.emplace();
-    wait_->refused = cluster_.refused_nodes().size();
+    wait_ = Wait{.refused = cluster_.refused_nodes().size()};
   }
   wait_->limit = deadline_in(std::chrono::seconds(wait_seconds_));
   wait_->drop = deadline_in(drop_after);

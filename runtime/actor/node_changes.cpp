@@ -87,7 +87,7 @@ Result<void> NodeAgents::dismiss(std::size_t index) {
     }
     node.dismissed = true;
   }
-  const Result<void> sent = send(index, Shutdown{dismiss_limit.count()});
+  Result<void> sent = send(index, Shutdown{dismiss_limit.count()});
   if (sent.ok()) return {};
   std::lock_guard lock(mutex_);
   nodes_[index].dismissed = false;  // it is lost, not let go
