@@ -13,6 +13,7 @@
 #include "models/checkpoint/checkpoint.hpp"
 #include "models/kv_policy/kv_policy.hpp"
 #include "models/ops/device/device.hpp"
+#include "models/ops/linear.hpp"
 #include "runtime/actor/actor_down.hpp"
 
 namespace troupe {
@@ -38,9 +39,10 @@ struct EngineSpec {
   DeviceKind device = DeviceKind::cpu;
   double device_memory_utilization = 0.92;  ///< share of a GPU's memory that an engine may take
   std::int32_t threads_per_worker = 1;
-  DType dtype = DType::f32;           ///< of weights and KV cache: f32 or bf16
-  bool deterministic = false;         ///< see WorkerSpec
-  std::int64_t max_model_len = 2048;  ///< tokens of prompt and answer
+  DType dtype = DType::f32;                         ///< of weights and KV cache: f32 or bf16
+  WeightEncoding encoding = WeightEncoding::plain;  ///< of the layers' dense matrices
+  bool deterministic = false;                       ///< see WorkerSpec
+  std::int64_t max_model_len = 2048;                ///< tokens of prompt and answer
   std::int32_t max_num_seqs = 256;
   std::int32_t max_num_batched_tokens = 2048;
   std::int32_t block_size = 16;

@@ -87,6 +87,7 @@ WorkerSpec Domain::worker_spec(int rank, const ActorHandle<LoadProgress>& load_p
           .device = spec_.device,
           .threads = spec_.threads_per_worker,
           .dtype = spec_.dtype,
+          .encoding = spec_.encoding,
           .deterministic = spec_.deterministic,
           .cascade_attention = spec_.cascade_attention,
           .max_batch_tokens = spec_.max_num_batched_tokens,

@@ -131,6 +131,7 @@ Result<WorkerReport> Worker::load(std::vector<std::string> nodes) {
                              .device = device,
                              .threads = spec_.threads,
                              .cores_are_shared = threads > cores,
+                             .has_fp8_weights = spec_.encoding == WeightEncoding::fp8,
                              .deterministic = spec_.deterministic}));
   times.note("device");
   const DeviceMemory before = ops_->memory().available().value_or(DeviceMemory{});
@@ -143,6 +144,7 @@ Result<WorkerReport> Worker::load(std::vector<std::string> nodes) {
                            .max_positions = spec_.max_model_len,
                            .block_size = spec_.block_size,
                            .threads = spec_.threads,
+                           .encoding = spec_.encoding,
                            .compute = dtype,
                            .kv_dtype = dtype,
                            .kv_policy = spec_.kv_policy,

@@ -11,6 +11,7 @@
 #include "models/checkpoint/checkpoint.hpp"
 #include "models/kv_policy/kv_policy.hpp"
 #include "models/ops/device/device.hpp"
+#include "models/ops/linear.hpp"
 #include "parallel/mesh/mesh.hpp"
 #include "runtime/actor/actor_handle.hpp"
 
@@ -30,8 +31,9 @@ struct WorkerSpec {
   std::string collectives = "shm";      ///< within a node
   std::vector<std::string> nodes = {};  ///< the node of each rank; empty: all on one
   DeviceKind device = DeviceKind::cpu;
-  std::int32_t threads = 1;    ///< of its model's operations
-  DType dtype = DType::f32;    ///< of weights and KV cache: f32 or bf16
+  std::int32_t threads = 1;                         ///< of its model's operations
+  DType dtype = DType::f32;                         ///< of weights and KV cache: f32 or bf16
+  WeightEncoding encoding = WeightEncoding::plain;  ///< of the layers' dense matrices
   bool deterministic = false;  ///< GPUs give the same bits whatever the batch and the tensor size
   bool cascade_attention = true;  ///< on GPUs: a prefix that sequences share is read once a step
   std::int64_t max_batch_tokens = 2048;
@@ -47,7 +49,7 @@ struct WorkerSpec {
   void fields(Archive& archive) {
     archive(model_path, load_format, rank, data_parallel_size, pipeline_parallel_size,
             context_parallel_size, tensor_parallel_size, expert_parallel_size, sequence_parallel,
-            collectives, nodes, device, threads, dtype, deterministic, cascade_attention,
+            collectives, nodes, device, threads, dtype, encoding, deterministic, cascade_attention,
             max_batch_tokens, max_head_rows, max_model_len, block_size, kv_policy, draft_model_path,
             draft_tokens, load_progress);
   }

@@ -21,6 +21,7 @@ struct Config {
     std::vector<std::string> served_model_name;
     std::string dtype;
     std::string load_format;
+    std::string quantization;
     std::string stage;
     std::string stage_folder;
   };

@@ -58,6 +58,22 @@ std::vector<KeySpec> model_and_cluster_rows() {
                "pseudo-random values, the same in every arrangement. For measuring a model whose "
                "weights are not there; without a `tokenizer.json` prompts are given as token ids.",
            .choices = {"auto", "safetensors", "dummy"}}),
+      row<&C::model, &C::Model::quantization>(
+          {.key = "model.quantization",
+           .type = text,
+           .default_value = "none",
+           .doc = "8-bit weights made while they are read: none or fp8",
+           .reference =
+               "Whether weights are held in 8 bits, made from the checkpoint's while they are "
+               "read. "
+               "`fp8`: the projections of attention and of dense and shared MLPs become E4M3 codes "
+               "with a scale for each row; embedding, head, routers and experts stay as they are. "
+               "On GPUs (Hopper) the rows that they are multiplied with are quantized too, each "
+               "with "
+               "a scale of its own; on CPUs, where it saves neither memory nor time, only the "
+               "weights are rounded so. Answers differ from those without; see "
+               "[models](models.md#8-bit-weights). Not with `engine.deterministic` on GPUs.",
+           .choices = {"none", "fp8"}}),
       row<&C::model, &C::Model::stage>(
           {.key = "model.stage",
            .type = text,

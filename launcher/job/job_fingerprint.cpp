@@ -99,6 +99,9 @@ Result<Fingerprint> job_fingerprint(const JobPlan& plan, const KeepGoing& keep_g
   if (plan.engine.deterministic) {
     fingerprint.parts.push_back({"engine.deterministic on GPUs", "true"});
   }
+  if (plan.engine.encoding != WeightEncoding::plain) {
+    fingerprint.parts.push_back({"model.quantization", "fp8"});
+  }
   const KvPolicy& policy = plan.engine.kv_policy;
   if (!policy.is_full()) {
     fingerprint.parts.push_back({"kv_cache", describe(policy)});

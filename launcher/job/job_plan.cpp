@@ -49,6 +49,7 @@ Result<std::vector<RankFootprint>> footprints(const ModelConfig& model,
   const DType dtype = engine.dtype;
   const bool on_gpu = engine.device == DeviceKind::cuda;
   const FootprintOptions options{.compute = dtype,
+                                 .encoding = engine.encoding,
                                  .kv_dtype = dtype,
                                  .max_positions = engine.max_model_len,
                                  .block_size = engine.block_size,

@@ -120,6 +120,22 @@ Result<std::int32_t> step_tokens(const Config& config, const ModelConfig& model,
   return static_cast<std::int32_t>(tokens);
 }
 
+/// How matrices are held. Errors: fp8 with what does not compute with it.
+Result<WeightEncoding> weight_encoding(const Config& config, const EngineSpec& engine) {
+  if (config.model.quantization != "fp8") return WeightEncoding::plain;
+  if (engine.deterministic) {
+    return fail(ErrorCode::invalid_argument,
+                "model.quantization: fp8 has no kernels whose bits do not depend on the batch: set "
+                "engine.deterministic: false, or leave model.quantization at none");
+  }
+  if (engine.device == DeviceKind::cuda && engine.dtype != DType::bf16) {
+    return fail(ErrorCode::invalid_argument,
+                "model.quantization: fp8 computes with bfloat16 between its products: set "
+                "model.dtype: bfloat16");
+  }
+  return WeightEncoding::fp8;
+}
+
 }  // namespace
 
 Error about_key(std::string_view key, Error error) {
@@ -161,6 +177,7 @@ Result<EngineSpec> plan_engine(const Config& config, const ModelConfig& model, c
   engine.dtype = is_narrow ? DType::bf16 : DType::f32;
   engine.deterministic = on_gpu && config.engine.deterministic.value_or(false);
   if (engine.deterministic) TROUPE_CHECK(check_deterministic_gpus(mesh, model, engine.dtype));
+  TROUPE_TRY(engine.encoding, weight_encoding(config, engine));
   TROUPE_TRY(engine.kv_policy, plan_kv_policy(config, model, engine));
   TROUPE_TRY(engine.max_model_len, context_length(config, model));
   engine.max_num_seqs = static_cast<std::int32_t>(config.engine.max_num_seqs);

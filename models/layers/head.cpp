@@ -25,7 +25,7 @@ Result<Head> Head::create(const LayerContext& context, const Embedding* tied) {
   if (head.owns_weight_) {
     const Parameter source = is_tied ? Parameter::embedding : Parameter::head;
     TROUPE_TRY(const StoredMatrix rows, context.weights.vocabulary_rows(source));
-    TROUPE_TRY(head.weight_, context.ops.weights().load(rows, 1));
+    TROUPE_TRY(head.weight_, context.ops.weights().load(rows, 1, WeightEncoding::plain));
   }
   if (head.group_ == nullptr) return head;
   head.rows_per_rank_.resize(static_cast<std::size_t>(head.group_->size()));

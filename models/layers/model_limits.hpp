@@ -3,6 +3,7 @@
 #include <cstdint>
 
 #include "models/kv_policy/kv_policy.hpp"
+#include "models/ops/linear.hpp"
 #include "parallel/device/dtype.hpp"
 
 namespace troupe {
@@ -18,8 +19,9 @@ struct ModelLimits {
   std::int64_t max_positions = 0;        ///< tokens of one sequence; 0: the model's own limit
   std::int32_t block_size = 16;          ///< tokens of a KV block
   int threads = 1;                       ///< that compute tables while the model is loaded
-  DType compute = DType::f32;            ///< f32, or bf16 (then weights are rounded to bf16)
-  DType kv_dtype = DType::f32;           ///< of the KV cache: f32 or bf16
+  WeightEncoding encoding = WeightEncoding::plain;  ///< of the layers' dense matrices
+  DType compute = DType::f32;   ///< f32, or bf16 (then weights are rounded to bf16)
+  DType kv_dtype = DType::f32;  ///< of the KV cache: f32 or bf16
   /// The tokens that the KV cache keeps. Models do not check if they can do with another than all.
   KvPolicy kv_policy = {};
   /// Attention may look for prefixes that sequences of a pass share, to read them once.

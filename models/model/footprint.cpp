@@ -64,6 +64,7 @@ class WeightBytes {
       return {};
     }
     Stack& stack = stacks_[{use.layer, stack_of(rule.parameter, config_), use.expert}];
+    stack.encoding = may_be_encoded(rule.parameter) ? options_.encoding : WeightEncoding::plain;
     stack.rows += part.rows.count;
     stack.columns = part.cols.count;
     stack.all_bf16 = stack.all_bf16 && stored.dtype() == DType::bf16;
@@ -90,6 +91,7 @@ class WeightBytes {
     std::int64_t rows = 0;
     std::int64_t columns = 0;
     bool all_bf16 = true;  ///< in the checkpoint
+    WeightEncoding encoding = WeightEncoding::plain;
   };
 
   /// Adds the rows of Parameter::latent_up, which LatentAttention holds as two matrices for each
@@ -109,6 +111,9 @@ class WeightBytes {
 
   std::int64_t matrix_bytes(const Stack& stack, std::int64_t panel_rows) const {
     const std::int64_t held = (stack.rows + panel_rows - 1) / panel_rows * panel_rows;
+    if (options_.on_gpu && stack.encoding == WeightEncoding::fp8) {
+      return held * (stack.columns + element_bytes(DType::f32));
+    }
     const DType dtype = stack.all_bf16 ? DType::bf16 : options_.compute;
     return held * stack.columns * element_bytes(dtype);
   }

@@ -6,6 +6,7 @@
 #include "models/checkpoint/checkpoint.hpp"
 #include "models/config/model_config.hpp"
 #include "models/kv_policy/kv_policy.hpp"
+#include "models/ops/linear.hpp"
 #include "parallel/device/dtype.hpp"
 #include "parallel/mesh/mesh.hpp"
 #include "parallel/sharding/sharding.hpp"
@@ -16,15 +17,16 @@ namespace troupe {
 /// The parameters of a rank's footprint besides the model and its place. The defaults are those of
 /// ModelLimits.
 struct FootprintOptions {
-  DType compute = DType::f32;      ///< see ModelLimits
-  DType kv_dtype = DType::f32;     ///< see ModelLimits
-  std::int64_t max_positions = 0;  ///< see ModelLimits
-  std::int32_t block_size = 16;    ///< tokens of a KV block
-  KvPolicy kv_policy = {};         ///< see ModelLimits
-  std::int64_t panel_rows = 1;     ///< a matrix's rows are padded to a multiple of it
-                                   ///< (cpu_panel_rows)
-  bool on_gpu = false;             ///< stages are balanced for GPUs
-  bool shares_tables = false;      ///< a tied head has no copy of its own (WeightOps::share_table)
+  DType compute = DType::f32;                       ///< see ModelLimits
+  WeightEncoding encoding = WeightEncoding::plain;  ///< see ModelLimits
+  DType kv_dtype = DType::f32;                      ///< see ModelLimits
+  std::int64_t max_positions = 0;                   ///< see ModelLimits
+  std::int32_t block_size = 16;                     ///< tokens of a KV block
+  KvPolicy kv_policy = {};                          ///< see ModelLimits
+  std::int64_t panel_rows = 1;  ///< a matrix's rows are padded to a multiple of it
+                                ///< (cpu_panel_rows)
+  bool on_gpu = false;          ///< stages are balanced for GPUs
+  bool shares_tables = false;   ///< a tied head has no copy of its own (WeightOps::share_table)
 };
 
 /// A rank's share of a model, and its bytes.

@@ -5,6 +5,12 @@
 
 namespace troupe {
 
+/// How a device holds the elements of a matrix.
+enum class WeightEncoding : std::uint8_t {
+  plain,  ///< as numbers of the Ops' dtype
+  fp8,  ///< as 8-bit codes, each row with a scale (fp8_rows.hpp), if the device and shape allow it
+};
+
 /// A weight matrix [n, k] in the layout its device multiplies fastest. Opaque: made by
 /// WeightOps, used by DenseOps of the same Ops.
 class Linear {

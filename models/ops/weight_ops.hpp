@@ -15,7 +15,7 @@ struct StoredMatrix;
 
 /// The progress of reading weights.
 struct LoadedWeights {
-  std::uint64_t bytes = 0;         ///< on the device
+  std::uint64_t bytes = 0;         ///< copied to the device
   std::uint64_t total_bytes = 0;   ///< of all requested weights
   std::uint64_t direct_bytes = 0;  ///< read from files past the page cache
   double seconds = 0.0;            ///< since the first was requested
@@ -28,7 +28,8 @@ class WeightOps {
 
   /// Packs `weight` [n, k] (f32, bf16 or f16, host memory, may be freed afterwards) for GEMMs in
   /// `segments` equal parts of k: a power of two that divides k; 1 for column-parallel matrices.
-  virtual Result<std::unique_ptr<Linear>> prepare(const Tensor& weight, int segments) = 0;
+  virtual Result<std::unique_ptr<Linear>> prepare(const Tensor& weight, int segments,
+                                                  WeightEncoding encoding) = 0;
 
   /// Like prepare, for `experts` matrices; weights[e] is [n, k].
   virtual Result<std::unique_ptr<GroupedLinear>> prepare_grouped(std::span<const Tensor> weights,
@@ -40,7 +41,8 @@ class WeightOps {
   /// Like prepare, prepare_grouped and prepare_table, for weights that stay in place until
   /// finish_loading(): a device with memory of its own reads them meanwhile, several at a time. The
   /// results may be used after that. Errors: also io, now or from finish_loading().
-  virtual Result<std::unique_ptr<Linear>> load(const StoredMatrix& weight, int segments) = 0;
+  virtual Result<std::unique_ptr<Linear>> load(const StoredMatrix& weight, int segments,
+                                               WeightEncoding encoding) = 0;
 
   virtual Result<std::unique_ptr<GroupedLinear>> load_grouped(std::span<const StoredMatrix> weights,
                                                               int segments) = 0;

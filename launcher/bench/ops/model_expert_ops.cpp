@@ -48,7 +48,8 @@ Result<void> ModelOps::measure_routing(OpsFigures& figures) {
                               .top_groups = moe.top_groups,
                               .scale = static_cast<float>(moe.weight_scale)};
   const std::int64_t hidden = model_.hidden_size;
-  TROUPE_TRY(const auto router, ops_.weights().prepare(random_weight({moe.experts, hidden}), 1));
+  TROUPE_TRY(const auto router, ops_.weights().prepare(random_weight({moe.experts, hidden}), 1,
+                                                       WeightEncoding::plain));
   TROUPE_TRY(const DeviceTensor x, random(activation_, {most, hidden}));
   TROUPE_TRY(const DeviceTensor logits, ops_.memory().allocate(DType::f32, {most, moe.experts}));
   TROUPE_TRY(const DeviceTensor ids, ops_.memory().allocate(DType::i32, {most, moe.top_k}));
@@ -81,8 +82,10 @@ Result<ModelOps::SharedMatrices> ModelOps::shared_matrices() {
   const std::int64_t hidden = model_.hidden_size;
   const std::int64_t inner = model_.moe->shared_intermediate_size / options_.tensor_ranks;
   SharedMatrices shared;
-  TROUPE_TRY(shared.gate_up, ops_.weights().prepare(random_weight({2 * inner, hidden}), 1));
-  TROUPE_TRY(shared.down, ops_.weights().prepare(random_weight({hidden, inner}), 1));
+  TROUPE_TRY(shared.gate_up,
+             ops_.weights().prepare(random_weight({2 * inner, hidden}), 1, options_.encoding));
+  TROUPE_TRY(shared.down,
+             ops_.weights().prepare(random_weight({hidden, inner}), 1, options_.encoding));
   TROUPE_TRY(shared.activated,
              ops_.memory().allocate(activation_, {max_tokens_with_shared_mlp, inner}));
   return shared;

@@ -104,8 +104,8 @@ Result<void> ModelOps::measure_ceilings(Ceilings& ceilings) {
                timer_.time([&](std::size_t) { ops_.dense().gather_rows(from, rows, to); }));
     ceilings.bytes_per_second = 2 * bytes_of({copied_rows, copied_width}, activation_) / seconds;
   }
-  TROUPE_TRY(const auto weight,
-             ops_.weights().prepare(random_weight({product_size, product_size}), 1));
+  TROUPE_TRY(const auto weight, ops_.weights().prepare(random_weight({product_size, product_size}),
+                                                       1, options_.encoding));
   TROUPE_TRY(const DeviceTensor x, random(activation_, {product_size, product_size}));
   TROUPE_TRY(const DeviceTensor out,
              ops_.memory().allocate(activation_, {product_size, product_size}));
@@ -219,8 +219,9 @@ std::vector<ModelOps::Matrix> ModelOps::matrices() const {
 Result<void> ModelOps::measure_matrix(OpsFigures& figures, const Matrix& matrix) {
   const HostTensor weight = random_weight({matrix.n, matrix.k});
   std::vector<std::unique_ptr<Linear>> copies(turns(static_cast<double>(weight->bytes())));
+  const WeightEncoding encoding = matrix.op == "head" ? WeightEncoding::plain : options_.encoding;
   for (auto& copy : copies) {
-    TROUPE_TRY(copy, ops_.weights().prepare(weight, matrix.segments));
+    TROUPE_TRY(copy, ops_.weights().prepare(weight, matrix.segments, encoding));
   }
   // Only rows that are sampled reach the head: each sequence's last.
   const auto rows_of = [&](std::int64_t rows) {

@@ -16,6 +16,7 @@ Result<OpsFigures> measure(const OpsBenchOptions& options, const JobPlan& plan) 
   TROUPE_TRY(const auto ops, make_ops({.kind = engine.device,
                                        .dtype = dtype,
                                        .threads = engine.threads_per_worker,
+                                       .has_fp8_weights = engine.encoding == WeightEncoding::fp8,
                                        .deterministic = engine.deterministic}));
   OpsFigures figures{.model = engine.model_path,
                      .device = engine.device == DeviceKind::cuda
@@ -31,6 +32,7 @@ Result<OpsFigures> measure(const OpsBenchOptions& options, const JobPlan& plan) 
                  {.tensor_ranks = engine.tensor_parallel_size,
                   .block_size = engine.block_size,
                   .dtype = dtype,
+                  .encoding = engine.encoding,
                   .on_gpu = engine.device == DeviceKind::cuda,
                   .deterministic = engine.deterministic,
                   .threads = engine.threads_per_worker,

@@ -52,13 +52,16 @@ Result<void> LatentAttention::load_projections(const LayerContext& context, std:
   TROUPE_TRY(latent_norm_, weights.vector(Parameter::latent_norm, layer));
 
   if (!has_query_down) {
-    TROUPE_TRY(projection_, ops_.weights().prepare(stack_rows(query, latent), 1));
+    TROUPE_TRY(projection_, ops_.weights().prepare(stack_rows(query, latent), 1,
+                                                   weights.encoding_of(Parameter::query)));
     return {};
   }
   TROUPE_TRY(query_down_, weights.linear({Parameter::query_down}, layer));
   TROUPE_TRY(query_down_norm_, weights.vector(Parameter::query_down_norm, layer));
-  TROUPE_TRY(projection_, ops_.weights().prepare(query, 1));
-  TROUPE_TRY(latent_down_, ops_.weights().prepare(latent, 1));
+  TROUPE_TRY(projection_,
+             ops_.weights().prepare(query, 1, weights.encoding_of(Parameter::query_up)));
+  TROUPE_TRY(latent_down_,
+             ops_.weights().prepare(latent, 1, weights.encoding_of(Parameter::latent_down)));
   return {};
 }
 

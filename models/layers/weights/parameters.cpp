@@ -132,6 +132,28 @@ bool is_expert(Parameter parameter) {
          parameter == Parameter::expert_down || is_expert_bias(parameter);
 }
 
+bool may_be_encoded(Parameter parameter) {
+  using enum Parameter;
+  switch (parameter) {
+    case query:
+    case key:
+    case value:
+    case output:
+    case gate:
+    case up:
+    case down:
+    case shared_gate:
+    case shared_up:
+    case shared_down:
+    case query_down:
+    case query_up:
+    case latent_down:
+      return true;
+    default:
+      return false;
+  }
+}
+
 HeadLayout head_layout(Parameter parameter, const ModelConfig& config) {
   HeadLayout layout{config.heads, config.kv_heads, config.head_dim};
   if (parameter == Parameter::sinks) layout.head_dim = 1;

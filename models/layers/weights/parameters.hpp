@@ -75,6 +75,9 @@ enum class Parameter {
 bool is_global(Parameter parameter);
 /// True for a parameter of one expert.
 bool is_expert(Parameter parameter);
+/// True for a dense matrix of a layer that may be held in few bits (WeightEncoding): projections of
+/// attention and of MLPs. Others choose (routers, indexers), or are read by kernels of their own.
+bool may_be_encoded(Parameter parameter);
 
 /// The heads by which the rules over heads cut a parameter; head_dim is one head's extent of it.
 HeadLayout head_layout(Parameter parameter, const ModelConfig& config);

@@ -139,7 +139,7 @@ Result<int> Weights::segments(Parameter parameter, std::int64_t layer) const {
 Result<std::unique_ptr<Linear>> Weights::linear(Stack stack, std::int64_t layer) const {
   TROUPE_TRY(const StoredMatrix weight, stacked(stack, layer, 0));
   TROUPE_TRY(const int parts, segments(*stack.begin(), layer));
-  return ops_.weights().load(weight, parts);
+  return ops_.weights().load(weight, parts, encoding_of(*stack.begin()));
 }
 
 Result<std::unique_ptr<GroupedLinear>> Weights::grouped_linear(Stack stack,

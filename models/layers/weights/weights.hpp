@@ -36,6 +36,7 @@ class Weights {
         shard_{mesh.coordinates(rank).tensor, mesh.shape().tensor},
         experts_(expert_share(config.moe ? config.moe->experts : 0, mesh, rank)),
         compute_(limits.compute),
+        encoding_(limits.encoding),
         exact_sums_(limits.exact_sums),
         ops_(ops) {}
 
@@ -66,6 +67,10 @@ class Weights {
   /// the vocabulary does not have are zero, so that all ranks have as many.
   Result<StoredMatrix> vocabulary_rows(Parameter parameter) const;
 
+  /// How Ops shall hold a matrix of this parameter.
+  WeightEncoding encoding_of(Parameter parameter) const {
+    return may_be_encoded(parameter) ? encoding_ : WeightEncoding::plain;
+  }
   const ShardOf& shard() const { return shard_; }
   /// The weights of another shard, which need not be a tensor rank's, but for experts.
   Weights with_shard(ShardOf shard) const {
@@ -94,6 +99,7 @@ class Weights {
   ShardOf shard_;
   ExpertShare experts_;
   DType compute_;
+  WeightEncoding encoding_;
   bool exact_sums_;
   Ops& ops_;
 };

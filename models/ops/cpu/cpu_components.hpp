@@ -52,11 +52,13 @@ class CpuWeightOps final : public WeightOps {
  public:
   explicit CpuWeightOps(CpuContext& context) : context_(context) {}
 
-  Result<std::unique_ptr<Linear>> prepare(const Tensor& weight, int segments) override;
+  Result<std::unique_ptr<Linear>> prepare(const Tensor& weight, int segments,
+                                          WeightEncoding encoding) override;
   Result<std::unique_ptr<GroupedLinear>> prepare_grouped(std::span<const Tensor> weights,
                                                          int segments) override;
   Result<DeviceTensor> prepare_table(const Tensor& weight) override;
-  Result<std::unique_ptr<Linear>> load(const StoredMatrix& weight, int segments) override;
+  Result<std::unique_ptr<Linear>> load(const StoredMatrix& weight, int segments,
+                                       WeightEncoding encoding) override;
   Result<std::unique_ptr<GroupedLinear>> load_grouped(std::span<const StoredMatrix> weights,
                                                       int segments) override;
   Result<DeviceTensor> load_table(const StoredMatrix& weight) override;

@@ -2,6 +2,7 @@
 #include <vector>
 
 #include "models/ops/cpu/cpu_components.hpp"
+#include "models/ops/fp8_rows.hpp"
 #include "models/ops/stored_matrix.hpp"
 #include "parallel/device/convert.hpp"
 
@@ -39,7 +40,11 @@ Result<PackedWeights> CpuWeightOps::pack(std::span<const Tensor> weights, int se
   }
 }
 
-Result<std::unique_ptr<Linear>> CpuWeightOps::prepare(const Tensor& weight, int segments) {
+Result<std::unique_ptr<Linear>> CpuWeightOps::prepare(const Tensor& weight, int segments,
+                                                      WeightEncoding encoding) {
+  if (encoding == WeightEncoding::fp8) {
+    return prepare(rounded_to_fp8(weight), segments, WeightEncoding::plain);
+  }
   TROUPE_TRY(PackedWeights packed, pack(std::span(&weight, 1), segments));
   return std::unique_ptr<Linear>(std::make_unique<CpuLinear>(std::move(packed)));
 }
@@ -57,9 +62,11 @@ Result<DeviceTensor> CpuWeightOps::prepare_table(const Tensor& weight) {
   return table;
 }
 
-Result<std::unique_ptr<Linear>> CpuWeightOps::load(const StoredMatrix& weight, int segments) {
-  return with_host_memory(
-      {&weight, 1}, [&](std::span<const Tensor> host) { return prepare(host.front(), segments); });
+Result<std::unique_ptr<Linear>> CpuWeightOps::load(const StoredMatrix& weight, int segments,
+                                                   WeightEncoding encoding) {
+  return with_host_memory({&weight, 1}, [&](std::span<const Tensor> host) {
+    return prepare(host.front(), segments, encoding);
+  });
 }
 
 Result<std::unique_ptr<GroupedLinear>> CpuWeightOps::load_grouped(

@@ -7,6 +7,8 @@ namespace {
 
 constexpr std::int64_t workspace_bytes = 64 << 20;
 constexpr std::int64_t segment_parts = 16 << 20;  // f32
+constexpr std::int64_t code_bytes = 64 << 20;     // of rows of x
+constexpr std::int64_t max_coded_rows = 16384;
 
 }  // namespace
 
@@ -20,6 +22,12 @@ Result<std::unique_ptr<CudaDenseOps>> CudaDenseOps::create(CudaContext& context)
                InvariantGemm::create({std::move(workspace), std::move(parts)}, tunes));
   } else {
     TROUPE_TRY(dense->gemms_.dense, DenseGemm::create(std::move(workspace), tunes));
+    if (context.options().has_fp8_weights) {
+      TROUPE_TRY(DeviceTensor codes, context.allocate(DType::u8, {code_bytes}));
+      TROUPE_TRY(DeviceTensor scales, context.allocate(DType::f32, {max_coded_rows}));
+      dense->gemms_.fp8 = std::make_unique<Fp8Gemm>(
+          *dense->gemms_.dense, Fp8Gemm::Memory{std::move(codes), std::move(scales)});
+    }
   }
   return dense;
 }
@@ -32,10 +40,10 @@ void CudaDenseOps::do_linear(const Linear& weight, const Tensor& x, const Tensor
 void CudaDenseOps::do_linear_gate_up(const Linear& weight, const Tensor& x, const Tensor& scratch,
                                      const Tensor& out) {
   if (x[0] == 0) return;
-  const Tensor* matrix = static_cast<const CudaLinear&>(weight).plain();
-  if (matrix != nullptr && gemms_.dense && gemms_.dense->multiplies_gated(*matrix, x)) {
-    return check(gemms_.dense->multiply_gated(*matrix, x, out, stream()));
-  }
+  const Result<bool> done =
+      static_cast<const CudaLinear&>(weight).multiply_gated(gemms_, x, out, stream());
+  if (!done.ok()) return check(done.error());
+  if (*done) return;
   do_linear(weight, x, scratch);
   do_silu_mul(scratch, out);
 }

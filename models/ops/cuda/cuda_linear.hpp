@@ -3,15 +3,17 @@
 #include <cuda_runtime.h>
 
 #include "models/ops/cuda/gemm/dense_gemm.hpp"
+#include "models/ops/cuda/gemm/fp8_gemm.hpp"
 #include "models/ops/cuda/gemm/invariant_gemm.hpp"
 #include "models/ops/linear.hpp"
 
 namespace troupe {
 
-/// The GEMM of plain matrices: one of the two.
+/// The GEMMs of matrices, by the ways to store them.
 struct CudaGemms {
-  std::unique_ptr<DenseGemm> dense;          ///< unless deterministic
-  std::unique_ptr<InvariantGemm> invariant;  ///< if deterministic
+  std::unique_ptr<DenseGemm> dense;          ///< of plain ones, unless deterministic
+  std::unique_ptr<InvariantGemm> invariant;  ///< of plain ones, if deterministic
+  std::unique_ptr<Fp8Gemm> fp8;              ///< of those in 8-bit codes, if there may be any
 };
 
 /// A weight on a GPU. Each way to store one is a class, which brings its own GEMM.
@@ -20,6 +22,10 @@ class CudaLinear : public Linear {
   /// Enqueues out = x . weight^T, as DenseOps::linear says; x has rows.
   virtual Result<void> multiply(CudaGemms& gemms, const Tensor& x, const Tensor& out,
                                 cudaStream_t stream) const = 0;
+  /// Like multiply, then silu_mul, as DenseOps::linear_gate_up says; false, and nothing is
+  /// enqueued, if no GEMM does both.
+  virtual Result<bool> multiply_gated(CudaGemms& gemms, const Tensor& x, const Tensor& out,
+                                      cudaStream_t stream) const = 0;
   /// The matrix, [n, k] row-major in the Ops' dtype, for kernels that read it themselves; null if
   /// it is stored otherwise.
   virtual const Tensor* plain() const = 0;
@@ -40,11 +46,39 @@ class PlainCudaLinear final : public CudaLinear {
     if (gemms.invariant) return gemms.invariant->multiply(weight_, segments_, x, out, stream);
     return gemms.dense->multiply(weight_, x, out, stream);
   }
+  Result<bool> multiply_gated(CudaGemms& gemms, const Tensor& x, const Tensor& out,
+                              cudaStream_t stream) const override {
+    if (!gemms.dense || !DenseGemm::multiplies_gated(weight_, x)) return false;
+    TROUPE_CHECK(gemms.dense->multiply_gated(weight_, x, out, stream));
+    return true;
+  }
   const Tensor* plain() const override { return &weight_.view(); }
 
  private:
   DeviceTensor weight_;
   int segments_;
+};
+
+/// A weight in 8-bit codes.
+class Fp8CudaLinear final : public CudaLinear {
+ public:
+  explicit Fp8CudaLinear(Fp8Matrix weight) : weight_(std::move(weight)) {}
+
+  std::int64_t out_features() const override { return weight_.codes->shape()[0]; }
+  std::int64_t in_features() const override { return weight_.codes->shape()[1]; }
+  std::size_t bytes() const override { return weight_.codes->bytes() + weight_.scales->bytes(); }
+  Result<void> multiply(CudaGemms& gemms, const Tensor& x, const Tensor& out,
+                        cudaStream_t stream) const override {
+    return gemms.fp8->multiply(weight_, x, out, stream);
+  }
+  Result<bool> multiply_gated(CudaGemms& gemms, const Tensor& x, const Tensor& out,
+                              cudaStream_t stream) const override {
+    return gemms.fp8->multiply_gated(weight_, x, out, stream);
+  }
+  const Tensor* plain() const override { return nullptr; }
+
+ private:
+  Fp8Matrix weight_;
 };
 
 /// Weights in the layout of their files, [experts, n, k] row-major.

@@ -16,6 +16,8 @@ struct CudaOpsOptions {
   /// row-parallel GEMM is the tree sum of its segments, at most max_invariant_segments over all
   /// ranks. bf16 only.
   bool deterministic = false;
+  /// Matrices may be held as WeightEncoding::fp8: bf16, not deterministic.
+  bool has_fp8_weights = false;
   /// Prefixes that sequences share are read together also where this does not pay (cascade_pays).
   bool always_cascades = false;
 };

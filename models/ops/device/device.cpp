@@ -93,8 +93,10 @@ Result<std::filesystem::path> gpu_folder(int device) {
 Result<std::unique_ptr<Ops>> make_ops(const OpsOptions& options) {
   if (options.kind == DeviceKind::cuda) {
     TROUPE_TRY(const CudaLibrary* library, cuda_library());
-    return library->make_ops(
-        {.device = options.device, .dtype = options.dtype, .deterministic = options.deterministic});
+    return library->make_ops({.device = options.device,
+                              .dtype = options.dtype,
+                              .deterministic = options.deterministic,
+                              .has_fp8_weights = options.has_fp8_weights});
   }
   return make_cpu_ops({.threads = options.threads,
                        .dtype = options.dtype,

@@ -88,7 +88,7 @@ void bench_products(Ops& ops, const Machine& machine) {
   for (const Product& p : products) {
     for (const DType dtype : {DType::f32, DType::bf16}) {
       const HostTensor weight = filled({p.n, p.k}, dtype);
-      auto linear = ops.weights().prepare(weight, p.segments);
+      auto linear = ops.weights().prepare(weight, p.segments, WeightEncoding::plain);
       if (!linear.ok()) std::exit(1);
       fmt::print("{:18} {:5} {:5}  {:7}", p.what, p.n, p.k, to_string(dtype));
       double rate = 0;

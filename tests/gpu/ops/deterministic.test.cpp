@@ -58,7 +58,7 @@ TEST_P(Deterministic, products_give_a_row_the_same_bits_in_every_batch) {
     for (const Case& c : cases) {
       const HostTensor weight = random({c.n, c.k}, 1.0F / std::sqrt(static_cast<float>(c.k))),
                        x = random({430, c.k});
-      auto linear = gpu_->weights().prepare(weight, c.segments);
+      auto linear = gpu_->weights().prepare(weight, c.segments, WeightEncoding::plain);
       ASSERT_TRUE(linear.ok()) << linear.error().message;
       const DeviceTensor gpu_x = activation(x);
       for (const DType dtype : {DType::f32, DType::bf16}) {
@@ -93,7 +93,7 @@ TEST_P(Deterministic, products_without_tuning_give_the_bits_of_those_with_it) {
   for (const bool tunes : {false, true}) {
     remake(tunes);
     for (const int segments : {1, 4}) {
-      auto linear = gpu_->weights().prepare(weight, segments);
+      auto linear = gpu_->weights().prepare(weight, segments, WeightEncoding::plain);
       ASSERT_TRUE(linear.ok());
       const DeviceTensor out = room(DType::f32, {384, 1536});
       gpu_->dense().linear(**linear, activation(x), out);
@@ -102,7 +102,7 @@ TEST_P(Deterministic, products_without_tuning_give_the_bits_of_those_with_it) {
   }
   expect_rows(found[2], found[0], 0, "whole");
   expect_rows(found[3], found[1], 0, "in segments");
-  auto on_cpu = cpu_->weights().prepare(weight, 4);
+  auto on_cpu = cpu_->weights().prepare(weight, 4, WeightEncoding::plain);
   ASSERT_TRUE(on_cpu.ok());
   const HostTensor near(DType::f32, {384, 1536});
   cpu_->dense().linear(**on_cpu, x, near);
@@ -126,8 +126,8 @@ TEST_P(Deterministic, ranks_sums_are_the_upper_levels_of_a_products_tree) {
     const auto sum_of = [&](std::int64_t ranks) {
       std::vector<HostTensor> sums;
       for (std::int64_t rank = 0; rank < ranks; ++rank) {
-        auto linear =
-            gpu_->weights().prepare(part_of(weight, ranks, rank), static_cast<int>(4 / ranks));
+        auto linear = gpu_->weights().prepare(part_of(weight, ranks, rank),
+                                              static_cast<int>(4 / ranks), WeightEncoding::plain);
         EXPECT_TRUE(linear.ok());
         const DeviceTensor out = room(DType::f32, {rows, n});
         gpu_->dense().linear(**linear, activation(part_of(x, ranks, rank)), out);
@@ -363,7 +363,7 @@ TEST_P(Deterministic, experts_give_a_token_the_same_bits_in_every_batch) {
   auto gate_up =
       gpu_->weights().prepare_grouped(std::vector<Tensor>(gates.begin(), gates.end()), 1);
   auto down = gpu_->weights().prepare_grouped(std::vector<Tensor>(downs.begin(), downs.end()), 1);
-  auto router = gpu_->weights().prepare(random({experts, hidden}, 0.2F), 1);
+  auto router = gpu_->weights().prepare(random({experts, hidden}, 0.2F), 1, WeightEncoding::plain);
   ASSERT_TRUE(gate_up.ok() && down.ok() && router.ok());
   const HostTensor x = random({most, hidden});
   const DeviceTensor gpu_x = activation(x), counts = room(DType::i64, {experts});

@@ -338,10 +338,10 @@ TEST_P(Experts, add_the_mlp_that_few_tokens_share) {
     auto gpu_upper = gpu_->weights().prepare_grouped(upper_views, 1);
     auto cpu_down = cpu_->weights().prepare_grouped(down_views, 1);
     auto gpu_down = gpu_->weights().prepare_grouped(down_views, 1);
-    auto cpu_shared_upper = cpu_->weights().prepare(shared_upper, 1);
-    auto gpu_shared_upper = gpu_->weights().prepare(shared_upper, 1);
-    auto cpu_shared_down = cpu_->weights().prepare(shared_down, 1);
-    auto gpu_shared_down = gpu_->weights().prepare(shared_down, 1);
+    auto cpu_shared_upper = cpu_->weights().prepare(shared_upper, 1, WeightEncoding::plain);
+    auto gpu_shared_upper = gpu_->weights().prepare(shared_upper, 1, WeightEncoding::plain);
+    auto cpu_shared_down = cpu_->weights().prepare(shared_down, 1, WeightEncoding::plain);
+    auto gpu_shared_down = gpu_->weights().prepare(shared_down, 1, WeightEncoding::plain);
     ASSERT_TRUE(cpu_upper.ok() && gpu_upper.ok() && cpu_down.ok() && gpu_down.ok());
     ASSERT_TRUE(cpu_shared_upper.ok() && gpu_shared_upper.ok());
     ASSERT_TRUE(cpu_shared_down.ok() && gpu_shared_down.ok());
@@ -428,7 +428,8 @@ TEST_P(Experts, route_tokens_as_a_product_and_a_choice_do) {
     const std::string what =
         fmt::format("{} tokens of {}, {} of {} experts", c.tokens, c.hidden, c.top_k, c.experts);
     const RouterOptions options{.top_k = c.top_k, .normalize = true};
-    auto router = gpu_->weights().prepare(random({c.experts, c.hidden}, 0.05F), 1);
+    auto router =
+        gpu_->weights().prepare(random({c.experts, c.hidden}, 0.05F), 1, WeightEncoding::plain);
     ASSERT_TRUE(router.ok());
     const DeviceTensor x = activation(random({c.tokens, c.hidden})),
                        bias = exact(random({c.experts}, 0.1F)),

@@ -23,8 +23,8 @@ TEST_P(Products, of_few_rows_are_alike_whoever_shares_the_batch) {
                              {40, 3072}}) {
     const HostTensor weight = random({n, k}, 1.0F / std::sqrt(static_cast<float>(k))),
                      x = random({12, k});
-    auto gpu_weight = gpu_->weights().prepare(weight, 1);
-    auto cpu_weight = cpu_->weights().prepare(weight, 1);
+    auto gpu_weight = gpu_->weights().prepare(weight, 1, WeightEncoding::plain);
+    auto cpu_weight = cpu_->weights().prepare(weight, 1, WeightEncoding::plain);
     ASSERT_TRUE(gpu_weight.ok() && cpu_weight.ok());
     const DeviceTensor gpu_x = activation(x);
     HostTensor of_eight;
@@ -53,8 +53,8 @@ TEST_P(Products, of_decode_batches_are_the_hosts_however_they_are_cut) {
        {std::pair{64, 64}, {1024, 2048}, {1536, 1032}, {4104, 520}, {72, 4096}}) {
     const HostTensor weight = random({n, k}, 1.0F / std::sqrt(static_cast<float>(k))),
                      x = random({130, k});
-    auto gpu_weight = gpu_->weights().prepare(weight, 1);
-    auto cpu_weight = cpu_->weights().prepare(weight, 1);
+    auto gpu_weight = gpu_->weights().prepare(weight, 1, WeightEncoding::plain);
+    auto cpu_weight = cpu_->weights().prepare(weight, 1, WeightEncoding::plain);
     ASSERT_TRUE(gpu_weight.ok() && cpu_weight.ok());
     const DeviceTensor gpu_x = activation(x);
     for (const std::int64_t rows : {9, 32, 33, 64, 65, 96, 97, 128, 130}) {
@@ -73,8 +73,8 @@ TEST_P(Products, of_decode_batches_are_the_hosts_however_they_are_cut) {
 TEST_P(Products, of_decode_batches_are_gated_in_tiles_of_every_size) {
   for (const auto& [inner, k] : {std::pair{48, 72}, {1000, 264}, {9608, 136}}) {
     const HostTensor weight = random({2 * inner, k}, 0.1F), x = random({130, k});
-    auto gpu_weight = gpu_->weights().prepare(weight, 1);
-    auto cpu_weight = cpu_->weights().prepare(weight, 1);
+    auto gpu_weight = gpu_->weights().prepare(weight, 1, WeightEncoding::plain);
+    auto cpu_weight = cpu_->weights().prepare(weight, 1, WeightEncoding::plain);
     ASSERT_TRUE(gpu_weight.ok() && cpu_weight.ok());
     const DeviceTensor gpu_x = activation(x);
     for (const std::int64_t rows : {9, 40, 64, 90, 128, 130}) {
@@ -94,8 +94,8 @@ TEST_P(Products, are_gated_at_any_number_of_rows) {
        {std::pair{64, 64}, {24, 704}, {23, 40}, {1000, 136}, {9, 15}, {4100, 1032}}) {
     const HostTensor weight = random({2 * inner, k}, 1.0F / std::sqrt(static_cast<float>(k))),
                      x = random({70, k});
-    auto gpu_weight = gpu_->weights().prepare(weight, 1);
-    auto cpu_weight = cpu_->weights().prepare(weight, 1);
+    auto gpu_weight = gpu_->weights().prepare(weight, 1, WeightEncoding::plain);
+    auto cpu_weight = cpu_->weights().prepare(weight, 1, WeightEncoding::plain);
     ASSERT_TRUE(gpu_weight.ok() && cpu_weight.ok());
     const DeviceTensor gpu_x = activation(x);
     for (const std::int64_t rows : {1, 8, 9, 70}) {
@@ -113,7 +113,7 @@ TEST_P(Products, are_gated_at_any_number_of_rows) {
 TEST_P(Products, are_multiplied_in_a_recording_and_in_the_open_alike) {
   if (!is_bf16()) GTEST_SKIP() << "f32 is not recorded";
   constexpr std::int64_t n = 256, k = 512;
-  auto weight = gpu_->weights().prepare(random({n, k}, 0.1F), 1);
+  auto weight = gpu_->weights().prepare(random({n, k}, 0.1F), 1, WeightEncoding::plain);
   ASSERT_TRUE(weight.ok());
   for (const std::int64_t rows : {5, 40}) {
     const DeviceTensor x = activation(random({rows, k}));

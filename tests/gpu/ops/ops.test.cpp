@@ -67,8 +67,8 @@ TEST_P(BothDevices, multiply) {
   for (const auto& [rows, n, k] :
        {std::tuple{1, 64, 64}, {5, 96, 256}, {64, 48, 704}, {300, 512, 96}}) {
     const HostTensor weight = random({n, k}, 0.1F), x = random({rows, k});
-    auto gpu_weight = gpu_->weights().prepare(weight, 1);
-    auto cpu_weight = cpu_->weights().prepare(weight, 1);
+    auto gpu_weight = gpu_->weights().prepare(weight, 1, WeightEncoding::plain);
+    auto cpu_weight = cpu_->weights().prepare(weight, 1, WeightEncoding::plain);
     ASSERT_TRUE(gpu_weight.ok() && cpu_weight.ok());
     const HostTensor expected(DType::f32, {rows, n});
     cpu_->dense().linear(**cpu_weight, x, expected);

@@ -163,81 +163,68 @@ __device__ __forceinline__ void pin(float (&sums)[count]) {
 #define TROUPE_SUMS_8(i) TROUPE_SUMS_4(i), TROUPE_SUMS_4((i) + 4)
 #define TROUPE_SUMS_16(i) TROUPE_SUMS_8(i), TROUPE_SUMS_8((i) + 8)
 #define TROUPE_SUMS_32(i) TROUPE_SUMS_16(i), TROUPE_SUMS_16((i) + 16)
+#define TROUPE_SUMS_48 TROUPE_SUMS_32(0), TROUPE_SUMS_16(32)
 #define TROUPE_SUMS_64 TROUPE_SUMS_32(0), TROUPE_SUMS_32(32)
 #define TROUPE_SUMS_128 TROUPE_SUMS_64, TROUPE_SUMS_32(64), TROUPE_SUMS_32(96)
-#define TROUPE_MULTIPLY(shape, registers, left, right, adds)                               \
-  "{\n.reg .pred adds;\nsetp.ne.b32 adds, " adds                                           \
-  ", 0;\n"                                                                                 \
-  "wgmma.mma_async.sync.aligned." shape ".f32.bf16.bf16 {" registers "}, " left ", " right \
-  ", adds, 1, 1, 0, 0;\n}\n"
+#define TROUPE_MULTIPLY(shape, types, registers, left, right, adds) \
+  "{\n.reg .pred adds;\nsetp.ne.b32 adds, " adds                    \
+  ", 0;\n"                                                          \
+  "wgmma.mma_async.sync.aligned." shape types " {" registers "}, " left ", " right ", adds, 1, 1"
+#define TROUPE_NUMBERS_16 "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15"
+#define TROUPE_NUMBERS_32 \
+  TROUPE_NUMBERS_16 ",%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31"
+#define TROUPE_NUMBERS_48 \
+  TROUPE_NUMBERS_32 ",%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47"
+#define TROUPE_NUMBERS_64 \
+  TROUPE_NUMBERS_48 ",%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63"
+#define TROUPE_NUMBERS_128                                                                      \
+  TROUPE_NUMBERS_64                                                                             \
+  ",%64,%65,%66,%67,%68,%69,%70,%71,%72,%73,%74,%75,%76,%77,%78,%79,%80,%81,%82,%83,%84,%85,"   \
+  "%86,%87,%88,%89,%90,%91,%92,%93,%94,%95,%96,%97,%98,%99,%100,%101,%102,%103,%104,%105,%106," \
+  "%107,%108,%109,%110,%111,%112,%113,%114,%115,%116,%117,%118,%119,%120,%121,%122,%123,%124,"  \
+  "%125,%126,%127"
+/// Defines wgmma_bf16 or another for as many columns as there are sums.
+#define TROUPE_WGMMA(name, count, shape, types, end, sums, registers, left, right, adds)           \
+  __device__ __forceinline__ void name(std::uint64_t of_left, std::uint64_t of_right, int adds_to, \
+                                       float(&d)[count]) {                                         \
+    asm volatile(TROUPE_MULTIPLY(shape, types, registers, left, right, adds) end                   \
+                 : sums                                                                            \
+                 : "l"(of_left), "l"(of_right), "r"(adds_to));                                     \
+  }
+#define TROUPE_WGMMAS(name, k, types, end)                                                         \
+  TROUPE_WGMMA(name, 8, "m64n16" k, types, end, TROUPE_SUMS_8(0), "%0,%1,%2,%3,%4,%5,%6,%7", "%8", \
+               "%9", "%10")                                                                        \
+  TROUPE_WGMMA(name, 16, "m64n32" k, types, end, TROUPE_SUMS_16(0), TROUPE_NUMBERS_16, "%16",      \
+               "%17", "%18")                                                                       \
+  TROUPE_WGMMA(name, 32, "m64n64" k, types, end, TROUPE_SUMS_32(0), TROUPE_NUMBERS_32, "%32",      \
+               "%33", "%34")                                                                       \
+  TROUPE_WGMMA(name, 48, "m64n96" k, types, end, TROUPE_SUMS_48, TROUPE_NUMBERS_48, "%48", "%49",  \
+               "%50")                                                                              \
+  TROUPE_WGMMA(name, 64, "m64n128" k, types, end, TROUPE_SUMS_64, TROUPE_NUMBERS_64, "%64", "%65", \
+               "%66")                                                                              \
+  TROUPE_WGMMA(name, 128, "m64n256" k, types, end, TROUPE_SUMS_128, TROUPE_NUMBERS_128, "%128",    \
+               "%129", "%130")
 
-/// d = left . right^T, plus d if `adds`, for 16 columns of k: left 64 rows, right 2 * count rows
-/// (wgmma m64nNk16). In warp w of the group, lane l holds in d[4 j + 2 h + i] row 16 w + l / 4 + 8
-/// h, column 8 j + 2 (l % 4) + i. Asynchronous between open_products and a wait.
-__device__ __forceinline__ void wgmma(std::uint64_t left, std::uint64_t right, int adds,
-                                      float (&d)[8]) {
-  asm volatile(TROUPE_MULTIPLY("m64n16k16", "%0,%1,%2,%3,%4,%5,%6,%7", "%8", "%9", "%10")
-               : TROUPE_SUMS_8(0)
-               : "l"(left), "l"(right), "r"(adds));
-}
-__device__ __forceinline__ void wgmma(std::uint64_t left, std::uint64_t right, int adds,
-                                      float (&d)[16]) {
-  asm volatile(TROUPE_MULTIPLY("m64n32k16", "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15",
-                               "%16", "%17", "%18")
-               : TROUPE_SUMS_16(0)
-               : "l"(left), "l"(right), "r"(adds));
-}
-__device__ __forceinline__ void wgmma(std::uint64_t left, std::uint64_t right, int adds,
-                                      float (&d)[32]) {
-  asm volatile(TROUPE_MULTIPLY("m64n64k16",
-                               "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,"
-                               "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31",
-                               "%32", "%33", "%34")
-               : TROUPE_SUMS_32(0)
-               : "l"(left), "l"(right), "r"(adds));
-}
-__device__ __forceinline__ void wgmma(std::uint64_t left, std::uint64_t right, int adds,
-                                      float (&d)[48]) {
-  asm volatile(TROUPE_MULTIPLY("m64n96k16",
-                               "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,"
-                               "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31,"
-                               "%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47",
-                               "%48", "%49", "%50")
-               : TROUPE_SUMS_32(0), TROUPE_SUMS_16(32)
-               : "l"(left), "l"(right), "r"(adds));
-}
-__device__ __forceinline__ void wgmma(std::uint64_t left, std::uint64_t right, int adds,
-                                      float (&d)[64]) {
-  asm volatile(TROUPE_MULTIPLY("m64n128k16",
-                               "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,"
-                               "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31,"
-                               "%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,"
-                               "%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63",
-                               "%64", "%65", "%66")
-               : TROUPE_SUMS_64
-               : "l"(left), "l"(right), "r"(adds));
-}
-__device__ __forceinline__ void wgmma(std::uint64_t left, std::uint64_t right, int adds,
-                                      float (&d)[128]) {
-  asm volatile(
-      TROUPE_MULTIPLY("m64n256k16",
-                      "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,"
-                      "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31,"
-                      "%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,"
-                      "%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63,"
-                      "%64,%65,%66,%67,%68,%69,%70,%71,%72,%73,%74,%75,%76,%77,%78,%79,"
-                      "%80,%81,%82,%83,%84,%85,%86,%87,%88,%89,%90,%91,%92,%93,%94,%95,"
-                      "%96,%97,%98,%99,%100,%101,%102,%103,%104,%105,%106,%107,%108,%109,%110,"
-                      "%111,%112,%113,%114,%115,%116,%117,%118,%119,%120,%121,%122,%123,%124,"
-                      "%125,%126,%127",
-                      "%128", "%129", "%130")
-      : TROUPE_SUMS_128
-      : "l"(left), "l"(right), "r"(adds));
-}
+/// d = left . right^T, plus d if `adds_to`, for 32 bytes of k: 16 columns of bf16 or 32 E4M3 codes.
+/// left has 64 rows, right 2 * count (wgmma m64nNk16 or m64nNk32). In warp w of the group, lane l
+/// holds in d[4 j + 2 h + i] row 16 w + l / 4 + 8 h, column 8 j + 2 (l % 4) + i. Asynchronous
+/// between open_products and a wait.
+TROUPE_WGMMAS(wgmma, "k16", ".f32.bf16.bf16", ", 0, 0;\n}\n")
+/// With codes, hardware adds with fewer bits than fp32 has (13 of fraction after the point of the
+/// largest): sums over long k are better made of several.
+TROUPE_WGMMAS(wgmma_e4m3, "k32", ".f32.e4m3.e4m3", ";\n}\n")
 
+#undef TROUPE_WGMMAS
+#undef TROUPE_WGMMA
+#undef TROUPE_NUMBERS_128
+#undef TROUPE_NUMBERS_64
+#undef TROUPE_NUMBERS_48
+#undef TROUPE_NUMBERS_32
+#undef TROUPE_NUMBERS_16
 #undef TROUPE_MULTIPLY
 #undef TROUPE_SUMS_128
 #undef TROUPE_SUMS_64
+#undef TROUPE_SUMS_48
 #undef TROUPE_SUMS_32
 #undef TROUPE_SUMS_16
 #undef TROUPE_SUMS_8

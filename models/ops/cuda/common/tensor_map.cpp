@@ -27,10 +27,14 @@ bool make_tensor_map(const TiledTensor& tensor, CUtensorMap& map) {
   const auto encode = encoder();
   if (encode == nullptr) return false;
   std::array<std::uint64_t, 4> stride_bytes{};
-  for (std::size_t i = 0; i < stride_bytes.size(); ++i) stride_bytes[i] = 2 * tensor.strides[i];
+  for (std::size_t i = 0; i < stride_bytes.size(); ++i) {
+    stride_bytes[i] = tensor.element_bytes * tensor.strides[i];
+  }
   constexpr std::array<std::uint32_t, 5> every_element{1, 1, 1, 1, 1};
-  return encode(&map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 5, const_cast<void*>(tensor.data),
-                tensor.sizes.data(), stride_bytes.data(), tensor.box.data(), every_element.data(),
+  const CUtensorMapDataType type =
+      tensor.element_bytes == 1 ? CU_TENSOR_MAP_DATA_TYPE_UINT8 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
+  return encode(&map, type, 5, const_cast<void*>(tensor.data), tensor.sizes.data(),
+                stride_bytes.data(), tensor.box.data(), every_element.data(),
                 CU_TENSOR_MAP_INTERLEAVE_NONE,
                 tensor.swizzled ? CU_TENSOR_MAP_SWIZZLE_128B : CU_TENSOR_MAP_SWIZZLE_NONE,
                 CU_TENSOR_MAP_L2_PROMOTION_L2_256B,

@@ -7,14 +7,16 @@
 
 namespace troupe {
 
-/// A five-dimensional bf16 tensor, the fastest dimension first, and the box of it that one copy
-/// takes.
+/// A five-dimensional tensor of bf16 or of bytes, the fastest dimension first, and the box of it
+/// that one copy takes.
 struct TiledTensor {
   const void* data = nullptr;  ///< device memory, a multiple of 16
   std::array<std::uint64_t, 5> sizes{};
-  std::array<std::uint64_t, 4> strides{};  ///< of dimensions 1.., in elements, multiples of 8
-  std::array<std::uint32_t, 5> box{};      ///< the first is 64 if swizzled: 128 bytes
+  std::array<std::uint64_t, 4>
+      strides{};                       ///< of dimensions 1.., in elements: multiples of 16 bytes
+  std::array<std::uint32_t, 5> box{};  ///< the first is 128 bytes if swizzled
   bool swizzled = true;
+  std::uint64_t element_bytes = 2;  ///< 2: bf16; 1: bytes
 };
 
 /// Encodes the tensor map with which the copy engine copies boxes to shared memory, filling zeros

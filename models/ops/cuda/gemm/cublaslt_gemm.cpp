@@ -5,7 +5,16 @@
 namespace troupe {
 namespace {
 
-cudaDataType_t cuda_type(DType dtype) { return dtype == DType::bf16 ? CUDA_R_16BF : CUDA_R_32F; }
+cudaDataType_t cuda_type(DType dtype) {
+  if (dtype == DType::u8) return CUDA_R_8F_E4M3;
+  return dtype == DType::bf16 ? CUDA_R_16BF : CUDA_R_32F;
+}
+
+template <class T>
+void set(cublasLtMatmulDescOpaque_t& operation, cublasLtMatmulDescAttributes_t attribute,
+         const T& value) {
+  cublasLtMatmulDescSetAttribute(&operation, attribute, &value, sizeof value);
+}
 
 }  // namespace
 
@@ -17,9 +26,15 @@ std::int64_t rows_bucket(std::int64_t rows) {
 
 GemmLayout::GemmLayout(const GemmKind& kind) {
   cublasLtMatmulDescInit(&operation, CUBLAS_COMPUTE_32F, CUDA_R_32F);
-  const cublasOperation_t transposed = CUBLAS_OP_T;
-  cublasLtMatmulDescSetAttribute(&operation, CUBLASLT_MATMUL_DESC_TRANSA, &transposed,
-                                 sizeof transposed);
+  set(operation, CUBLASLT_MATMUL_DESC_TRANSA, CUBLAS_OP_T);
+  if (kind.in == DType::u8) {
+    set(operation, CUBLASLT_MATMUL_DESC_A_SCALE_MODE, CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F);
+    set(operation, CUBLASLT_MATMUL_DESC_B_SCALE_MODE, CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F);
+    // The heuristic looks whether there are scales, not at them.
+    static constexpr float some_scale = 1.0F;
+    set(operation, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, &some_scale);
+    set(operation, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, &some_scale);
+  }
   const auto n = static_cast<std::uint64_t>(kind.n),
              k = static_cast<std::uint64_t>(kind.k / kind.segments),
              rows = static_cast<std::uint64_t>(kind.rows);
@@ -43,6 +58,10 @@ cublasStatus_t run_cublaslt_gemm(cublasLtHandle_t handle, const GemmKind& kind,
                                  const cublasLtMatmulAlgo_t& algorithm, const GemmMemory& memory,
                                  cudaStream_t stream) {
   GemmLayout layout(kind);
+  if (kind.in == DType::u8) {
+    set(layout.operation, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, memory.weight_scales);
+    set(layout.operation, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, memory.x_scales);
+  }
   const float one = 1.0F, zero = 0.0F;
   return cublasLtMatmul(handle, &layout.operation, &one, memory.weight, &layout.weight, memory.x,
                         &layout.x, &zero, memory.out, &layout.out, memory.out, &layout.out,

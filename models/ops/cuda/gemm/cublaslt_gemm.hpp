@@ -18,6 +18,7 @@ std::int64_t rows_bucket(std::int64_t rows);
 /// The key for choosing an algorithm. Rows are a bucket.
 struct GemmKind {
   std::int64_t n = 0, k = 0, rows = 0;
+  /// f32, bf16, or u8: E4M3 codes, each row of the weight and of x with a scale.
   DType in = DType::bf16, out = DType::bf16;
   int segments = 1;  ///< equal parts of k, each its own GEMM: out [segments, rows, n]
   auto operator<=>(const GemmKind&) const = default;
@@ -37,8 +38,10 @@ struct GemmMemory {
   const void* weight;
   const void* x;
   void* out;
-  void* workspace;
-  std::size_t workspace_bytes;
+  void* workspace = nullptr;
+  std::size_t workspace_bytes = 0;
+  const float* weight_scales = nullptr;  ///< of codes: [n]
+  const float* x_scales = nullptr;       ///< of codes: [rows]
 };
 
 /// Enqueues a GEMM of as many rows as `kind` says.

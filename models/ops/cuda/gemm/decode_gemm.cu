@@ -1,5 +1,6 @@
 // GEMMs of a decode batch's rows on Hopper's tensor cores (wgmma): one warp makes the copy engine
-// bring tiles of weights and rows to shared memory, groups of four warps multiply them.
+// bring tiles of weights and rows to shared memory, groups of four warps multiply them. One kernel
+// for bf16 and for 8-bit codes, whose tiles have twice the columns.
 #include <algorithm>
 
 #include "models/ops/cuda/common/cluster.cuh"
@@ -19,17 +20,41 @@ namespace {
 constexpr int max_rows = 128;
 constexpr int group_threads = 128;
 constexpr int group_rows = 64;  // of the weight
-constexpr int tile_k = 64;      // 128 bytes, the swizzle's row length
-constexpr int row_bytes = 128;  // of a tile in shared memory
+constexpr int row_bytes = 128;  // of a tile in shared memory: the swizzle's row length
 constexpr int alignment = 1024;
 constexpr int max_stages = 8;
 constexpr int max_shared = 226 * 1024;  // per block, besides the barriers
 constexpr int max_parts = 4;
 
+/// Elements of weights and rows: bf16, or E4M3 codes with a scale for each row of either.
+struct Bf16 {
+  static constexpr int bytes = 2;
+  static constexpr bool has_scales = false;
+  /// Steps of k after which sums are added to those in fp32; 0: they are in fp32.
+  static constexpr int steps_per_sum = 0;
+  template <int count>
+  __device__ static void multiply(std::uint64_t left, std::uint64_t right, int adds,
+                                  float (&sums)[count]) {
+    wgmma(left, right, adds, sums);
+  }
+};
+struct E4m3 {
+  static constexpr int bytes = 1;
+  static constexpr bool has_scales = true;
+  static constexpr int steps_per_sum = 4;
+  template <int count>
+  __device__ static void multiply(std::uint64_t left, std::uint64_t right, int adds,
+                                  float (&sums)[count]) {
+    wgmma_e4m3(left, right, adds, sums);
+  }
+};
+
 /// Each of `groups` groups multiplies 64 rows of the weight with `rows` rows of x.
-template <int groups_, int rows_>
+template <class Element_, int groups_, int rows_>
 struct Tiling {
+  using Element = Element_;
   static constexpr int groups = groups_, rows = rows_;
+  static constexpr int tile_k = row_bytes / Element::bytes;
   static constexpr int consumers = groups * group_threads, threads = consumers + 32;
   static constexpr int weight_bytes = groups * group_rows * row_bytes;
   static constexpr int stage_bytes = weight_bytes + rows * row_bytes;
@@ -46,13 +71,30 @@ struct Gemm {
   void* out;
   int rows, width, k_steps;  // width: of out
   Output output;
+  const float *weight_scales, *x_scales;  // of codes: by row
 };
+
+/// Multiplies a thread's sums as store_quad takes them by their rows' scales.
+__device__ __forceinline__ float4 scaled(const Gemm& gemm, int row, int at, float4 sums) {
+  const bool gated = gemm.output == Output::gated;
+  const int upper = (gated ? at / 2 : at) + threadIdx.x % 32 / 4;
+  const int lower = gated ? upper + gemm.width : upper + 8;
+  const int end = gated ? 2 * gemm.width : gemm.width;
+  const float first = gemm.x_scales[min(row, gemm.rows - 1)];
+  const float second = gemm.x_scales[min(row + 1, gemm.rows - 1)];
+  const float top = gemm.weight_scales[min(upper, end - 1)];
+  const float bottom = gemm.weight_scales[min(lower, end - 1)];
+  return {sums.x * first * top, sums.y * second * top, sums.z * first * bottom,
+          sums.w * second * bottom};
+}
 
 /// Writes a thread's sums for rows 8 quad + 2 (lane % 4) + {0, 1} of x and two rows of the weight,
 /// eight apart; the upper is row `at` of its tile plus lane / 4.
+template <class Element>
 __device__ __forceinline__ void store_quad(const Gemm& gemm, int quad, int at, float4 sums) {
   const int lane = threadIdx.x % 32;
   const int row = 8 * quad + lane % 4 * 2;
+  if constexpr (Element::has_scales) sums = scaled(gemm, row, at, sums);
   const std::size_t width = gemm.width;
   if (gemm.output == Output::f32) {
     auto* const out = static_cast<float*>(gemm.out);
@@ -95,12 +137,12 @@ __device__ void copy_tiles(const Gemm& gemm, int first, int steps, std::uint32_t
   const int tile = gemm.output == Output::gated ? eights / 2 : eights;
   const auto copy_weights = [&](int step, int stage) {
     expect_bytes(full + 8 * stage, T::stage_bytes);
-    copy_box(stages_at + stage * T::stage_bytes, &gemm.weight, (first + step) * tile_k, 0, 0, tile,
-             0, full + 8 * stage);
+    copy_box(stages_at + stage * T::stage_bytes, &gemm.weight, (first + step) * T::tile_k, 0, 0,
+             tile, 0, full + 8 * stage);
   };
   const auto copy_rows = [&](int step, int stage) {
-    copy_box(stages_at + stage * T::stage_bytes + T::weight_bytes, &gemm.x, (first + step) * tile_k,
-             0, 0, 0, 0, full + 8 * stage);
+    copy_box(stages_at + stage * T::stage_bytes + T::weight_bytes, &gemm.x,
+             (first + step) * T::tile_k, 0, 0, 0, 0, full + 8 * stage);
   };
   const int ahead = min(steps, T::stages);
   for (int step = 0; step < ahead; ++step) copy_weights(step, step);
@@ -118,25 +160,52 @@ __device__ void copy_tiles(const Gemm& gemm, int first, int steps, std::uint32_t
 template <class T>
 __device__ void multiply_steps(int steps, std::uint32_t stages_at, std::uint32_t full,
                                std::uint32_t empty, float (&sums)[T::sums]) {
+  using Element = typename T::Element;
+  constexpr int steps_per_sum = Element::steps_per_sum;
   const int group = __shfl_sync(~0U, threadIdx.x / group_threads, 0);
 #pragma unroll
   for (float& sum : sums) sum = 0.0F;
-  int stage = 0, before = 0;
+  float parts[steps_per_sum > 0 ? T::sums : 1];
+  const auto release = [&](int stage) {
+    if (threadIdx.x % 32 == 0) arrive(empty + 8 * stage);
+  };
+  int stage = 0, before = -1;
   std::uint32_t odd = 0;
   for (int step = 0; step < steps; ++step) {
     wait_for_bytes(full + 8 * stage, odd);
     const std::uint32_t at = stages_at + stage * T::stage_bytes;
     const std::uint64_t left = tile_descriptor(at + group * group_rows * row_bytes);
     const std::uint64_t right = tile_descriptor(at + T::weight_bytes);
-    pin(sums);
-    open_products();
+    const auto multiply = [&](bool adds, auto& to) {
+      pin(to);
+      open_products();
 #pragma unroll
-    for (int i = 0; i < tile_k / 16; ++i) wgmma(left + 2 * i, right + 2 * i, 1, sums);
-    close_products();
+      for (int i = 0; i < row_bytes / 32; ++i) {
+        Element::multiply(left + 2 * i, right + 2 * i, adds || i > 0 ? 1 : 0, to);
+      }
+      close_products();
+    };
+    bool is_part = false;
+    if constexpr (steps_per_sum > 0) {
+      multiply(step % steps_per_sum != 0, parts);
+      is_part = step % steps_per_sum == steps_per_sum - 1 || step == steps - 1;
+    } else {
+      multiply(true, sums);
+    }
     // The previous step's wgmma have ended, so its stage may be overwritten.
     wait_for_products<1>();
-    if (step > 0 && threadIdx.x % 32 == 0) arrive(empty + 8 * before);
+    if (before >= 0) release(before);
     before = stage;
+    if (is_part) {
+      if constexpr (steps_per_sum > 0) {
+        wait_for_products<0>();
+        pin(parts);
+#pragma unroll
+        for (int i = 0; i < T::sums; ++i) sums[i] += parts[i];
+      }
+      release(before);
+      before = -1;
+    }
     if (++stage == T::stages) {
       stage = 0;
       odd ^= 1;
@@ -178,6 +247,7 @@ __global__ void __launch_bounds__(T::threads, 1)
     return;
   }
   float sums[T::sums];
+  if constexpr (T::Element::has_scales) wait_for_kernels_before();  // wrote the scales of x
   multiply_steps<T>(steps, stages_at, shared_address(full), shared_address(empty), sums);
   const int warp = threadIdx.x / 32;
   const int at = (static_cast<int>(blockIdx.y) * T::groups * 4 + warp) * 16;
@@ -186,7 +256,9 @@ __global__ void __launch_bounds__(T::threads, 1)
   };
   if (parts == 1) {
 #pragma unroll
-    for (int quad = 0; quad < T::quads; ++quad) store_quad(gemm, quad, at, quad_of(quad));
+    for (int quad = 0; quad < T::quads; ++quad) {
+      store_quad<typename T::Element>(gemm, quad, at, quad_of(quad));
+    };
     return;
   }
   // The stages' memory is reused for the sums once no group reads it: [quads][consumers].
@@ -204,7 +276,7 @@ __global__ void __launch_bounds__(T::threads, 1)
       const float4 theirs = in_block(own, other)[quad * T::consumers + threadIdx.x];
       sum = {sum.x + theirs.x, sum.y + theirs.y, sum.z + theirs.z, sum.w + theirs.w};
     }
-    store_quad(gemm, quad, at, sum);
+    store_quad<typename T::Element>(gemm, quad, at, sum);
   }
   meet_in_cluster();  // no block ends while others read its sums
 #endif
@@ -212,19 +284,22 @@ __global__ void __launch_bounds__(T::threads, 1)
 
 template <class T>
 cudaError_t launch(const DecodeGemm& wanted, int parts, cudaStream_t stream) {
+  using Element = typename T::Element;
+  constexpr std::uint32_t tile_k = T::tile_k;
   const auto n = static_cast<std::uint64_t>(wanted.n), k = static_cast<std::uint64_t>(wanted.k);
   constexpr std::uint32_t eights = T::groups * group_rows / 8;
-  const TiledTensor weight = wanted.gated ? TiledTensor{wanted.weight,
-                                                        {k, 8, 2, n / 16, 1},
-                                                        {k, n / 2 * k, 8 * k, n * k},
-                                                        {tile_k, 8, 2, eights / 2, 1}}
-                                          : TiledTensor{wanted.weight,
-                                                        {k, 8, 1, n / 8, 1},
-                                                        {k, n * k, 8 * k, n * k},
-                                                        {tile_k, 8, 1, eights, 1}};
+  TiledTensor weight = wanted.gated ? TiledTensor{wanted.weight,
+                                                  {k, 8, 2, n / 16, 1},
+                                                  {k, n / 2 * k, 8 * k, n * k},
+                                                  {tile_k, 8, 2, eights / 2, 1}}
+                                    : TiledTensor{wanted.weight,
+                                                  {k, 8, 1, n / 8, 1},
+                                                  {k, n * k, 8 * k, n * k},
+                                                  {tile_k, 8, 1, eights, 1}};
   const auto rows = static_cast<std::uint64_t>(wanted.rows);
-  const TiledTensor x{
+  TiledTensor x{
       wanted.x, {k, rows, 1, 1, 1}, {k, rows * k, rows * k, rows * k}, {tile_k, T::rows, 1, 1, 1}};
+  weight.element_bytes = x.element_bytes = Element::bytes;
   Gemm gemm{};
   if (!make_tensor_map(weight, gemm.weight) || !make_tensor_map(x, gemm.x)) {
     return cudaErrorInvalidValue;
@@ -236,6 +311,8 @@ cudaError_t launch(const DecodeGemm& wanted, int parts, cudaStream_t stream) {
   gemm.output = wanted.gated                     ? Output::gated
                 : wanted.out_dtype == DType::f32 ? Output::f32
                                                  : Output::bf16;
+  gemm.weight_scales = wanted.weight_scales;
+  gemm.x_scales = wanted.x_scales;
   auto* const kernel = decode_gemm_kernel<T>;
   constexpr std::size_t shared = alignment + std::size_t{T::stages} * T::stage_bytes;
   const cudaError_t allowed = cudaFuncSetAttribute(
@@ -248,13 +325,17 @@ cudaError_t launch(const DecodeGemm& wanted, int parts, cudaStream_t stream) {
 }
 
 /// Calls body with the type of the smallest tiling of `groups` that takes `rows`.
-template <int groups, class Body>
+template <class Element, int groups, class Body>
 void with_rows(std::int64_t rows, Body&& body) {
-  if (rows <= 32) return body(Tiling<groups, 32>{});
-  if (rows <= 64) return body(Tiling<groups, 64>{});
-  if (rows <= 96) return body(Tiling<groups, 96>{});
-  return body(Tiling<groups, 128>{});
+  if (Element::bytes == 1 && rows <= 16) return body(Tiling<Element, groups, 16>{});
+  if (rows <= 32) return body(Tiling<Element, groups, 32>{});
+  if (rows <= 64) return body(Tiling<Element, groups, 64>{});
+  if (rows <= 96) return body(Tiling<Element, groups, 96>{});
+  return body(Tiling<Element, groups, 128>{});
 }
+
+/// The elements of k that fill 16 bytes.
+std::int64_t k_unit(const DecodeGemm& gemm) { return gemm.weight_scales != nullptr ? 16 : 8; }
 
 }  // namespace
 }  // namespace cuda
@@ -262,7 +343,7 @@ void with_rows(std::int64_t rows, Body&& body) {
 using namespace cuda;
 
 bool decode_gemm_fits(const DecodeGemm& gemm) {
-  return hopper_kernels_run() && gemm.rows <= max_rows && gemm.k % 8 == 0 &&
+  return hopper_kernels_run() && gemm.rows <= max_rows && gemm.k % k_unit(gemm) == 0 &&
          gemm.n % (gemm.gated ? 16 : 8) == 0;
 }
 
@@ -273,6 +354,7 @@ DecodeGemmTiling best_tiling(const DecodeGemm& gemm) {
   const unsigned large_tiles = blocks_of(gemm.n, 3 * group_rows);
   if (large_tiles > static_cast<unsigned>(multiprocessors() * 3 / 4)) return {3, 1};
   const auto tiles = static_cast<std::int64_t>(blocks_of(gemm.n, group_rows));
+  const std::int64_t tile_k = 8 * k_unit(gemm);
   const std::int64_t steps = (gemm.k + tile_k - 1) / tile_k;
   const std::int64_t parts =
       std::min({multiprocessors() / tiles, steps / 8, std::int64_t{max_parts}});
@@ -294,8 +376,15 @@ cudaError_t launch_decode_gemm(const DecodeGemm& gemm, DecodeGemmTiling tiling,
                                cudaStream_t stream) {
   cudaError_t error = cudaErrorInvalidValue;
   const auto run = [&](auto type) { error = launch<decltype(type)>(gemm, tiling.parts, stream); };
-  if (tiling.groups == 1) with_rows<1>(gemm.rows, run);
-  if (tiling.groups == 3) with_rows<3>(gemm.rows, run);
+  const auto run_on = [&]<class Element>(Element) {
+    if (tiling.groups == 1) with_rows<Element, 1>(gemm.rows, run);
+    if (tiling.groups == 3) with_rows<Element, 3>(gemm.rows, run);
+  };
+  if (gemm.weight_scales != nullptr) {
+    run_on(E4m3{});
+  } else {
+    run_on(Bf16{});
+  }
   return error;
 }
 

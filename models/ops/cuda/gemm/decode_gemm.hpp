@@ -8,15 +8,19 @@
 
 namespace troupe {
 
-/// A GEMM of a decode batch's rows, bf16, accumulated in fp32: few enough rows that reading the
-/// weights bounds it, or nearly. All pointers are device memory, aligned to 16 bytes.
+/// A GEMM of a decode batch's rows, bf16 or E4M3 codes with a scale a row (quantize_rows.hpp),
+/// accumulated in fp32 (codes: over 512 columns by the tensor cores, whose sums are shorter): few
+/// enough rows that reading the weights bounds it, or nearly. All pointers are device memory,
+/// aligned to 16 bytes.
 struct DecodeGemm {
-  const void* weight = nullptr;   ///< [n, k] bf16
-  const void* x = nullptr;        ///< [rows, k] bf16
+  const void* weight = nullptr;   ///< [n, k] bf16 or codes
+  const void* x = nullptr;        ///< [rows, k] bf16 or codes
   void* out = nullptr;            ///< [rows, n], with gated [rows, n / 2]
   DType out_dtype = DType::bf16;  ///< bf16 or f32; gated: bf16
   std::int64_t rows = 0, n = 0, k = 0;
-  bool gated = false;  ///< the first half of n is a gate: out = silu(gate) * up
+  bool gated = false;                    ///< the first half of n is a gate: out = silu(gate) * up
+  const float* weight_scales = nullptr;  ///< of codes: [n]; null: bf16
+  const float* x_scales = nullptr;       ///< of codes: [rows]
 };
 
 /// How a GEMM is cut: `groups` times 64 rows of the weight per block (1 or 3), k split over `parts`
@@ -28,7 +32,7 @@ struct DecodeGemmTiling {
 };
 
 /// True if launch_decode_gemm supports it: at most 128 rows, n and k multiples of 8 (gated: n of
-/// 16), and hopper_kernels_run().
+/// 16; codes: k of 16), and hopper_kernels_run().
 bool decode_gemm_fits(const DecodeGemm& gemm);
 
 /// The tiling expected to be fastest; a function of n and k alone.

@@ -66,39 +66,35 @@ DenseGemm::~DenseGemm() {
   if (handle_ != nullptr) cublasLtDestroy(handle_);
 }
 
-cublasStatus_t DenseGemm::multiply(const GemmKind& kind, const cublasLtMatmulAlgo_t& algorithm,
-                                   const Tensor& weight, const Tensor& x, const Tensor& out,
-                                   cudaStream_t stream) {
-  return run_cublaslt_gemm(handle_, kind, algorithm,
-                           {.weight = weight.data(),
-                            .x = x.data(),
-                            .out = out.data(),
-                            .workspace = workspace_->data(),
-                            .workspace_bytes = workspace_->bytes()},
-                           stream);
+Result<void> DenseGemm::multiply(const GemmKind& kind, GemmMemory memory, cudaStream_t stream) {
+  memory.workspace = workspace_->data();
+  memory.workspace_bytes = workspace_->bytes();
+  GemmKind bucket = kind;
+  bucket.rows = rows_bucket(kind.rows);
+  GemmAlgorithms& algorithms = tuned_ != nullptr && kind.in != DType::f32 ? *tuned_ : *advised_;
+  cublasStatus_t status = CUBLAS_STATUS_NOT_SUPPORTED;
+  if (const auto* chosen = algorithms.choose(bucket, memory.weight, stream); chosen != nullptr) {
+    status = run_cublaslt_gemm(handle_, kind, *chosen, memory, stream);
+  }
+  if (status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_INVALID_VALUE) {
+    // The algorithm for the most rows of a bucket may not support fewer.
+    const auto advised = advised_algorithms(handle_, kind, memory.workspace_bytes, 1);
+    if (!advised.empty()) {
+      status = run_cublaslt_gemm(handle_, kind, advised.front(), memory, stream);
+    }
+  }
+  if (status == CUBLAS_STATUS_SUCCESS) return {};
+  return fail(ErrorCode::internal, "the gemm of {} rows of {} {} with a matrix {} x {} failed: {}",
+              kind.rows, kind.k, kind.in == DType::u8 ? "codes" : to_string(kind.in), kind.n,
+              kind.k, cublasLtGetStatusString(status));
 }
 
 Result<void> DenseGemm::multiply(const Tensor& weight, const Tensor& x, const Tensor& out,
                                  cudaStream_t stream) {
   TROUPE_TRY(const bool is_done, launch_own_gemm(weight, x, out, false, stream));
   if (is_done) return {};
-  const GemmKind kind{weight[0], weight[1], x[0], x.dtype(), out.dtype()};
-  GemmKind bucket = kind;
-  bucket.rows = rows_bucket(kind.rows);
-  GemmAlgorithms& algorithms = tuned_ != nullptr && x.dtype() == DType::bf16 ? *tuned_ : *advised_;
-  cublasStatus_t status = CUBLAS_STATUS_NOT_SUPPORTED;
-  if (const auto* chosen = algorithms.choose(bucket, weight.data(), stream); chosen != nullptr) {
-    status = multiply(kind, *chosen, weight, x, out, stream);
-  }
-  if (status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_INVALID_VALUE) {
-    // The algorithm for the most rows of a bucket may not support fewer.
-    const auto advised = advised_algorithms(handle_, kind, workspace_->bytes(), 1);
-    if (!advised.empty()) status = multiply(kind, advised.front(), weight, x, out, stream);
-  }
-  if (status == CUBLAS_STATUS_SUCCESS) return {};
-  return fail(ErrorCode::internal, "the gemm of {} {} and {} into {} failed: {}",
-              x.shape().to_string(), to_string(x.dtype()), weight.shape().to_string(),
-              to_string(out.dtype()), cublasLtGetStatusString(status));
+  return multiply({weight[0], weight[1], x[0], x.dtype(), out.dtype()},
+                  {.weight = weight.data(), .x = x.data(), .out = out.data()}, stream);
 }
 
 bool DenseGemm::multiplies_gated(const Tensor& weight, const Tensor& x) {

@@ -27,6 +27,9 @@ class DenseGemm {
   Result<void> multiply(const Tensor& weight, const Tensor& x, const Tensor& out,
                         cudaStream_t stream);
 
+  /// Enqueues a GEMM by cuBLASLt, whatever its kind; `memory` needs no workspace. Errors: internal.
+  Result<void> multiply(const GemmKind& kind, GemmMemory memory, cudaStream_t stream);
+
   /// True if multiply_gated supports them: bf16 rows of a decode batch.
   static bool multiplies_gated(const Tensor& weight, const Tensor& x);
   /// Like multiply for a weight whose first half of n is a gate: out [rows, n / 2] = silu(gate) *
@@ -36,9 +39,6 @@ class DenseGemm {
 
  private:
   explicit DenseGemm(DeviceTensor workspace);
-  cublasStatus_t multiply(const GemmKind& kind, const cublasLtMatmulAlgo_t& algorithm,
-                          const Tensor& weight, const Tensor& x, const Tensor& out,
-                          cudaStream_t stream);
 
   cublasLtHandle_t handle_ = nullptr;
   DeviceTensor workspace_;

@@ -47,15 +47,19 @@ std::optional<std::size_t> GemmAutotuner::fastest(
   const std::size_t out_bytes = rows * static_cast<std::size_t>(kind.n) * size_of(kind.out);
   if (x_bytes + out_bytes > max_operand_bytes) return std::nullopt;
   cudaStream_t const stream = stream_.get();
+  const std::size_t scales_bytes = (rows + static_cast<std::size_t>(kind.n)) * sizeof(float);
   const StreamMemory x(x_bytes, stream), out(out_bytes, stream), flush(flush_bytes, stream),
-      workspace(workspace_bytes_, stream);
+      workspace(workspace_bytes_, stream), scales(scales_bytes, stream);
   if (x.get() == nullptr || out.get() == nullptr || flush.get() == nullptr ||
-      workspace.get() == nullptr) {
+      workspace.get() == nullptr || scales.get() == nullptr) {
     return std::nullopt;
   }
   fill_with_noise(x.get(), x_bytes, stream);
   cudaMemsetAsync(flush.get(), 0, flush_bytes, stream);
-  const GemmMemory memory{weight, x.get(), out.get(), workspace.get(), workspace_bytes_};
+  cudaMemsetAsync(scales.get(), 0, scales_bytes, stream);
+  const auto* const scale = static_cast<const float*>(scales.get());
+  const GemmMemory memory{weight,           x.get(), out.get(),     workspace.get(),
+                          workspace_bytes_, scale,   scale + kind.n};
   std::size_t best = 0;
   float first_ms = 0.0F, best_ms = 0.0F;
   for (std::size_t i = 0; i < candidates.size(); ++i) {

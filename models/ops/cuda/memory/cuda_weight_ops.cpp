@@ -5,6 +5,7 @@
 
 #include "models/ops/cuda/cuda_linear.hpp"
 #include "models/ops/cuda/gemm/invariant_gemm_kernel.hpp"
+#include "models/ops/cuda/gemm/quantize_rows.hpp"
 #include "parallel/device/convert.hpp"
 
 namespace troupe {
@@ -36,9 +37,32 @@ Result<void> CudaWeightOps::upload_weight(const Tensor& weight, const Tensor& de
   return context_.synchronize();
 }
 
-Result<std::unique_ptr<Linear>> CudaWeightOps::prepare(const Tensor& weight, int segments) {
+bool CudaWeightOps::encodes(WeightEncoding encoding, std::int64_t n, std::int64_t k) const {
+  return encoding == WeightEncoding::fp8 && context_.options().has_fp8_weights && !deterministic_ &&
+         dtype_ == DType::bf16 && Fp8Gemm::fits(n, k);
+}
+
+Result<Fp8Matrix> CudaWeightOps::allocate_codes(std::int64_t n, std::int64_t k) {
+  Fp8Matrix matrix;
+  TROUPE_TRY(matrix.codes, context_.allocate_unset(DType::u8, {n, k}));
+  TROUPE_TRY(matrix.scales, context_.allocate(DType::f32, {n}));
+  return matrix;
+}
+
+Result<std::unique_ptr<Linear>> CudaWeightOps::prepare(const Tensor& weight, int segments,
+                                                       WeightEncoding encoding) {
   TROUPE_TRY(DeviceTensor table, prepare_table(weight));
-  return linear_of(std::move(table), segments);
+  if (!encodes(encoding, weight[0], weight[1])) return linear_of(std::move(table), segments);
+  TROUPE_TRY(Fp8Matrix matrix, allocate_codes(weight[0], weight[1]));
+  check(launch_quantize_rows({.x = table->data(),
+                              .codes = static_cast<std::uint8_t*>(matrix.codes->data()),
+                              .scales = static_cast<float*>(matrix.scales->data()),
+                              .rows = weight[0],
+                              .k = weight[1]},
+                             stream()),
+        "quantising a matrix");
+  TROUPE_CHECK(context_.synchronize());
+  return std::unique_ptr<Linear>(std::make_unique<Fp8CudaLinear>(std::move(matrix)));
 }
 
 Result<std::unique_ptr<GroupedLinear>> CudaWeightOps::prepare_grouped(
@@ -53,7 +77,13 @@ Result<std::unique_ptr<GroupedLinear>> CudaWeightOps::prepare_grouped(
   return std::unique_ptr<GroupedLinear>(std::make_unique<CudaGroupedLinear>(std::move(all)));
 }
 
-Result<std::unique_ptr<Linear>> CudaWeightOps::load(const StoredMatrix& weight, int segments) {
+Result<std::unique_ptr<Linear>> CudaWeightOps::load(const StoredMatrix& weight, int segments,
+                                                    WeightEncoding encoding) {
+  if (encodes(encoding, weight.rows, weight.columns)) {
+    TROUPE_TRY(Fp8Matrix matrix, allocate_codes(weight.rows, weight.columns));
+    begin_load(weight, matrix.codes, matrix.scales);
+    return std::unique_ptr<Linear>(std::make_unique<Fp8CudaLinear>(std::move(matrix)));
+  }
   TROUPE_TRY(DeviceTensor table, load_table(weight));
   return linear_of(std::move(table), segments);
 }
@@ -75,7 +105,8 @@ Result<DeviceTensor> CudaWeightOps::load_table(const StoredMatrix& weight) {
   return table;
 }
 
-void CudaWeightOps::begin_load(const StoredMatrix& weight, const Tensor& device) {
+void CudaWeightOps::begin_load(const StoredMatrix& weight, const Tensor& device,
+                               const Tensor& scales) {
   if (upload_ == nullptr) {
     int devices = 1;
     check(cudaGetDeviceCount(&devices), "cudaGetDeviceCount");
@@ -84,7 +115,7 @@ void CudaWeightOps::begin_load(const StoredMatrix& weight, const Tensor& device)
                               .dtype = dtype_,
                               .threads = WeightUpload::threads_for(devices)});
   }
-  upload_->add(weight, device);
+  upload_->add(weight, device, scales);
   const std::int64_t filled = weight.filled_rows();
   const Tensor rest = device.rows(filled, weight.rows - filled);
   check(cudaMemsetAsync(rest.data(), 0, rest.bytes(), stream()), "cudaMemset");

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "models/ops/cuda/cuda_context.hpp"
+#include "models/ops/cuda/gemm/fp8_gemm.hpp"
 #include "models/ops/cuda/memory/weight_upload.hpp"
 #include "models/ops/weight_ops.hpp"
 
@@ -11,11 +12,13 @@ class CudaWeightOps final : public WeightOps, private CudaComponent {
  public:
   explicit CudaWeightOps(CudaContext& context) : CudaComponent(context) {}
 
-  Result<std::unique_ptr<Linear>> prepare(const Tensor& weight, int segments) override;
+  Result<std::unique_ptr<Linear>> prepare(const Tensor& weight, int segments,
+                                          WeightEncoding encoding) override;
   Result<std::unique_ptr<GroupedLinear>> prepare_grouped(std::span<const Tensor> weights,
                                                          int segments) override;
   Result<DeviceTensor> prepare_table(const Tensor& weight) override;
-  Result<std::unique_ptr<Linear>> load(const StoredMatrix& weight, int segments) override;
+  Result<std::unique_ptr<Linear>> load(const StoredMatrix& weight, int segments,
+                                       WeightEncoding encoding) override;
   Result<std::unique_ptr<GroupedLinear>> load_grouped(std::span<const StoredMatrix> weights,
                                                       int segments) override;
   Result<DeviceTensor> load_table(const StoredMatrix& weight) override;
@@ -24,8 +27,11 @@ class CudaWeightOps final : public WeightOps, private CudaComponent {
   std::unique_ptr<Linear> share_table(const Tensor& table) override;
 
  private:
-  /// Begins to upload `weight` to `device` [rows, columns].
-  void begin_load(const StoredMatrix& weight, const Tensor& device);
+  /// Begins to upload `weight` to `device` [rows, columns], with `scales` as codes.
+  void begin_load(const StoredMatrix& weight, const Tensor& device, const Tensor& scales = {});
+  /// True if a matrix [n, k] is held as `encoding` says, not plain.
+  bool encodes(WeightEncoding encoding, std::int64_t n, std::int64_t k) const;
+  Result<Fp8Matrix> allocate_codes(std::int64_t n, std::int64_t k);
   /// Uploads `weight` (f32, bf16 or f16) in the Ops' dtype to `device`, and waits for it.
   Result<void> upload_weight(const Tensor& weight, const Tensor& device);
 

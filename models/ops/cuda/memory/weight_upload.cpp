@@ -10,6 +10,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "models/ops/cuda/gemm/quantize_rows.hpp"
+
 namespace troupe {
 namespace {
 
@@ -86,6 +88,7 @@ class WeightUpload::Reader {
       if (buffer.memory != nullptr) cudaFreeHost(buffer.memory);
     }
     if (stream_ != nullptr) cudaStreamDestroy(stream_);
+    cudaFree(numbers_);
   }
   Reader(const Reader&) = delete;
   Reader& operator=(const Reader&) = delete;
@@ -130,11 +133,31 @@ class WeightUpload::Reader {
       upload_.bytes_ += std::exchange(buffer.bytes, 0);
     }
     TROUPE_TRY(const std::byte* from, read(piece, buffer.memory));
-    TROUPE_CHECK(
-        check(cudaMemcpyAsync(piece.device, from, piece.bytes, cudaMemcpyHostToDevice, stream_),
-              "copying weights"));
+    TROUPE_TRY(std::byte * to, destination_of(piece));
+    TROUPE_CHECK(check(cudaMemcpyAsync(to, from, piece.bytes, cudaMemcpyHostToDevice, stream_),
+                       "copying weights"));
+    if (piece.scales != nullptr) {
+      TROUPE_CHECK(
+          check(launch_quantize_rows({.x = to,
+                                      .codes = reinterpret_cast<std::uint8_t*>(piece.device),
+                                      .scales = piece.scales,
+                                      .rows = piece.part.rows.count,
+                                      .k = piece.part.cols.count},
+                                     stream_),
+                "quantising weights"));
+    }
     buffer.bytes = piece.bytes;
     return check(cudaEventRecord(buffer.copied, stream_), "copying weights");
+  }
+
+  /// Where the piece's numbers go: to their place, or to where they become codes.
+  Result<std::byte*> destination_of(const Piece& piece) {
+    if (piece.scales == nullptr) return piece.device;
+    if (numbers_ == nullptr) {
+      TROUPE_CHECK(check(
+          cudaMalloc(&numbers_, static_cast<std::size_t>(upload_.options_.piece_bytes)), "memory"));
+    }
+    return static_cast<std::byte*>(numbers_);
   }
 
   /// Returns where in `memory` the piece begins.
@@ -179,6 +202,7 @@ class WeightUpload::Reader {
   WeightUpload& upload_;
   cudaStream_t stream_ = nullptr;
   std::array<Buffer, 2> buffers_;
+  void* numbers_ = nullptr;  ///< device memory for a piece
 };
 
 int WeightUpload::threads_for(int ranks) {
@@ -198,10 +222,10 @@ WeightUpload::~WeightUpload() {
   for (std::thread& thread : threads_) thread.join();
 }
 
-void WeightUpload::add(const StoredMatrix& matrix, const Tensor& device) {
+void WeightUpload::add(const StoredMatrix& matrix, const Tensor& device, const Tensor& scales) {
   std::int64_t row = 0;
   for (const StoredPart& part : matrix.parts) {
-    if (part.rows.count > 0 && part.cols.count > 0) add_rows(part, row, device);
+    if (part.rows.count > 0 && part.cols.count > 0) add_rows(part, row, device, scales);
     row += part.rows.count;
   }
   if (!threads_.empty()) return;
@@ -218,9 +242,11 @@ void WeightUpload::add(const StoredMatrix& matrix, const Tensor& device) {
   }
 }
 
-void WeightUpload::add_rows(const StoredPart& part, std::int64_t row, const Tensor& device) {
+void WeightUpload::add_rows(const StoredPart& part, std::int64_t row, const Tensor& device,
+                            const Tensor& scales) {
   const auto size = static_cast<std::int64_t>(size_of(options_.dtype));
-  auto* to = static_cast<std::byte*>(device.data()) + row * device[1] * size;
+  const auto device_size = static_cast<std::int64_t>(size_of(device.dtype()));
+  auto* to = static_cast<std::byte*>(device.data()) + row * device[1] * device_size;
   const std::int64_t row_bytes = part.cols.count * size;
   const std::int64_t rows_at_once = std::max<std::int64_t>(1, options_.piece_bytes / row_bytes);
   const std::int64_t columns_at_once = std::min(part.cols.count, options_.piece_bytes / size);
@@ -229,18 +255,19 @@ void WeightUpload::add_rows(const StoredPart& part, std::int64_t row, const Tens
     piece.rows = {part.rows.begin + first, std::min(rows_at_once, part.rows.count - first)};
     for (std::int64_t column = 0; column < part.cols.count; column += columns_at_once) {
       piece.cols = {part.cols.begin + column, std::min(columns_at_once, part.cols.count - column)};
-      push(piece, to + first * row_bytes + column * size);
+      push(piece, to + (first * part.cols.count + column) * device_size,
+           scales.empty() ? nullptr : scales.as<float>() + row + first);
     }
   }
 }
 
-void WeightUpload::push(const StoredPart& part, std::byte* device) {
+void WeightUpload::push(const StoredPart& part, std::byte* device, float* scales) {
   const std::size_t bytes =
       static_cast<std::size_t>(part.rows.count * part.cols.count) * size_of(options_.dtype);
   total_bytes_ += bytes;
   {
     const std::lock_guard lock(mutex_);
-    pieces_.push_back({part, device, bytes});
+    pieces_.push_back({part, device, scales, bytes});
   }
   changed_.notify_one();
 }

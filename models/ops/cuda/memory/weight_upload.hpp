@@ -44,8 +44,10 @@ class WeightUpload {
   WeightUpload& operator=(const WeightUpload&) = delete;
 
   /// Begins to upload the parts of `matrix` to `device` [rows, columns], of the options' dtype;
-  /// both must stay until finish(). Rows that no part fills are left unchanged.
-  void add(const StoredMatrix& matrix, const Tensor& device);
+  /// both must stay until finish(). Rows that no part fills are left unchanged. With `scales`
+  /// [rows] f32 `device` gets codes (u8, quantize_rows.hpp): the options' dtype must be bf16 then,
+  /// and a row at most a piece.
+  void add(const StoredMatrix& matrix, const Tensor& device, const Tensor& scales = {});
 
   /// Returns when everything is uploaded; calls `progress`, if set, now and then. Errors: io, with
   /// the file; internal and resource_exhausted, with the device.
@@ -56,12 +58,14 @@ class WeightUpload {
   struct Piece {
     StoredPart part;
     std::byte* device = nullptr;
-    std::size_t bytes = 0;  ///< on the device
+    float* scales = nullptr;  ///< of codes
+    std::size_t bytes = 0;    ///< copied
   };
   class Reader;
 
-  void add_rows(const StoredPart& part, std::int64_t row, const Tensor& device);
-  void push(const StoredPart& part, std::byte* device);
+  void add_rows(const StoredPart& part, std::int64_t row, const Tensor& device,
+                const Tensor& scales);
+  void push(const StoredPart& part, std::byte* device, float* scales);
   std::optional<Piece> take();
   void fail_with(Error error);
   LoadedWeights state() const;

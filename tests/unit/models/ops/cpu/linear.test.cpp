@@ -7,7 +7,7 @@ namespace troupe {
 namespace {
 
 HostTensor multiply(Ops& ops, const Tensor& weight, const Tensor& x, int segments = 1) {
-  auto linear = ops.weights().prepare(weight, segments);
+  auto linear = ops.weights().prepare(weight, segments, WeightEncoding::plain);
   EXPECT_TRUE(linear.ok());
   HostTensor out = floats({x[0], weight[0]});
   ops.dense().linear(**linear, x, out);
@@ -176,8 +176,8 @@ TEST(Linear, rounds_f32_weights_to_bf16_when_the_model_is_bf16) {
   }
   auto bf16 = make_ops(1, DType::bf16), f32 = make_ops(1, DType::f32);
   expect_same_bits(multiply(*bf16, weight, x), multiply(*f32, rounded, x));
-  EXPECT_LT((*bf16->weights().prepare(weight, 1))->bytes(),
-            (*f32->weights().prepare(weight, 1))->bytes());
+  EXPECT_LT((*bf16->weights().prepare(weight, 1, WeightEncoding::plain))->bytes(),
+            (*f32->weights().prepare(weight, 1, WeightEncoding::plain))->bytes());
 }
 
 TEST(Linear, reads_f16_weights) {
@@ -195,7 +195,7 @@ TEST(Linear, reads_f16_weights) {
 TEST(Linear, takes_no_rows) {
   Random random(31);
   auto ops = make_ops(2);
-  auto linear = ops->weights().prepare(random.normal({64, 64}), 1);
+  auto linear = ops->weights().prepare(random.normal({64, 64}), 1, WeightEncoding::plain);
   ASSERT_TRUE(linear.ok());
   ops->dense().linear(**linear, floats({0, 64}), floats({0, 64}));
 }
@@ -204,7 +204,7 @@ TEST(Linear, refuses_segments_that_do_not_divide_k) {
   Random random(37);
   auto ops = make_ops();
   for (int segments : {0, 3, 8, 128}) {
-    auto linear = ops->weights().prepare(random.normal({8, 36}), segments);
+    auto linear = ops->weights().prepare(random.normal({8, 36}), segments, WeightEncoding::plain);
     ASSERT_FALSE(linear.ok()) << segments << " segments were accepted";
     EXPECT_EQ(linear.error().code, ErrorCode::invalid_argument);
   }
@@ -250,7 +250,7 @@ TEST(GroupedLinear, gives_every_routed_row_the_bits_of_its_experts_matrix_alone)
       ops->moe().grouped_linear(**prepared, x, batch, top_k, true, true, scattered);
       const std::int32_t* offset = offsets->as<std::int32_t>();
       for (std::int64_t e = 0; e < local; ++e) {
-        const auto one = ops->weights().prepare(views[first + e], 4);
+        const auto one = ops->weights().prepare(views[first + e], 4, WeightEncoding::plain);
         for (std::int64_t i = offset[e]; i < offset[e + 1]; ++i) {
           const std::int32_t pair = source->as<std::int32_t>()[i];
           ASSERT_EQ(grouped.ids->as<std::int32_t>()[pair], first + e);

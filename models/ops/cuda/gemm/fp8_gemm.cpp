@@ -1,0 +1,89 @@
+#include "models/ops/cuda/gemm/fp8_gemm.hpp"
+
+#include <algorithm>
+
+#include "models/ops/cuda/common/hopper.hpp"
+#include "models/ops/cuda/gemm/decode_gemm.hpp"
+#include "models/ops/cuda/gemm/quantize_rows.hpp"
+
+namespace troupe {
+namespace {
+
+/// Rows and columns of codes come in multiples of it, as cuBLASLt wants.
+constexpr std::int64_t unit = 16;
+
+Result<void> result_of(cudaError_t error, std::string_view what) {
+  if (error == cudaSuccess) return {};
+  return fail(ErrorCode::internal, "{} failed: {}", what, cudaGetErrorString(error));
+}
+
+}  // namespace
+
+bool Fp8Gemm::fits(std::int64_t n, std::int64_t k) {
+  return hopper_kernels_run() && n % unit == 0 && k % unit == 0;
+}
+
+Result<void> Fp8Gemm::quantize(const Tensor& x, cudaStream_t stream) {
+  return result_of(launch_quantize_rows({.x = x.data(),
+                                         .codes = static_cast<std::uint8_t*>(memory_.codes->data()),
+                                         .scales = static_cast<float*>(memory_.scales->data()),
+                                         .rows = x[0],
+                                         .k = x[1]},
+                                        stream),
+                   "quantising rows");
+}
+
+Result<void> Fp8Gemm::multiply_codes(const Fp8Matrix& weight, const Tensor& x, const Tensor& out,
+                                     bool gated, cudaStream_t stream) {
+  const auto* const scales = static_cast<const float*>(weight.scales->data());
+  const auto* const x_scales = static_cast<const float*>(memory_.scales->data());
+  const std::int64_t n = weight.codes->shape()[0], k = weight.codes->shape()[1], rows = x[0];
+  const DecodeGemm few{.weight = weight.codes->data(),
+                       .x = memory_.codes->data(),
+                       .out = out.data(),
+                       .out_dtype = out.dtype(),
+                       .rows = rows,
+                       .n = n,
+                       .k = k,
+                       .gated = gated,
+                       .weight_scales = scales,
+                       .x_scales = x_scales};
+  if (decode_gemm_fits(few)) {
+    return result_of(launch_decode_gemm(few, best_tiling(few), stream), "a gemm of codes");
+  }
+  return gemms_.multiply({n, k, rows, DType::u8, out.dtype()},
+                         {.weight = weight.codes->data(),
+                          .x = memory_.codes->data(),
+                          .out = out.data(),
+                          .weight_scales = scales,
+                          .x_scales = x_scales},
+                         stream);
+}
+
+Result<void> Fp8Gemm::multiply(const Fp8Matrix& weight, const Tensor& x, const Tensor& out,
+                               cudaStream_t stream) {
+  const std::int64_t at_once =
+      std::min(memory_.codes->elements() / x[1], memory_.scales->elements());
+  for (std::int64_t first = 0; first < x[0]; first += at_once) {
+    const std::int64_t count = std::min(at_once, x[0] - first);
+    TROUPE_CHECK(quantize(x.rows(first, count), stream));
+    TROUPE_CHECK(
+        multiply_codes(weight, x.rows(first, count), out.rows(first, count), false, stream));
+  }
+  return {};
+}
+
+Result<bool> Fp8Gemm::multiply_gated(const Fp8Matrix& weight, const Tensor& x, const Tensor& out,
+                                     cudaStream_t stream) {
+  const DecodeGemm gemm{.rows = x[0],
+                        .n = weight.codes->shape()[0],
+                        .k = weight.codes->shape()[1],
+                        .gated = true,
+                        .weight_scales = static_cast<const float*>(weight.scales->data())};
+  if (!decode_gemm_fits(gemm)) return false;
+  TROUPE_CHECK(quantize(x, stream));
+  TROUPE_CHECK(multiply_codes(weight, x, out, true, stream));
+  return true;
+}
+
+}  // namespace troupe

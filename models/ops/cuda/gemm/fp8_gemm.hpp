@@ -1,0 +1,53 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include <cuda_runtime.h>
+
+#include "models/ops/cuda/gemm/dense_gemm.hpp"
+#include "models/ops/ops.hpp"
+
+namespace troupe {
+
+/// A matrix [n, k] in 8-bit codes: element [r, i] is codes[r, i] * scales[r] (quantize_rows.hpp).
+struct Fp8Matrix {
+  DeviceTensor codes;   ///< [n, k] u8, E4M3
+  DeviceTensor scales;  ///< [n] f32
+};
+
+/// GEMMs of matrices in 8-bit codes (W8A8): each row of x is quantised with a scale of its own
+/// (dynamic, by token), the tensor cores multiply codes, and both scales are factors of the sum. Up
+/// to 128 rows by launch_decode_gemm, others by cuBLASLt. One thread at a time.
+class Fp8Gemm {
+ public:
+  /// Device memory that GEMMs on one stream may use, for rows of x: more are multiplied in turns.
+  struct Memory {
+    DeviceTensor codes;   ///< u8
+    DeviceTensor scales;  ///< f32
+  };
+  /// True if matrices of this shape can be multiplied, on this device.
+  static bool fits(std::int64_t n, std::int64_t k);
+
+  /// `gemms` is not deterministic and outlives it.
+  Fp8Gemm(DenseGemm& gemms, Memory memory) : gemms_(gemms), memory_(std::move(memory)) {}
+
+  /// Enqueues out = x . weight^T: x [rows, k] bf16, out [rows, n] f32 or bf16. Errors: internal.
+  Result<void> multiply(const Fp8Matrix& weight, const Tensor& x, const Tensor& out,
+                        cudaStream_t stream);
+  /// Like multiply for a weight whose first half of n is a gate: out [rows, n / 2] = silu(gate) *
+  /// up; false, and nothing is enqueued, if there are too many rows.
+  Result<bool> multiply_gated(const Fp8Matrix& weight, const Tensor& x, const Tensor& out,
+                              cudaStream_t stream);
+
+ private:
+  /// Enqueues the codes and scales of the rows of x.
+  Result<void> quantize(const Tensor& x, cudaStream_t stream);
+  Result<void> multiply_codes(const Fp8Matrix& weight, const Tensor& x, const Tensor& out,
+                              bool gated, cudaStream_t stream);
+
+  DenseGemm& gemms_;
+  Memory memory_;
+};
+
+}  // namespace troupe

@@ -1,0 +1,60 @@
+#include "models/ops/fp8_rows.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <limits>
+
+#include "models/ops/weight_format.hpp"
+#include "parallel/device/convert.hpp"
+
+namespace troupe {
+namespace {
+
+constexpr std::uint8_t largest_code = 0x7E, nan_code = 0x7F;
+/// Smaller numbers have codes without a leading one, multiples of 2^-9.
+constexpr float smallest_normal = 0x1p-6F;
+/// Of scales, so that their reciprocals are finite.
+constexpr float min_scale = 1e-30F;
+
+}  // namespace
+
+std::uint8_t float_to_e4m3(float value) {
+  const auto sign = static_cast<std::uint8_t>(std::signbit(value) ? 0x80 : 0);
+  const float magnitude = std::fabs(value);
+  if (std::isnan(value)) return sign | nan_code;
+  if (magnitude >= e4m3_max) return sign | largest_code;
+  if (magnitude < smallest_normal) {
+    return sign | static_cast<std::uint8_t>(std::nearbyint(magnitude * 0x1p9F));
+  }
+  // Keeps 3 of 23 bits of fraction; a carry goes to the exponent.
+  auto bits = std::bit_cast<std::uint32_t>(magnitude);
+  bits += 0x7FFFFU + ((bits >> 20) & 1U);
+  const std::uint32_t code = (bits >> 20) - ((127U - 7U) << 3);
+  return sign | static_cast<std::uint8_t>(std::min<std::uint32_t>(code, largest_code));
+}
+
+float fp8_row_scale(float largest) {
+  if (!std::isfinite(largest)) return std::numeric_limits<float>::quiet_NaN();
+  return largest > 0.0F ? std::max(largest / e4m3_max, min_scale) : 1.0F;
+}
+
+HostTensor rounded_to_fp8(const Tensor& weight) {
+  const std::int64_t rows = weight[0], columns = weight[1];
+  HostTensor row(DType::f32, {1, columns});
+  HostTensor rounded(DType::bf16, weight.shape());
+  for (std::int64_t r = 0; r < rows; ++r) {
+    convert(weight.rows(r, 1), row);
+    float largest = 0.0F;
+    for (const float value : row->span<float>()) largest = std::max(largest, std::fabs(value));
+    const float scale = fp8_row_scale(largest), factor = 1.0F / scale;
+    auto* const to = rounded->rows(r, 1).as<BFloat16>();
+    for (std::int64_t i = 0; i < columns; ++i) {
+      const float value = row->span<float>()[static_cast<std::size_t>(i)];
+      to[i] = to_bfloat16(e4m3_to_float(float_to_e4m3(value * factor)) * scale);
+    }
+  }
+  return rounded;
+}
+
+}  // namespace troupe

@@ -1,0 +1,24 @@
+#pragma once
+
+#include <cstdint>
+
+#include "parallel/device/tensor.hpp"
+
+namespace troupe {
+
+/// The largest number that an E4M3 code can be: a row's largest magnitude becomes it.
+inline constexpr float e4m3_max = 448.0F;
+
+/// The 8-bit code (e4m3_to_float) nearest to a number, ties to even; beyond e4m3_max the code of
+/// that. NaN stays NaN.
+std::uint8_t float_to_e4m3(float value);
+
+/// The scale of a row whose largest magnitude is `largest`: its elements are codes times it.
+float fp8_row_scale(float largest);
+
+/// `weight` [n, k] (f32, bf16 or f16) with each row rounded to codes times the row's scale, in
+/// bf16: the numbers with which a device computes that holds it as WeightEncoding::fp8. Throws
+/// std::bad_alloc.
+HostTensor rounded_to_fp8(const Tensor& weight);
+
+}  // namespace troupe

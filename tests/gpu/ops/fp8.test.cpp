@@ -1,0 +1,120 @@
+// Matrices in 8-bit codes, beside products of the same codes on the CPU.
+#include <fmt/format.h>
+
+#include "models/ops/fp8_rows.hpp"
+#include "tests/gpu/ops/both_devices.hpp"
+
+namespace troupe {
+namespace {
+
+class Fp8Products : public BothDevices {
+ protected:
+  void SetUp() override {
+    BothDevices::SetUp();
+    if (IsSkipped()) return;
+    auto cuda = make_cuda_ops({.device = 0, .dtype = DType::bf16, .has_fp8_weights = true});
+    ASSERT_TRUE(cuda.ok()) << cuda.error().message;
+    gpu_ = *std::move(cuda);
+    // In f32 the CPU computes with the codes' own numbers.
+    auto cpu = make_cpu_ops({.threads = 2, .dtype = DType::f32});
+    ASSERT_TRUE(cpu.ok()) << cpu.error().message;
+    cpu_ = *std::move(cpu);
+  }
+
+  Result<std::unique_ptr<Linear>> codes(const Tensor& weight) {
+    return gpu_->weights().prepare(narrow(weight), 1, WeightEncoding::fp8);
+  }
+  Result<std::unique_ptr<Linear>> rounded_matrix(const Tensor& weight) {
+    return cpu_->weights().prepare(weight, 1, WeightEncoding::fp8);
+  }
+  static HostTensor rounded_rows(const Tensor& x) {
+    const HostTensor narrow = rounded_to_fp8(x);
+    HostTensor wide(DType::f32, x.shape());
+    for (std::int64_t i = 0; i < x.elements(); ++i) {
+      wide->as<float>()[i] = to_float(narrow->as<BFloat16>()[i]);
+    }
+    return wide;
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(Bf16, Fp8Products, testing::Values(DType::bf16));
+
+TEST_P(Fp8Products, are_those_of_rounded_matrices_at_any_number_of_rows) {
+  for (const auto& [n, k] :
+       {std::pair{64, 64}, {1024, 2048}, {1536, 1040}, {4112, 528}, {80, 8192}, {6144, 4096}}) {
+    const HostTensor weight = random({n, k}, 1.0F / std::sqrt(static_cast<float>(k))),
+                     x = random({300, k});
+    auto gpu_weight = codes(weight), cpu_weight = rounded_matrix(weight);
+    ASSERT_TRUE(gpu_weight.ok() && cpu_weight.ok());
+    EXPECT_EQ((*gpu_weight)->bytes(), static_cast<std::size_t>(n * (k + 4)));
+    const HostTensor rounded_x = rounded_rows(x);
+    const DeviceTensor gpu_x = activation(x);
+    for (const std::int64_t rows : {1, 2, 8, 16, 17, 32, 33, 65, 96, 97, 128, 129, 200, 256, 300}) {
+      const HostTensor expected(DType::f32, {rows, n});
+      cpu_->dense().linear(**cpu_weight, rounded_x->rows(0, rows), expected);
+      const DeviceTensor out = room(DType::f32, {rows, n}), own = room(DType::bf16, {rows, n});
+      gpu_->dense().linear(**gpu_weight, gpu_x->rows(0, rows), out);
+      gpu_->dense().linear(**gpu_weight, gpu_x->rows(0, rows), own);
+      const std::string what = fmt::format("{} rows of {} by {}", rows, k, n);
+      expect_equal(out, expected, what);
+      expect_equal(own, expected, what);
+    }
+  }
+}
+
+TEST_P(Fp8Products, are_gated) {
+  for (const auto& [inner, k] : {std::pair{48, 80}, {1000, 272}, {9608, 144}}) {
+    const HostTensor weight = random({2 * inner, k}, 0.1F), x = random({130, k});
+    auto gpu_weight = codes(weight), cpu_weight = rounded_matrix(weight);
+    ASSERT_TRUE(gpu_weight.ok() && cpu_weight.ok());
+    const HostTensor rounded_x = rounded_rows(x);
+    const DeviceTensor gpu_x = activation(x);
+    for (const std::int64_t rows : {1, 9, 40, 64, 90, 128, 130}) {
+      const HostTensor cpu_scratch(DType::f32, {rows, 2 * inner}),
+          expected(DType::f32, {rows, inner});
+      cpu_->dense().linear_gate_up(**cpu_weight, rounded_x->rows(0, rows), cpu_scratch, expected);
+      const DeviceTensor scratch = room(DType::bf16, {rows, 2 * inner}),
+                         out = room(DType::bf16, {rows, inner});
+      gpu_->dense().linear_gate_up(**gpu_weight, gpu_x->rows(0, rows), scratch, out);
+      expect_equal(out, expected, fmt::format("{} rows of {} by 2 x {}", rows, k, inner));
+    }
+  }
+}
+
+TEST_P(Fp8Products, of_rows_of_any_magnitude_have_their_own_scales) {
+  constexpr std::int64_t n = 128, k = 12288;
+  const HostTensor weight = random({n, k}, 0.01F), x = random({40, k});
+  for (std::int64_t r = 0; r < 40; ++r) {
+    const float factor = r == 7 ? 0.0F : std::ldexp(1.0F, static_cast<int>(r % 20) - 10);
+    for (std::int64_t i = 0; i < k; ++i) x->as<float>()[r * k + i] *= factor;
+  }
+  auto gpu_weight = codes(weight), cpu_weight = rounded_matrix(weight);
+  ASSERT_TRUE(gpu_weight.ok() && cpu_weight.ok());
+  const HostTensor expected(DType::f32, {40, n});
+  cpu_->dense().linear(**cpu_weight, rounded_rows(x), expected);
+  const DeviceTensor out = room(DType::f32, {40, n});
+  gpu_->dense().linear(**gpu_weight, activation(x), out);
+  const HostTensor found = back(out);
+  for (std::int64_t r = 0; r < 40; ++r) {
+    const float unit = std::ldexp(1.0F, static_cast<int>(r % 20) - 10);
+    for (std::int64_t i = 0; i < n; ++i) {
+      const float wanted = expected->as<float>()[r * n + i], value = found->as<float>()[r * n + i];
+      ASSERT_LE(std::abs(value - wanted), 0.02F * (unit + std::abs(wanted))) << r << ", " << i;
+    }
+  }
+}
+
+TEST_P(Fp8Products, of_shapes_that_have_no_codes_are_plain) {
+  const HostTensor weight = random({24, 40}, 0.1F), x = random({5, 40});
+  auto gpu_weight = codes(weight);
+  auto cpu_weight = cpu_->weights().prepare(weight, 1, WeightEncoding::plain);
+  ASSERT_TRUE(gpu_weight.ok() && cpu_weight.ok());
+  const HostTensor expected(DType::f32, {5, 24});
+  cpu_->dense().linear(**cpu_weight, x, expected);
+  const DeviceTensor out = room(DType::f32, {5, 24});
+  gpu_->dense().linear(**gpu_weight, activation(x), out);
+  expect_equal(out, expected, "plain");
+}
+
+}  // namespace
+}  // namespace troupe
