@@ -22,6 +22,7 @@ CudaContext::~CudaContext() {
 }
 
 cudaStream_t CudaContext::stream() {
+  ++uses_;
   thread_local int current = -1;
   if (current != options_.device) {
     const cudaError_t error = cudaSetDevice(options_.device);

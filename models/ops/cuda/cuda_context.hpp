@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string_view>
@@ -30,6 +31,8 @@ class CudaContext {
 
   /// Returns the stream and makes its device this thread's.
   cudaStream_t stream();
+  /// How often stream() was called: while it stays the same, nothing is enqueued.
+  std::uint64_t uses() const { return uses_; }
   /// Waits for the stream, and for other ranks if their operations are on it.
   const std::shared_ptr<StreamWatch>& watch() const { return watch_; }
 
@@ -55,6 +58,7 @@ class CudaContext {
 
   CudaOpsOptions options_;
   cudaStream_t stream_ = nullptr;
+  std::uint64_t uses_ = 0;
   std::shared_ptr<StreamWatch> watch_ = std::make_shared<StreamWatch>();
   std::optional<Error> error_;
 };

@@ -32,14 +32,31 @@ Result<std::unique_ptr<CudaDenseOps>> CudaDenseOps::create(CudaContext& context)
   return dense;
 }
 
+std::optional<CodedRows> CudaDenseOps::room_for_codes(const Tensor& rows) const {
+  if (gemms_.fp8 == nullptr || rows.dtype() != DType::bf16) return std::nullopt;
+  return gemms_.fp8->room_for(rows[0], rows[1]);
+}
+
+void CudaDenseOps::set_coded(const Tensor& rows) {
+  gemms_.fp8->set_coded(rows);
+  coded_at_ = context_.uses();
+}
+
+void CudaDenseOps::check_codes() {
+  if (gemms_.fp8 != nullptr && context_.uses() != coded_at_) gemms_.fp8->set_coded({});
+}
+
 void CudaDenseOps::do_linear(const Linear& weight, const Tensor& x, const Tensor& out) {
   if (x[0] == 0) return;
+  check_codes();
   check(static_cast<const CudaLinear&>(weight).multiply(gemms_, x, out, stream()));
+  coded_at_ = context_.uses();  // x has not changed: another matrix may take its codes
 }
 
 void CudaDenseOps::do_linear_gate_up(const Linear& weight, const Tensor& x, const Tensor& scratch,
                                      const Tensor& out) {
   if (x[0] == 0) return;
+  check_codes();
   const Result<bool> done =
       static_cast<const CudaLinear&>(weight).multiply_gated(gemms_, x, out, stream());
   if (!done.ok()) return check(done.error());

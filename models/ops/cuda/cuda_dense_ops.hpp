@@ -1,5 +1,8 @@
 #pragma once
 
+#include <cstdint>
+#include <optional>
+
 #include "models/ops/cuda/cuda_context.hpp"
 #include "models/ops/cuda/cuda_linear.hpp"
 #include "models/ops/dense_ops.hpp"
@@ -35,7 +38,16 @@ class CudaDenseOps final : public DenseOps, private CudaComponent {
   void do_gather_rows(const Tensor& x, const Tensor& rows, const Tensor& out) override;
   void do_concat_columns(const Tensor& parts, const Tensor& out) override;
 
+  /// Where an operation may put the codes of rows [rows, k] that it makes, if matrices in codes may
+  /// be multiplied with them.
+  std::optional<CodedRows> room_for_codes(const Tensor& rows) const;
+  /// The operation enqueued last has made the codes of `rows`.
+  void set_coded(const Tensor& rows);
+  /// Before a GEMM: forgets codes if anything was enqueued since they were made.
+  void check_codes();
+
   CudaGemms gemms_;
+  std::uint64_t coded_at_ = 0;  ///< CudaContext::uses() when codes were made
 };
 
 }  // namespace troupe

@@ -2,6 +2,7 @@
 #include "models/ops/cuda/common/silu.cuh"
 #include "models/ops/cuda/common/vec8.cuh"
 #include "models/ops/cuda/cuda_dense_ops.hpp"
+#include "models/ops/cuda/gemm/quantize_row.cuh"
 #include "parallel/device/cuda/device_math.cuh"
 #include "parallel/device/cuda/launch.cuh"
 
@@ -57,13 +58,13 @@ __global__ void embed_units(const T* table, std::int64_t vocab, const std::int32
 }
 
 /// norm_rows for rows that fit a block's registers, one unit per thread.
-template <class T, class X, bool adds>
+template <class T, class X, bool adds, bool codes = false>
 __global__ void norm_units(T* residual, const X* x, const float* weight, float eps, int width,
-                           T* out) {
+                           T* out, CodedRows coded = {}) {
   const int column = threadIdx.x * unit;
   const std::int64_t at = std::int64_t{blockIdx.x} * width + column;
   const bool there = column < width;
-  float values[unit] = {}, weights[unit];
+  float values[unit] = {}, weights[unit] = {};
   let_next_kernel_start();
   if (there) load_unit(weight + column, weights);
   wait_for_kernels_before();
@@ -85,10 +86,18 @@ __global__ void norm_units(T* residual, const X* x, const float* weight, float e
     for (const float value : values) squares += value * value;
   }
   const float scale = rsqrtf(block_sum(squares) / static_cast<float>(width) + eps);
-  if (!there) return;
+  if constexpr (!codes) {
+    if (!there) return;
+  }
 #pragma unroll
   for (int i = 0; i < unit; ++i) values[i] *= scale * weights[i];
-  store_unit(out + at, values);
+  if (there) store_unit(out + at, values);
+  if constexpr (codes) {
+    quantize_row<1>(width, coded, [&](int /*column*/, float(&rounded)[unit]) {
+#pragma unroll
+      for (int i = 0; i < unit; ++i) rounded[i] = __bfloat162float(__float2bfloat16_rn(values[i]));
+    });
+  }
 }
 
 /// Grid: rows, and parts of their width.
@@ -195,10 +204,19 @@ void CudaDenseOps::do_rms_norm(const Tensor& x, const Tensor& weight, float eps,
   with_type(x.dtype(), [&](auto* type) {
     using T = element<decltype(type)>;
     if (units) {
+      if (const auto room = room_for_codes(out)) {
+        check(launch_early(norm_units<T, float, false, true>,
+                           {dim3(static_cast<unsigned>(x[0])), unit_threads(x[1])}, stream(),
+                           static_cast<T*>(x.data()), nullptr, weight.as<float>(), eps,
+                           static_cast<int>(x[1]), static_cast<T*>(out.data()), *room),
+              "rms_norm");
+        set_coded(out);
+        return;
+      }
       check(launch_early(norm_units<T, float, false>,
                          {dim3(static_cast<unsigned>(x[0])), unit_threads(x[1])}, stream(),
                          static_cast<T*>(x.data()), nullptr, weight.as<float>(), eps,
-                         static_cast<int>(x[1]), static_cast<T*>(out.data())),
+                         static_cast<int>(x[1]), static_cast<T*>(out.data()), CodedRows{}),
             "rms_norm");
       return;
     }
@@ -219,10 +237,21 @@ void CudaDenseOps::do_add_rms_norm(const Tensor& residual, const Tensor& x, cons
       using T = element<decltype(type)>;
       using X = element<decltype(added)>;
       if (units) {
-        check(launch_early(
-                  norm_units<T, X, true>, {dim3(static_cast<unsigned>(x[0])), unit_threads(x[1])},
-                  stream(), static_cast<T*>(residual.data()), static_cast<const X*>(x.data()),
-                  weight.as<float>(), eps, static_cast<int>(x[1]), static_cast<T*>(out.data())),
+        if (const auto room = room_for_codes(out)) {
+          check(launch_early(norm_units<T, X, true, true>,
+                             {dim3(static_cast<unsigned>(x[0])), unit_threads(x[1])}, stream(),
+                             static_cast<T*>(residual.data()), static_cast<const X*>(x.data()),
+                             weight.as<float>(), eps, static_cast<int>(x[1]),
+                             static_cast<T*>(out.data()), *room),
+                "add_rms_norm");
+          set_coded(out);
+          return;
+        }
+        check(launch_early(norm_units<T, X, true>,
+                           {dim3(static_cast<unsigned>(x[0])), unit_threads(x[1])}, stream(),
+                           static_cast<T*>(residual.data()), static_cast<const X*>(x.data()),
+                           weight.as<float>(), eps, static_cast<int>(x[1]),
+                           static_cast<T*>(out.data()), CodedRows{}),
               "add_rms_norm");
         return;
       }
@@ -259,6 +288,12 @@ void CudaDenseOps::do_add_bias(const Tensor& x, const Tensor& bias) {
 
 void CudaDenseOps::do_silu_mul(const Tensor& gate_up, const Tensor& out) {
   if (out.empty()) return;
+  if (const auto room = room_for_codes(out);
+      room && has_units(gate_up, out[1]) && has_units(out, out[1])) {
+    check(launch_silu_mul_coded(gate_up.data(), out[0], out[1], out.data(), *room, stream()),
+          "silu_mul");
+    return set_coded(out);
+  }
   with_type(out.dtype(), [&](auto* type) {
     using T = element<decltype(type)>;
     if (has_units(gate_up, out[1]) && has_units(out, out[1])) {

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include "models/ops/fp8_rows.hpp"
+#include "models/ops/weight_format.hpp"
 #include "tests/gpu/ops/both_devices.hpp"
 
 namespace troupe {
@@ -25,15 +26,21 @@ class Fp8Products : public BothDevices {
     return gpu_->weights().prepare(narrow(weight), 1, WeightEncoding::fp8);
   }
   Result<std::unique_ptr<Linear>> rounded_matrix(const Tensor& weight) {
-    return cpu_->weights().prepare(weight, 1, WeightEncoding::fp8);
+    return cpu_->weights().prepare(rounded_rows(weight), 1, WeightEncoding::plain);
   }
+  /// The numbers of codes, not rounded to bf16 as those of rounded_to_fp8 are.
   static HostTensor rounded_rows(const Tensor& x) {
-    const HostTensor narrow = rounded_to_fp8(x);
-    HostTensor wide(DType::f32, x.shape());
-    for (std::int64_t i = 0; i < x.elements(); ++i) {
-      wide->as<float>()[i] = to_float(narrow->as<BFloat16>()[i]);
+    HostTensor rounded(DType::f32, x.shape());
+    for (std::int64_t r = 0; r < x[0]; ++r) {
+      const auto* const from = x.as<float>() + r * x[1];
+      float largest = 0.0F;
+      for (std::int64_t i = 0; i < x[1]; ++i) largest = std::max(largest, std::abs(from[i]));
+      const float scale = fp8_row_scale(largest), factor = 1.0F / scale;
+      for (std::int64_t i = 0; i < x[1]; ++i) {
+        rounded->as<float>()[r * x[1] + i] = e4m3_to_float(float_to_e4m3(from[i] * factor)) * scale;
+      }
     }
-    return wide;
+    return rounded;
   }
 };
 
@@ -101,6 +108,44 @@ TEST_P(Fp8Products, of_rows_of_any_magnitude_have_their_own_scales) {
       const float wanted = expected->as<float>()[r * n + i], value = found->as<float>()[r * n + i];
       ASSERT_LE(std::abs(value - wanted), 0.02F * (unit + std::abs(wanted))) << r << ", " << i;
     }
+  }
+}
+
+TEST_P(Fp8Products, take_codes_that_a_norm_or_an_activation_has_made) {
+  constexpr std::int64_t n = 256, k = 1024;
+  auto weight = codes(random({n, k}, 0.05F));
+  auto gate_up = codes(random({2 * k, k}, 0.05F));
+  ASSERT_TRUE(weight.ok() && gate_up.ok());
+  const DeviceTensor scale = exact(random({k})), bias = exact(random({k}, 3.0F));
+  for (const std::int64_t rows : {1, 40, 200}) {
+    const DeviceTensor x = activation(random({rows, k})), residual = activation(random({rows, k}));
+    const DeviceTensor made = room(DType::bf16, {rows, k}), copy = room(DType::bf16, {rows, k});
+    const DeviceTensor out = room(DType::f32, {rows, n}), expected = room(DType::f32, {rows, n});
+    // Of a copy nobody has made codes before.
+    const auto expect_as_of_a_copy = [&](const char* what) {
+      HostTensor numbers(DType::bf16, {rows, k});
+      gpu_->memory().download(made, numbers);
+      ASSERT_TRUE(gpu_->stream().synchronize().ok());
+      gpu_->memory().upload(numbers, copy);
+      gpu_->dense().linear(**weight, copy, expected);
+      const HostTensor found = back(out), wanted = back(expected);
+      for (std::int64_t i = 0; i < found->elements(); ++i) {
+        ASSERT_EQ(found->as<float>()[i], wanted->as<float>()[i])
+            << what << ", " << rows << " rows, element " << i;
+      }
+    };
+    gpu_->dense().add_rms_norm(residual, x, scale, 1e-6F, made);
+    gpu_->dense().linear(**weight, made, out);
+    gpu_->dense().linear(**weight, made, out);
+    expect_as_of_a_copy("norm");
+    gpu_->dense().rms_norm(x, scale, 1e-6F, made);
+    gpu_->dense().add_bias(made, bias);
+    gpu_->dense().linear(**weight, made, out);
+    expect_as_of_a_copy("changed since");
+    const DeviceTensor scratch = room(DType::bf16, {rows, 2 * k});
+    gpu_->dense().linear_gate_up(**gate_up, x, scratch, made);
+    gpu_->dense().linear(**weight, made, out);
+    expect_as_of_a_copy("activation");
   }
 }
 

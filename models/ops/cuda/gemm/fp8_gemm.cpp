@@ -4,7 +4,6 @@
 
 #include "models/ops/cuda/common/hopper.hpp"
 #include "models/ops/cuda/gemm/decode_gemm.hpp"
-#include "models/ops/cuda/gemm/quantize_rows.hpp"
 
 namespace troupe {
 namespace {
@@ -23,20 +22,26 @@ bool Fp8Gemm::fits(std::int64_t n, std::int64_t k) {
   return hopper_kernels_run() && n % unit == 0 && k % unit == 0;
 }
 
+std::optional<CodedRows> Fp8Gemm::room_for(std::int64_t rows, std::int64_t k) const {
+  if (rows * k > memory_.codes->elements() || rows > memory_.scales->elements()) {
+    return std::nullopt;
+  }
+  return CodedRows{memory_.codes->as<std::uint8_t>(), memory_.scales->as<float>()};
+}
+
 Result<void> Fp8Gemm::quantize(const Tensor& x, cudaStream_t stream) {
-  return result_of(launch_quantize_rows({.x = x.data(),
-                                         .codes = static_cast<std::uint8_t*>(memory_.codes->data()),
-                                         .scales = static_cast<float*>(memory_.scales->data()),
-                                         .rows = x[0],
-                                         .k = x[1]},
-                                        stream),
+  if (coded_.data() == x.data() && coded_.shape() == x.shape() && !x.empty()) return {};
+  coded_ = x;
+  return result_of(launch_quantize_rows(
+                       x.data(), x[0], x[1],
+                       {memory_.codes->as<std::uint8_t>(), memory_.scales->as<float>()}, stream),
                    "quantising rows");
 }
 
 Result<void> Fp8Gemm::multiply_codes(const Fp8Matrix& weight, const Tensor& x, const Tensor& out,
                                      bool gated, cudaStream_t stream) {
-  const auto* const scales = static_cast<const float*>(weight.scales->data());
-  const auto* const x_scales = static_cast<const float*>(memory_.scales->data());
+  const auto* const scales = weight.scales->as<float>();
+  const auto* const x_scales = memory_.scales->as<float>();
   const std::int64_t n = weight.codes->shape()[0], k = weight.codes->shape()[1], rows = x[0];
   const DecodeGemm few{.weight = weight.codes->data(),
                        .x = memory_.codes->data(),
@@ -79,7 +84,7 @@ Result<bool> Fp8Gemm::multiply_gated(const Fp8Matrix& weight, const Tensor& x, c
                         .n = weight.codes->shape()[0],
                         .k = weight.codes->shape()[1],
                         .gated = true,
-                        .weight_scales = static_cast<const float*>(weight.scales->data())};
+                        .weight_scales = weight.scales->as<float>()};
   if (!decode_gemm_fits(gemm)) return false;
   TROUPE_CHECK(quantize(x, stream));
   TROUPE_CHECK(multiply_codes(weight, x, out, true, stream));

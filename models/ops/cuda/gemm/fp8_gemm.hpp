@@ -2,10 +2,12 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 
 #include <cuda_runtime.h>
 
 #include "models/ops/cuda/gemm/dense_gemm.hpp"
+#include "models/ops/cuda/gemm/quantize_rows.hpp"
 #include "models/ops/ops.hpp"
 
 namespace troupe {
@@ -40,14 +42,21 @@ class Fp8Gemm {
   Result<bool> multiply_gated(const Fp8Matrix& weight, const Tensor& x, const Tensor& out,
                               cudaStream_t stream);
 
+  /// Where a kernel that makes x [rows, k] may put its codes itself; none if there are too many.
+  /// Once it is enqueued, x is coded.
+  std::optional<CodedRows> room_for(std::int64_t rows, std::int64_t k) const;
+  /// The codes are those of `x`, until others are made or x may have changed.
+  void set_coded(const Tensor& x) { coded_ = x; }
+
  private:
-  /// Enqueues the codes and scales of the rows of x.
+  /// Enqueues the codes and scales of the rows of x, unless they are there.
   Result<void> quantize(const Tensor& x, cudaStream_t stream);
   Result<void> multiply_codes(const Fp8Matrix& weight, const Tensor& x, const Tensor& out,
                               bool gated, cudaStream_t stream);
 
   DenseGemm& gemms_;
   Memory memory_;
+  Tensor coded_;  ///< whose codes are in memory_; empty: nobody's
 };
 
 }  // namespace troupe

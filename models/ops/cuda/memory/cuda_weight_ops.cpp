@@ -54,11 +54,8 @@ Result<std::unique_ptr<Linear>> CudaWeightOps::prepare(const Tensor& weight, int
   TROUPE_TRY(DeviceTensor table, prepare_table(weight));
   if (!encodes(encoding, weight[0], weight[1])) return linear_of(std::move(table), segments);
   TROUPE_TRY(Fp8Matrix matrix, allocate_codes(weight[0], weight[1]));
-  check(launch_quantize_rows({.x = table->data(),
-                              .codes = static_cast<std::uint8_t*>(matrix.codes->data()),
-                              .scales = static_cast<float*>(matrix.scales->data()),
-                              .rows = weight[0],
-                              .k = weight[1]},
+  check(launch_quantize_rows(table->data(), weight[0], weight[1],
+                             {matrix.codes->as<std::uint8_t>(), matrix.scales->as<float>()},
                              stream()),
         "quantising a matrix");
   TROUPE_CHECK(context_.synchronize());

@@ -137,14 +137,10 @@ class WeightUpload::Reader {
     TROUPE_CHECK(check(cudaMemcpyAsync(to, from, piece.bytes, cudaMemcpyHostToDevice, stream_),
                        "copying weights"));
     if (piece.scales != nullptr) {
-      TROUPE_CHECK(
-          check(launch_quantize_rows({.x = to,
-                                      .codes = reinterpret_cast<std::uint8_t*>(piece.device),
-                                      .scales = piece.scales,
-                                      .rows = piece.part.rows.count,
-                                      .k = piece.part.cols.count},
-                                     stream_),
-                "quantising weights"));
+      const CodedRows codes{reinterpret_cast<std::uint8_t*>(piece.device), piece.scales};
+      TROUPE_CHECK(check(
+          launch_quantize_rows(to, piece.part.rows.count, piece.part.cols.count, codes, stream_),
+          "quantising weights"));
     }
     buffer.bytes = piece.bytes;
     return check(cudaEventRecord(buffer.copied, stream_), "copying weights");

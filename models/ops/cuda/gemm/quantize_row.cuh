@@ -1,0 +1,92 @@
+// A block that makes the codes of a row (quantize_rows.hpp).
+#pragma once
+
+#include <cuda_fp8.h>
+
+#include "models/ops/cuda/common/vec8.cuh"
+#include "models/ops/cuda/gemm/quantize_rows.hpp"
+#include "models/ops/fp8_rows.hpp"
+#include "parallel/device/cuda/device_math.cuh"
+
+namespace troupe::cuda {
+
+/// The largest value over all threads of the block, at most 1,024; every thread gets it. All must
+/// call, once in a kernel.
+__device__ __forceinline__ float block_max(float value) {
+  __shared__ float parts[32];
+  const int lane = threadIdx.x % 32, warps = blockDim.x / 32;
+  value = warp_max(value);
+  if (lane == 0) parts[threadIdx.x / 32] = value;
+  __syncthreads();
+  return warp_max(lane < warps ? parts[lane] : 0.0F);
+}
+
+__device__ __forceinline__ std::uint32_t codes_of(const float* four) {
+  const auto low = __nv_cvt_float2_to_fp8x2({four[0], four[1]}, __NV_SATFINITE, __NV_E4M3);
+  const auto high = __nv_cvt_float2_to_fp8x2({four[2], four[3]}, __NV_SATFINITE, __NV_E4M3);
+  return low | static_cast<std::uint32_t>(high) << 16;
+}
+
+/// The larger of `largest` and the magnitudes of values; infinity if one is not finite.
+__device__ __forceinline__ float larger(float largest, const float (&values)[unit]) {
+#pragma unroll
+  for (const float value : values) {
+    largest = isfinite(value) ? fmaxf(largest, fabsf(value)) : INFINITY;
+    if (isinf(largest)) break;
+  }
+  return largest;
+}
+
+/// The scale of a row, as fp8_row_scale, before it is NaN.
+__device__ __forceinline__ float scale_of(float largest) {
+  return largest > 0.0F && isfinite(largest) ? fmaxf(largest / e4m3_max, 1e-30F) : 1.0F;
+}
+
+__device__ __forceinline__ void store_codes(std::uint8_t* to, const float (&values)[unit],
+                                            float factor) {
+  float scaled[unit];
+#pragma unroll
+  for (int i = 0; i < unit; ++i) scaled[i] = values[i] * factor;
+  *reinterpret_cast<uint2*>(to) = {codes_of(scaled), codes_of(scaled + 4)};
+}
+
+/// Makes the codes of row blockIdx.x, of k columns, whose units read(column, values) gives. A
+/// thread keeps the units that it reads, at most `units`; with 0 it reads them twice. All threads
+/// call.
+template <int units, class Read>
+__device__ __forceinline__ void quantize_row(int k, const CodedRows& to, const Read& read) {
+  constexpr int kept = units > 0 ? units : 1;
+  const int first = static_cast<int>(threadIdx.x) * unit;
+  const int stride = static_cast<int>(blockDim.x) * unit;
+  float values[kept][unit] = {};
+  float largest = 0.0F;
+  if constexpr (units > 0) {
+#pragma unroll
+    for (int i = 0; i < units; ++i) {
+      if (first + i * stride < k) read(first + i * stride, values[i]);
+      largest = larger(largest, values[i]);
+    }
+  } else {
+    for (int at = first; at < k; at += stride) {
+      read(at, values[0]);
+      largest = larger(largest, values[0]);
+    }
+  }
+  largest = block_max(largest);
+  const float scale = scale_of(largest), factor = 1.0F / scale;
+  std::uint8_t* const codes = to.codes + std::int64_t{blockIdx.x} * k;
+  if constexpr (units > 0) {
+#pragma unroll
+    for (int i = 0; i < units; ++i) {
+      if (first + i * stride < k) store_codes(codes + first + i * stride, values[i], factor);
+    }
+  } else {
+    for (int at = first; at < k; at += stride) {
+      read(at, values[0]);
+      store_codes(codes + at, values[0], factor);
+    }
+  }
+  if (threadIdx.x == 0) to.scales[blockIdx.x] = isfinite(largest) ? scale : NAN;
+}
+
+}  // namespace troupe::cuda
