@@ -17,6 +17,16 @@ constexpr float smallest_normal = 0x1p-6F;
 /// Of scales, so that their reciprocals are finite.
 constexpr float min_scale = 1e-30F;
 
+/// Infinity or NaN if one of them is.
+float largest_of(std::span<const float> values) {
+  float largest = 0.0F;
+  for (const float value : values) {
+    if (!std::isfinite(value)) return value;
+    largest = std::max(largest, std::fabs(value));
+  }
+  return largest;
+}
+
 }  // namespace
 
 std::uint8_t float_to_e4m3(float value) {
@@ -39,20 +49,31 @@ float fp8_row_scale(float largest) {
   return largest > 0.0F ? std::max(largest / e4m3_max, min_scale) : 1.0F;
 }
 
-HostTensor rounded_to_fp8(const Tensor& weight) {
-  const std::int64_t rows = weight[0], columns = weight[1];
+std::vector<float> fp8_scales(const StoredPart& part) {
+  StoredPart whole = part;
+  if (part.row_step == 0) whole.cols = {0, part.matrix.view[1]};  // others are whole
+  std::vector<float> row(static_cast<std::size_t>(whole.cols.count));
+  std::vector<float> scales;
+  for (std::int64_t r = 0; r < part.rows.count; ++r) {
+    copy_rows(whole, r, 1, DType::f32, row.data());
+    scales.push_back(fp8_row_scale(largest_of(row)));
+  }
+  return scales;
+}
+
+HostTensor rounded_to_fp8(const Tensor& weight, std::span<const float> scales) {
+  const std::int64_t columns = weight[1];
   HostTensor row(DType::f32, {1, columns});
   HostTensor rounded(DType::bf16, weight.shape());
-  for (std::int64_t r = 0; r < rows; ++r) {
+  for (std::int64_t r = 0; r < weight[0]; ++r) {
     convert(weight.rows(r, 1), row);
-    float largest = 0.0F;
-    for (const float value : row->span<float>()) largest = std::max(largest, std::fabs(value));
-    const float scale = fp8_row_scale(largest), factor = 1.0F / scale;
-    auto* const to = rounded->rows(r, 1).as<BFloat16>();
-    for (std::int64_t i = 0; i < columns; ++i) {
-      const float value = row->span<float>()[static_cast<std::size_t>(i)];
-      to[i] = to_bfloat16(e4m3_to_float(float_to_e4m3(value * factor)) * scale);
-    }
+    const auto values = row->span<float>();
+    const float scale = r < std::ssize(scales) ? scales[static_cast<std::size_t>(r)]
+                                               : fp8_row_scale(largest_of(values));
+    const float factor = 1.0F / scale;
+    std::ranges::transform(values, rounded->rows(r, 1).as<BFloat16>(), [&](float value) {
+      return to_bfloat16(e4m3_to_float(float_to_e4m3(value * factor)) * scale);
+    });
   }
   return rounded;
 }

@@ -1,7 +1,10 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
+#include <vector>
 
+#include "models/ops/stored_matrix.hpp"
 #include "parallel/device/tensor.hpp"
 
 namespace troupe {
@@ -16,9 +19,14 @@ std::uint8_t float_to_e4m3(float value);
 /// The scale of a row whose largest magnitude is `largest`: its elements are codes times it.
 float fp8_row_scale(float largest);
 
-/// `weight` [n, k] (f32, bf16 or f16) with each row rounded to codes times the row's scale, in
-/// bf16: the numbers with which a device computes that holds it as WeightEncoding::fp8. Throws
+/// The scales of a part's rows: of whole rows of the stored matrix, though the part may have some
+/// of their columns, so that codes are the same however many ranks share a row. Throws
 /// std::bad_alloc.
-HostTensor rounded_to_fp8(const Tensor& weight);
+std::vector<float> fp8_scales(const StoredPart& part);
+
+/// `weight` [n, k] (f32, bf16 or f16) with each row rounded to codes times the row's scale, in
+/// bf16: the numbers with which a device computes that holds it as WeightEncoding::fp8. `scales`
+/// are those of the first rows; others have scales of their own. Throws std::bad_alloc.
+HostTensor rounded_to_fp8(const Tensor& weight, std::span<const float> scales = {});
 
 }  // namespace troupe

@@ -1,3 +1,5 @@
+#include <algorithm>
+#include <iterator>
 #include <new>
 #include <vector>
 
@@ -64,9 +66,15 @@ Result<DeviceTensor> CpuWeightOps::prepare_table(const Tensor& weight) {
 
 Result<std::unique_ptr<Linear>> CpuWeightOps::load(const StoredMatrix& weight, int segments,
                                                    WeightEncoding encoding) {
-  return with_host_memory({&weight, 1}, [&](std::span<const Tensor> host) {
-    return prepare(host.front(), segments, encoding);
-  });
+  return with_host_memory(
+      {&weight, 1}, [&](std::span<const Tensor> host) -> Result<std::unique_ptr<Linear>> {
+        if (encoding == WeightEncoding::plain) return prepare(host.front(), segments, encoding);
+        std::vector<float> scales;
+        for (const StoredPart& part : weight.parts) {
+          std::ranges::copy(fp8_scales(part), std::back_inserter(scales));
+        }
+        return prepare(rounded_to_fp8(host.front(), scales), segments, WeightEncoding::plain);
+      });
 }
 
 Result<std::unique_ptr<GroupedLinear>> CpuWeightOps::load_grouped(

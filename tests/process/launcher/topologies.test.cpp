@@ -1,5 +1,7 @@
 #include "tests/process/launcher/support/topologies.hpp"
 
+#include <algorithm>
+
 #include <gtest/gtest.h>
 
 #include "tests/process/launcher/support/launcher_job.hpp"
@@ -72,6 +74,22 @@ TEST(KvPolicies, give_the_bytes_of_one_rank) {
                      "engine.kv_cache_blocks=96", "engine.max_num_batched_tokens=256"});
     expect_same_payloads(alone, answers_to(input, settings), policy);
   }
+}
+
+TEST(EightBitWeights, give_the_bytes_of_one_rank_however_ranks_share_rows) {
+  const std::string input = requests_of(batch_folder() / "batch-64.jsonl", 16,
+                                        {{"max_tokens", 24}, {"return_token_ids", true}});
+  const Answers wide = answers_to(input);
+  const Answers alone = answers_to(input, {"model.quantization=fp8"});
+  ASSERT_EQ(alone.size(), 16U);
+  EXPECT_TRUE(std::ranges::any_of(alone, [&](const auto& answer) {
+    return answer.second.payload != wide.at(answer.first).payload;
+  })) << "weights of 8 bits change no answer";
+  expect_same_payloads(
+      alone,
+      answers_to(input, {"model.quantization=fp8", "parallel.tensor_parallel_size=2",
+                         "parallel.pipeline_parallel_size=2"}),
+      "tensor 2 x pipeline 2");
 }
 
 TEST(StepDomain, answers_on_while_one_of_its_replicas_has_no_requests) {

@@ -356,10 +356,8 @@ DecodeGemmTiling best_tiling(const DecodeGemm& gemm) {
   const auto tiles = static_cast<std::int64_t>(blocks_of(gemm.n, group_rows));
   const std::int64_t tile_k = 8 * k_unit(gemm);
   const std::int64_t steps = (gemm.k + tile_k - 1) / tile_k;
-  // Codes of few rows leave room for two blocks on a multiprocessor.
-  const bool is_small = gemm.weight_scales != nullptr && gemm.rows <= 32;
-  const std::int64_t blocks = multiprocessors() * (is_small ? 2 : 1);
-  const std::int64_t parts = std::min({blocks / tiles, steps / 8, std::int64_t{max_parts}});
+  const std::int64_t parts =
+      std::min({multiprocessors() / tiles, steps / 8, std::int64_t{max_parts}});
   return {1, static_cast<int>(std::max<std::int64_t>(parts, 1))};
 }
 

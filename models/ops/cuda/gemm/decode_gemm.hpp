@@ -35,7 +35,7 @@ struct DecodeGemmTiling {
 /// 16; codes: k of 16), and hopper_kernels_run().
 bool decode_gemm_fits(const DecodeGemm& gemm);
 
-/// The tiling expected to be fastest; for bf16 a function of n and k alone.
+/// The tiling expected to be fastest; a function of n and k alone.
 DecodeGemmTiling best_tiling(const DecodeGemm& gemm);
 
 /// True if launch_decode_gemm supports it and with best_tiling is likely faster than cuBLASLt.

@@ -35,6 +35,18 @@ __global__ void silu_mul_coded(const bf16* gate_up, int k, bf16* out, CodedRows 
   });
 }
 
+/// Grid: rows.
+__global__ void quantize_scaled_rows(const bf16* x, int k, CodedRows to) {
+  const std::int64_t row = std::int64_t{blockIdx.x} * k;
+  const float factor = 1.0F / to.scales[blockIdx.x];
+  for (int at = static_cast<int>(threadIdx.x) * unit; at < k;
+       at += static_cast<int>(blockDim.x) * unit) {
+    float values[unit];
+    load_unit(x + row + at, values);
+    store_codes(to.codes + row + at, values, factor);
+  }
+}
+
 /// Calls run(kernel, threads) with the instance that keeps a row of k in registers, if one does.
 template <class Run>
 cudaError_t with_units(std::int64_t k, auto one, auto two, auto four, auto any, const Run& run) {
@@ -59,6 +71,14 @@ cudaError_t launch_quantize_rows(const void* x, std::int64_t rows, std::int64_t 
                                           stream, static_cast<const bf16*>(x), static_cast<int>(k),
                                           to);
                     });
+}
+
+cudaError_t launch_quantize_scaled_rows(const void* x, std::int64_t rows, std::int64_t k,
+                                        const CodedRows& to, cudaStream_t stream) {
+  if (rows == 0) return cudaSuccess;
+  quantize_scaled_rows<<<static_cast<unsigned>(rows), 256, 0, stream>>>(static_cast<const bf16*>(x),
+                                                                        static_cast<int>(k), to);
+  return cudaPeekAtLastError();
 }
 
 cudaError_t launch_silu_mul_coded(const void* gate_up, std::int64_t rows, std::int64_t k, void* out,

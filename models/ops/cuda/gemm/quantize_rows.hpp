@@ -19,6 +19,10 @@ struct CodedRows {
 cudaError_t launch_quantize_rows(const void* x, std::int64_t rows, std::int64_t k,
                                  const CodedRows& to, cudaStream_t stream);
 
+/// The same with scales that are there. Not launched early.
+cudaError_t launch_quantize_scaled_rows(const void* x, std::int64_t rows, std::int64_t k,
+                                        const CodedRows& to, cudaStream_t stream);
+
 /// Enqueues out = silu(gate) * up, and its codes: gate_up [rows, 2 * k] (gate first), out [rows,
 /// k], both bf16. Otherwise like launch_quantize_rows.
 cudaError_t launch_silu_mul_coded(const void* gate_up, std::int64_t rows, std::int64_t k, void* out,

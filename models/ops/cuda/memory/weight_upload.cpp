@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "models/ops/cuda/gemm/quantize_rows.hpp"
+#include "models/ops/fp8_rows.hpp"
 
 namespace troupe {
 namespace {
@@ -136,14 +137,27 @@ class WeightUpload::Reader {
     TROUPE_TRY(std::byte * to, destination_of(piece));
     TROUPE_CHECK(check(cudaMemcpyAsync(to, from, piece.bytes, cudaMemcpyHostToDevice, stream_),
                        "copying weights"));
-    if (piece.scales != nullptr) {
-      const CodedRows codes{reinterpret_cast<std::uint8_t*>(piece.device), piece.scales};
-      TROUPE_CHECK(check(
-          launch_quantize_rows(to, piece.part.rows.count, piece.part.cols.count, codes, stream_),
-          "quantising weights"));
-    }
+    if (piece.scales != nullptr) TROUPE_CHECK(quantize(piece, to));
     buffer.bytes = piece.bytes;
     return check(cudaEventRecord(buffer.copied, stream_), "copying weights");
+  }
+
+  /// Makes the codes of a piece whose numbers are at `from` on the device.
+  Result<void> quantize(const Piece& piece, const std::byte* from) {
+    const StoredPart& part = piece.part;
+    const CodedRows codes{reinterpret_cast<std::uint8_t*>(piece.device), piece.scales};
+    if (part.cols.count == part.matrix.view[1] || part.row_step != 0) {
+      return check(launch_quantize_rows(from, part.rows.count, part.cols.count, codes, stream_),
+                   "quantising weights");
+    }
+    const std::vector<float> scales = fp8_scales(part);
+    TROUPE_CHECK(check(cudaMemcpyAsync(codes.scales, scales.data(), scales.size() * sizeof(float),
+                                       cudaMemcpyHostToDevice, stream_),
+                       "copying scales"));
+    // Memory that is not page-locked has been read when the call returns.
+    return check(
+        launch_quantize_scaled_rows(from, part.rows.count, part.cols.count, codes, stream_),
+        "quantising weights");
   }
 
   /// Where the piece's numbers go: to their place, or to where they become codes.
