@@ -75,6 +75,9 @@ enum class Parameter {
 bool is_global(Parameter parameter);
 /// True for a parameter of one expert.
 bool is_expert(Parameter parameter);
+/// True for a parameter that Mesh::dense_group shares: of an MLP that all tokens take, or with a
+/// row for each id of the vocabulary.
+bool is_dense(Parameter parameter);
 
 /// The heads by which the rules over heads cut a parameter; head_dim is one head's extent of it.
 HeadLayout head_layout(Parameter parameter, const ModelConfig& config);
