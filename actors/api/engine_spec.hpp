@@ -35,6 +35,7 @@ struct EngineSpec {
   std::int32_t tensor_parallel_size = 1;
   std::int32_t expert_parallel_size = 1;  ///< ranks over which whole experts are distributed
   bool sequence_parallel = false;         ///< norms and residuals divided over the tensor ranks
+  bool data_parallel_attention = false;   ///< replicas share dense layers: see Mesh::create
   std::string collectives = "shm";        ///< transport of tensors between workers: shm or network
   DeviceKind device = DeviceKind::cpu;
   double device_memory_utilization = 0.92;  ///< share of a GPU's memory that an engine may take

@@ -82,6 +82,7 @@ WorkerSpec Domain::worker_spec(int rank, const ActorHandle<LoadProgress>& load_p
           .tensor_parallel_size = spec_.tensor_parallel_size,
           .expert_parallel_size = spec_.expert_parallel_size,
           .sequence_parallel = spec_.sequence_parallel,
+          .data_parallel_attention = spec_.data_parallel_attention,
           .collectives = spec_.collectives,
           .nodes = nodes_,
           .device = spec_.device,

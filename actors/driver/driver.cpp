@@ -34,7 +34,7 @@ Result<EngineInfo> Driver::start() {
                                   .pipeline = spec_.pipeline_parallel_size,
                                   .context = spec_.context_parallel_size,
                                   .tensor = spec_.tensor_parallel_size},
-                                 spec_.expert_parallel_size));
+                                 spec_.expert_parallel_size, spec_.data_parallel_attention));
   router_.emplace(spec_.data_parallel_size);
   PhaseTimes times;
   if (events_.on_loading) {

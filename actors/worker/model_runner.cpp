@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <iterator>
-#include <numeric>
 #include <utility>
 
 namespace troupe {
@@ -27,10 +26,10 @@ ModelRunner::ModelRunner(Model& model, Ops& ops, const ParallelContext& parallel
       context_(parallel.context),
       context_rank_(parallel.at().context),
       pipeline_(parallel.pipeline.host),
-      domain_(parallel.mesh.replicas_per_domain() > 1 ? parallel.experts.host : nullptr),
       stage_(parallel.at().stage),
       stages_(parallel.mesh.shape().pipeline),
       kv_blocks_(kv_blocks),
+      partners_(StepPartners::of(parallel)),
       sequences_(model, kv_blocks, is_first_stage() || is_last_stage()) {}
 
 Result<ModelRunner> ModelRunner::create(Model& model, Ops& ops, const ParallelContext& parallel,
@@ -196,7 +195,7 @@ Result<void> ModelRunner::begin(const StepPlan& plan) {
   }
   TROUPE_CHECK(run_pass(step));
   step.chosen_on_device = step.chosen_on_device && !has_several_passes;
-  if (domain_ != nullptr) TROUPE_CHECK(join_passes_of_others());
+  if (partners_) TROUPE_CHECK(join_passes_of_others());
   if (!is_last_stage()) {
     await_sampled_ids(step);
   } else if (step.chosen_on_device) {
@@ -259,26 +258,24 @@ Result<void> ModelRunner::add_drafts(Step& step) {
 
 Result<void> ModelRunner::join_passes_of_others() {
   while (true) {
-    TROUPE_TRY(const std::int64_t tokens, domain_tokens(0));
-    if (tokens == 0) return {};
-    ForwardBatch batch;
-    batch.graph_captured = true;
-    batch.domain_tokens = tokens;
-    const SpanScope scope(recorder_, SpanKind::forward);
-    TROUPE_CHECK(model_->forward(batch, {}));
+    TROUPE_CHECK(meet_partners());
+    if (partners_->tokens() == 0) return {};
+    TROUPE_TRY([[maybe_unused]] const RanPass ran, forward());
+    pass_->clear();
   }
 }
 
-Result<std::int64_t> ModelRunner::domain_tokens(std::int64_t own) {
-  const auto size = static_cast<std::size_t>(domain_->size());
-  std::vector<std::int64_t> all(size);
-  const std::vector<std::int64_t> one_each(size, 1);
-  TROUPE_CHECK(domain_->all_gather(Tensor(&own, DType::i64, Shape{1, 1}),
-                                   Tensor(all.data(), DType::i64, Shape{domain_->size(), 1}),
-                                   one_each));
-  // All tensor ranks of a replica report its tokens.
-  const int tellers = tensor_.host != nullptr ? tensor_.host->size() : 1;
-  return std::accumulate(all.begin(), all.end(), std::int64_t{0}) / tellers;
+Result<void> ModelRunner::meet_partners() {
+  const bool records = model_->supports_graph() && !drafting_enabled_;
+  const auto block = static_cast<std::int32_t>(kv_blocks_);  // which padding rows write to
+  const bool is_agreed = partners_ && partners_->share_dense_layers();
+  if (records && !is_agreed) pass_->pad_for_recording(block);
+  if (!partners_) return {};
+  TROUPE_CHECK(partners_->meet({.rows = {pass_->rows(), pass_->head_rows()},
+                                .graph_rows = records ? pass_->recorded_rows() : 0,
+                                .room = pass_->padded_room()}));
+  if (partners_->graph_rows() > 0) pass_->pad_to(partners_->graph_rows(), block);
+  return {};
 }
 
 std::int32_t ModelRunner::add_rows(const SequenceStep& planned, std::int32_t begin,
@@ -327,41 +324,47 @@ bool ModelRunner::divides_pass() const {
 Result<void> ModelRunner::run_pass(Step& step) {
   if (pass_->empty()) return {};
   const std::int64_t unpadded = pass_->rows();
-  if (model_->supports_graph() && !drafting_enabled_) {
-    pass_->pad_for_recording(static_cast<std::int32_t>(kv_blocks_));
-  }
+  TROUPE_CHECK(meet_partners());
   const bool divides = divides_pass();
   if (divides) pass_->divide_rows(model_->context_split(pass_->rows()));
-  std::int64_t tokens = 0;
-  if (domain_ != nullptr) {
-    TROUPE_TRY(tokens, domain_tokens(pass_->rows()));
-  }
-  TROUPE_TRY(ForwardBatch batch, pass_->upload());
+  TROUPE_TRY(const RanPass ran, forward());
   rows_ += static_cast<std::uint64_t>(
-      divides ? batch.rows_per_context_rank[static_cast<std::size_t>(context_rank_)] : unpadded);
-  batch.domain_tokens = tokens;
+      divides ? ran.batch.rows_per_context_rank[static_cast<std::size_t>(context_rank_)]
+              : unpadded);
+  step.result.shared_positions += static_cast<std::uint64_t>(model_->shared_positions());
+  if (is_last_stage() && !step.heads.empty()) TROUPE_CHECK(begin_choices(ran.logits, step));
+  if (!is_last_stage()) step.heads.clear();
+  if (drafter_ != nullptr) {
+    const SpanScope scope(recorder_, SpanKind::draft);
+    TROUPE_CHECK(drafter_->follow(ran.batch));
+  }
+  pass_->clear();
+  return {};
+}
+
+Result<ModelRunner::RanPass> ModelRunner::forward() {
+  RanPass ran;
+  ForwardBatch& batch = ran.batch;
+  if (pass_->empty()) {  // only other replicas have rows
+    batch.graph_captured = !partners_->share_dense_layers();
+  } else {
+    TROUPE_TRY(batch, pass_->upload());
+  }
+  if (partners_) {
+    batch.domain_tokens = partners_->tokens();
+    batch.replicas = partners_->replicas();
+  }
   batch.divides_logits = tensor_.host != nullptr;
   batch.alone = alone_;
   if (stages_ == 1 && pass_->awaits_tokens()) {
     ops_->sampling().resolve_sampled_ids(sampler_->chosen(), batch.token_ids);
   }
-  Tensor logits;
   if (is_last_stage()) {
-    logits = logits_.view().rows(0, ceil_slice(pass_->head_rows(), shard()).count);
+    ran.logits = logits_.view().rows(0, ceil_slice(pass_->head_rows(), shard()).count);
   }
-  {
-    const SpanScope scope(recorder_, SpanKind::forward);
-    TROUPE_CHECK(model_->forward(batch, logits));
-  }
-  step.result.shared_positions += static_cast<std::uint64_t>(model_->shared_positions());
-  if (is_last_stage() && !step.heads.empty()) TROUPE_CHECK(begin_choices(logits, step));
-  if (!is_last_stage()) step.heads.clear();
-  if (drafter_ != nullptr) {
-    const SpanScope scope(recorder_, SpanKind::draft);
-    TROUPE_CHECK(drafter_->follow(batch));
-  }
-  pass_->clear();
-  return {};
+  const SpanScope scope(recorder_, SpanKind::forward);
+  TROUPE_CHECK(model_->forward(batch, ran.logits));
+  return ran;
 }
 
 LogitsRow ModelRunner::logits_row(const HeadRow& head) const {

@@ -14,6 +14,7 @@
 #include "actors/worker/sampling/drafter.hpp"
 #include "actors/worker/sampling/row_sampler.hpp"
 #include "actors/worker/sequence_table.hpp"
+#include "actors/worker/step_partners.hpp"
 #include "models/model/model.hpp"
 #include "models/ops/ops.hpp"
 #include "parallel/collectives/collectives.hpp"
@@ -160,9 +161,16 @@ class ModelRunner {
   Result<void> run_pass(Step& step);
   /// Runs passes without own tokens until no replica of the step domain has any.
   Result<void> join_passes_of_others();
-  /// Returns the tokens of all replicas of the step domain; this one contributes `own`. All must
-  /// call it.
-  Result<std::int64_t> domain_tokens(std::int64_t own);
+  /// Agrees with the other replicas of the step domain on the next pass, which this one may have no
+  /// rows for, and pads it if that is to be captured. All must call it.
+  Result<void> meet_partners();
+  /// Uploads the pass and runs it, with what the step domain has agreed on; returns its batch and
+  /// its logits, if this stage has any.
+  struct RanPass {
+    ForwardBatch batch;
+    Tensor logits;
+  };
+  Result<RanPass> forward();
   LogitsRow logits_row(const HeadRow& head) const;
   Result<void> begin_choices(const Tensor& logits, Step& step);
   Result<void> finish_choices(Step& step);
@@ -176,7 +184,6 @@ class ModelRunner {
   RankGroup context_;
   int context_rank_;
   Collectives* pipeline_;  ///< null on one stage
-  Collectives* domain_;    ///< null unless passes are run together with other replicas
   int stage_;
   int stages_;
   std::int64_t kv_blocks_;
@@ -186,6 +193,7 @@ class ModelRunner {
   std::int32_t max_drafts_ = 0;
   SpanRecorder* recorder_ = nullptr;
   std::uint64_t rows_ = 0;
+  std::optional<StepPartners> partners_;  ///< set if passes are run together with other replicas
   SequenceTable sequences_;
   std::unique_ptr<KvSwap> swap_;  ///< set if plans may swap
   std::deque<Step> steps_;        ///< begun, oldest first

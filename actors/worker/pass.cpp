@@ -94,16 +94,26 @@ bool Pass::is_one_row_a_sequence() const {
   return groups_.front().spans.size() == ids_.size() && head_rows_.size() == ids_.size();
 }
 
-void Pass::pad_for_recording(std::int32_t block) {
-  if (empty() || !is_one_row_a_sequence()) return;
+std::int64_t Pass::padded_room() const {
+  const auto used = static_cast<std::int64_t>(groups_.front().tables.size());
+  return std::min({limits_.max_batch_tokens, limits_.max_head_rows, rows() + table_room_ - used});
+}
+
+std::int64_t Pass::recorded_rows() const {
+  if (empty() || !is_one_row_a_sequence()) return 0;
   // A recorded pass observes all rows or none.
-  if (observes_ && !limits_.kv_policy.observes_every_row()) return;
+  if (observes_ && !limits_.kv_policy.observes_every_row()) return 0;
   const std::int64_t wanted = graph_rows(rows());
-  const std::int64_t room = std::min(limits_.max_batch_tokens, limits_.max_head_rows);
-  const auto missing = static_cast<std::size_t>(wanted - rows());
-  if (wanted > room || !has_room_for_tables(missing)) return;
+  return wanted <= padded_room() ? wanted : 0;
+}
+
+void Pass::pad_for_recording(std::int32_t block) {
+  if (const std::int64_t wanted = recorded_rows(); wanted > 0) pad_to(wanted, block);
+}
+
+void Pass::pad_to(std::int64_t wanted, std::int32_t block) {
   const Tables tables(groups_.size(), {block});
-  const std::int32_t token = ids_.front();  // goes to experts that are active anyway
+  const std::int32_t token = empty() ? 0 : ids_.front();  // goes to experts that are active anyway
   while (rows() < wanted) {
     begin_sequence(tables, 1, 0);
     add_row(tables, token, 0, true);

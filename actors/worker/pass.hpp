@@ -58,6 +58,13 @@ class Pass {
   /// pass has one of a few lengths, and lets it be captured. They write to `block` of the cache,
   /// which nothing else does. Otherwise does nothing.
   void pad_for_recording(std::int32_t block);
+  /// The length that pad_for_recording would reach; 0 if it would do nothing.
+  std::int64_t recorded_rows() const;
+  /// The most rows that this pass could be padded to.
+  std::int64_t padded_room() const;
+  /// Adds padding sequences of one row until there are `rows`, at most padded_room(), as
+  /// pad_for_recording does, also to a pass without rows.
+  void pad_to(std::int64_t rows, std::int32_t block);
 
   /// Divides the rows over context ranks. `split`: of as many rows. Call after the last row; not
   /// for a pass that is captured.

@@ -10,7 +10,7 @@ Result<Mesh> mesh_of(const WorkerSpec& spec) {
                        .pipeline = spec.pipeline_parallel_size,
                        .context = spec.context_parallel_size,
                        .tensor = spec.tensor_parallel_size},
-                      spec.expert_parallel_size);
+                      spec.expert_parallel_size, spec.data_parallel_attention);
 }
 
 std::vector<int> ranks_here(const WorkerSpec& spec, std::span<const int> ranks) {

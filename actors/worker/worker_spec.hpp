@@ -28,8 +28,9 @@ struct WorkerSpec {
   std::int32_t tensor_parallel_size = 1;
   std::int32_t expert_parallel_size = 1;
   bool sequence_parallel = false;
-  std::string collectives = "shm";      ///< within a node
-  std::vector<std::string> nodes = {};  ///< the node of each rank; empty: all on one
+  bool data_parallel_attention = false;  ///< see Mesh::create
+  std::string collectives = "shm";       ///< within a node
+  std::vector<std::string> nodes = {};   ///< the node of each rank; empty: all on one
   DeviceKind device = DeviceKind::cpu;
   std::int32_t threads = 1;                         ///< of its model's operations
   DType dtype = DType::f32;                         ///< of weights and KV cache: f32 or bf16
@@ -49,9 +50,9 @@ struct WorkerSpec {
   void fields(Archive& archive) {
     archive(model_path, load_format, rank, data_parallel_size, pipeline_parallel_size,
             context_parallel_size, tensor_parallel_size, expert_parallel_size, sequence_parallel,
-            collectives, nodes, device, threads, dtype, encoding, deterministic, cascade_attention,
-            max_batch_tokens, max_head_rows, max_model_len, block_size, kv_policy, draft_model_path,
-            draft_tokens, load_progress);
+            data_parallel_attention, collectives, nodes, device, threads, dtype, encoding,
+            deterministic, cascade_attention, max_batch_tokens, max_head_rows, max_model_len,
+            block_size, kv_policy, draft_model_path, draft_tokens, load_progress);
   }
 };
 

@@ -212,9 +212,10 @@ class Bench {
   /// The cost of tokens of the job's model on its mesh.
   ModelWork model_work() const {
     const bool narrow = plan_.engine.dtype == DType::bf16 || plan_.model.dtype != DType::f32;
-    const int copies = plan_.mesh.replicas_per_domain() * plan_.mesh.shape().context;
+    const int of_attention = plan_.mesh.replicas_per_domain() * plan_.mesh.shape().context;
+    const int copies = plan_.mesh.data_parallel_attention() ? 1 : of_attention;
     return {plan_.model, narrow ? 2.0 : 4.0, static_cast<double>(size_of(plan_.engine.dtype)),
-            static_cast<double>(copies)};
+            static_cast<double>(copies), static_cast<double>(of_attention)};
   }
 
   Result<ExitCode> measure_sweep() {

@@ -1,11 +1,13 @@
 #include "launcher/config/cluster_config.hpp"
 
+#include <algorithm>
 #include <cerrno>
 #include <filesystem>
 #include <fstream>
 #include <map>
 #include <sstream>
 
+#include <fmt/ranges.h>
 #include <yaml-cpp/eventhandler.h>
 #include <yaml-cpp/yaml.h>
 
@@ -184,6 +186,7 @@ class ConfigParser {
         spec.set(config, *value);
       }
     }
+    for (const auto& [key, given] : given_) check_effect(*find_key(key), given, config);
     require(config.model.path, "model.path", "the folder of the checkpoint");
     if (purpose == Purpose::run) {
       require(config.job.input, "job.input", "the requests; or give --input FILE");
@@ -207,6 +210,19 @@ class ConfigParser {
   void require(const std::string& value, std::string_view key, std::string_view what) {
     if (!value.empty() || given_.contains(key)) return;
     mistakes_.add(last_line, std::string(file_name_), fmt::format("{} is missing: {}", key, what));
+  }
+
+  /// Refuses a value that would change nothing. The default may stand, as in what check prints.
+  void check_effect(const KeySpec& spec, const Given& given, const Config& config) {
+    const EffectiveWith& with = spec.effective_with;
+    if (with.key.empty() || value_of(spec, config) == spec.default_value) return;
+    const std::string value = value_of(*find_key(with.key), config);
+    if (value.empty() || std::ranges::find(with.values, value) != with.values.end()) {
+      return;
+    }
+    mistakes_.add(given.is_override ? 0 : given.node.Mark().line + 1, given.where,
+                  fmt::format("{} has no effect where {} is {}: leave it out, or set {}: {}",
+                              spec.key, with.key, value, with.key, fmt::join(with.values, " or ")));
   }
 
   bool read_root(const YAML::Node& root) {

@@ -47,6 +47,7 @@ struct Config {
     std::int64_t context_parallel_size = 1;
     bool sequence_parallel = false;
     std::optional<std::int64_t> expert_parallel_size = {};
+    bool data_parallel_attention = false;
     std::string collectives = {};
     std::string placement = {};
   };

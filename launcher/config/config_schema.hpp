@@ -34,6 +34,12 @@ struct RenamedChoice {
   std::string_view to;
 };
 
+/// A key and those of its values with which another key has an effect.
+struct EffectiveWith {
+  std::string_view key = {};  ///< empty: always
+  std::vector<std::string_view> values = {};
+};
+
 /// One row of the table that drives parsing, validation, printing and the generated reference.
 struct KeySpec {
   std::string_view key;  ///< dotted, as in "engine.block_size"
@@ -50,6 +56,8 @@ struct KeySpec {
   /// The values that this version supports, among those the rules above allow; empty: all. Other
   /// valid values are refused with "not in this version".
   std::vector<std::string_view> this_version = {};
+  /// Where the key has no effect, a value other than the default is refused.
+  EffectiveWith effective_with = {};
   void (*set)(Config&, const ConfigValue&) = nullptr;
   std::string (*get)(const Config&) = nullptr;  ///< for value_of; "auto" whatever auto_word is
 };

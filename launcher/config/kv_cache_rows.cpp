@@ -1,3 +1,5 @@
+#include <utility>
+
 #include "launcher/config/schema_rows.hpp"
 
 namespace troupe::schema {
@@ -8,6 +10,10 @@ KeySpec tokens(KeySpec spec) {
   spec.type = ValueType::integer;
   spec.maximum = 1 << 24;
   return spec;
+}
+
+EffectiveWith with(std::vector<std::string_view> policies) {
+  return {"kv_cache.policy", std::move(policies)};
 }
 
 }  // namespace
@@ -31,7 +37,9 @@ std::vector<KeySpec> kv_cache_rows() {
                "far and the last `window_tokens` (Zhang et al. 2023). With each of them "
                "`engine.enable_prefix_caching` must be false. Not with guessed tokens "
                "(`engine.speculative_method`), `engine.swap_space`, context ranks, nor for models "
-               "with windows; `snapkv` and `h2o` not for latent attention. What a "
+               "with windows; `snapkv` and `h2o` not for latent attention, nor for attention with "
+               "learned sinks, whose weights are not summed. The numbers below are refused with a "
+               "policy that does not use them. What a "
                "row sees depends on its position alone, so answers are the same bytes in every "
                "arrangement, as ever.",
            .choices = {"full", "streaming", "snapkv", "h2o"}}),
@@ -41,7 +49,8 @@ std::vector<KeySpec> kv_cache_rows() {
            .default_value = "4",
            .doc = "of streaming: the first tokens, which are kept",
            .reference = "Of `streaming`: the first tokens of a sequence, which are always kept.",
-           .minimum = 0})),
+           .minimum = 0,
+           .effective_with = with({"streaming"})})),
       row<&C::kv_cache, &K::window_tokens>(tokens(
           {.key = "kv_cache.window_tokens",
            .type = ValueType::integer,
@@ -53,7 +62,8 @@ std::vector<KeySpec> kv_cache_rows() {
                "`streaming`, 512 in `h2o`, 32 in `snapkv`. In `streaming`, with "
                "`sink_tokens`, at most what the model was made for.",
            .allows_auto = true,
-           .minimum = 1})),
+           .minimum = 1,
+           .effective_with = with({"streaming", "snapkv", "h2o"})})),
       row<&C::kv_cache, &K::heavy_tokens>(
           tokens({.key = "kv_cache.heavy_tokens",
                   .type = ValueType::integer,
@@ -61,7 +71,8 @@ std::vector<KeySpec> kv_cache_rows() {
                   .doc = "of h2o: the most tokens that are kept for the attention they received",
                   .reference = "Of `h2o`: the most tokens that are kept because of the attention "
                                "that they have received.",
-                  .minimum = 1})),
+                  .minimum = 1,
+                  .effective_with = with({"h2o"})})),
       row<&C::kv_cache, &K::prompt_tokens>(
           tokens({.key = "kv_cache.prompt_tokens",
                   .type = ValueType::integer,
@@ -69,7 +80,8 @@ std::vector<KeySpec> kv_cache_rows() {
                   .doc = "of snapkv: the most tokens that are kept of a prompt",
                   .reference = "Of `snapkv`: the most tokens that are kept of a prompt, the last "
                                "`window_tokens` included.",
-                  .minimum = 1})),
+                  .minimum = 1,
+                  .effective_with = with({"snapkv"})})),
       row<&C::kv_cache, &K::pooling_tokens>(tokens(
           {.key = "kv_cache.pooling_tokens",
            .type = ValueType::integer,
@@ -78,7 +90,8 @@ std::vector<KeySpec> kv_cache_rows() {
            .reference = "Of `snapkv`: over how many neighbouring tokens attention is averaged "
                         "before tokens are chosen, so that what is kept is kept with its "
                         "surroundings. An odd number.",
-           .minimum = 1})),
+           .minimum = 1,
+           .effective_with = with({"snapkv"})})),
       row<&C::kv_cache, &K::drop_tokens>(tokens(
           {.key = "kv_cache.drop_tokens",
            .type = ValueType::integer,
@@ -90,7 +103,8 @@ std::vector<KeySpec> kv_cache_rows() {
                "In `streaming` a step has at most so many tokens of a longer prompt. `auto`: an "
                "eighth of `window_tokens` (`streaming`) or `heavy_tokens` (`h2o`).",
            .allows_auto = true,
-           .minimum = 1})),
+           .minimum = 1,
+           .effective_with = with({"streaming", "h2o"})})),
   };
 }
 

@@ -85,11 +85,32 @@ std::vector<KeySpec> parallel_rows() {
                "each expert split over `tensor_parallel_size` / E workers; with 1 every worker has "
                "its part of every expert. A multiple of `tensor_parallel_size` that divides "
                "`tensor_parallel_size` x `data_parallel_size` spreads experts over replicas, which "
-               "then take their steps together, one without requests too. The answers are the same "
-               "bytes at every size.",
+               "then take their steps together, one without requests too. With "
+               "`data_parallel_attention`, `auto` is the workers of all replicas, as far as they "
+               "divide the experts. The answers are the same bytes at every size.",
            .allows_auto = true,
            .minimum = 1,
            .maximum = 1024}),
+      row<&C::parallel, &P::data_parallel_attention>(
+          {.key = "parallel.data_parallel_attention",
+           .type = ValueType::boolean,
+           .default_value = "false",
+           .doc = "replicas share all but attention",
+           .reference =
+               "Whether replicas share all layers but attention: each attends to its own requests, "
+               "so that no KV is held twice, while dense MLPs, shared experts, embedding and head "
+               "are split over the workers of all of them as over tensor ranks, and the rows of "
+               "all "
+               "replicas are gathered before these. It is for latent attention (DeepSeek), whose "
+               "KV "
+               "cannot be split over tensor ranks; experts are best spread over the same workers, "
+               "which `expert_parallel_size: auto` does then. The replicas that experts are spread "
+               "over take their steps together, or all if each has its own experts, one without "
+               "requests too. `data_parallel_size` of them times `tensor_parallel_size` must "
+               "divide "
+               "what the split matrices are cut along, so it is 8 at most in practice. Not with "
+               "`context_parallel_size` or `sequence_parallel`. The answers are the same bytes "
+               "either way on CPUs, and on GPUs with `engine.deterministic`."}),
       row<&C::parallel, &P::collectives>(
           {.key = "parallel.collectives",
            .type = ValueType::text,

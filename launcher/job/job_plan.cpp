@@ -57,12 +57,13 @@ Result<std::vector<RankFootprint>> footprints(const ModelConfig& model,
                                  .panel_rows = on_gpu ? 1 : cpu_panel_rows,
                                  .on_gpu = on_gpu,
                                  .shares_tables = on_gpu};
-  std::map<std::array<int, 4>, RankFootprint> known;
+  std::map<std::array<int, 5>, RankFootprint> known;
   std::vector<RankFootprint> ranks;
   for (int rank = 0; rank < mesh.world_size(); ++rank) {
     const MeshCoordinates at = mesh.coordinates(rank);
     const ExpertPlace place = mesh.expert_place(rank);
-    const std::array key{at.stage, at.tensor, place.expert_rank, place.split_index};
+    const std::array key{at.stage, at.tensor, place.expert_rank, place.split_index,
+                         mesh.dense_index(rank)};
     auto found = known.find(key);
     if (found == known.end()) {
       TROUPE_TRY(const auto footprint, rank_footprint(model, checkpoint, mesh, rank, options));

@@ -158,6 +158,7 @@ Result<EngineSpec> plan_engine(const Config& config, const ModelConfig& model, c
   engine.tensor_parallel_size = mesh.shape().tensor;
   engine.expert_parallel_size = mesh.expert_parallel_size();
   engine.sequence_parallel = config.parallel.sequence_parallel;
+  engine.data_parallel_attention = mesh.data_parallel_attention();
   const bool by_tcp = config.parallel.collectives == "network";
   engine.collectives = by_tcp ? "network" : "shm";
   engine.threads_per_worker = static_cast<std::int32_t>(config.engine.threads_per_worker.value_or(

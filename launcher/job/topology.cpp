@@ -14,6 +14,7 @@ namespace {
 constexpr std::string_view tensor_key = "parallel.tensor_parallel_size";
 constexpr std::string_view pipeline_key = "parallel.pipeline_parallel_size";
 constexpr std::string_view expert_key = "parallel.expert_parallel_size";
+constexpr std::string_view shared_key = "parallel.data_parallel_attention";
 
 /// The result, its error prefixed with the YAML key that the user can change and followed by the
 /// model.
@@ -41,6 +42,35 @@ Result<void> check_tensor_size(const MeshShape& shape, const ModelConfig& model)
   TROUPE_TRY([[maybe_unused]] const int inner_segments,
              segments_per_rank("intermediate_size", model.intermediate_size, shape.tensor));
   return {};
+}
+
+/// Refuses what replicas that share dense layers cannot share, or not beside what else is set.
+Result<void> check_shared_layers(const Config& config, const MeshShape& shape,
+                                 const ModelConfig& model, int expert_ranks) {
+  if (!config.parallel.data_parallel_attention) return {};
+  if (shape.data == 1) {
+    return fail(ErrorCode::invalid_argument,
+                "it is for several replicas, but parallel.data_parallel_size is 1: raise it, or "
+                "leave this out");
+  }
+  if (shape.context > 1 || config.parallel.sequence_parallel) {
+    return fail(ErrorCode::invalid_argument,
+                "replicas that share dense layers gather whole rows: set {}",
+                shape.context > 1 ? "parallel.context_parallel_size: 1"
+                                  : "parallel.sequence_parallel: false");
+  }
+  TROUPE_TRY(const Mesh mesh, Mesh::create(shape, expert_ranks, true));
+  const auto check = [&](std::string_view what, std::int64_t extent) -> Result<void> {
+    const int segments = row_parallel_segments(extent);
+    if (segments % mesh.dense_size() == 0) return {};
+    return fail(ErrorCode::invalid_argument,
+                "{} replicas of {} tensor ranks share each matrix, which do not divide the {} "
+                "segments of {} {} that keep results the same in every arrangement",
+                mesh.replicas_per_domain(), shape.tensor, segments, what, extent);
+  };
+  if (has_dense_layers(model)) TROUPE_CHECK(check("intermediate_size", model.intermediate_size));
+  if (!model.moe || model.moe->shared_intermediate_size == 0) return {};
+  return check("the shared experts' inner size", model.moe->shared_intermediate_size);
 }
 
 Result<void> check_experts(const Mesh& mesh, const ModelConfig& model) {
@@ -76,9 +106,15 @@ Result<void> check_devices(const Config& config, const MeshShape& shape) {
 
 }  // namespace
 
-int auto_expert_parallel_size(const MeshShape& shape, const ModelConfig& model) {
+int auto_expert_parallel_size(const MeshShape& shape, const ModelConfig& model,
+                              bool over_replicas) {
   if (!model.moe) return 1;
-  return static_cast<int>(std::gcd(std::int64_t{shape.tensor}, model.moe->experts));
+  const std::int64_t experts = model.moe->experts;
+  if (!over_replicas || experts % shape.tensor != 0) {
+    return static_cast<int>(std::gcd(std::int64_t{shape.tensor}, experts));
+  }
+  return static_cast<int>(shape.tensor *
+                          std::gcd(std::int64_t{shape.data}, experts / shape.tensor));
 }
 
 Result<Mesh> plan_mesh(const Config& config, const ModelConfig& model) {
@@ -89,10 +125,11 @@ Result<Mesh> plan_mesh(const Config& config, const ModelConfig& model) {
                         .tensor = static_cast<int>(sizes.tensor_parallel_size)};
   TROUPE_CHECK(about(tensor_key, config, check_tensor_size(shape, model)));
   TROUPE_CHECK(about(pipeline_key, config, stage_layers(model, shape.pipeline)));
-  const int expert_ranks = static_cast<int>(
-      sizes.expert_parallel_size.value_or(auto_expert_parallel_size(shape, model)));
-  auto mesh = Mesh::create(shape, expert_ranks);
-  TROUPE_CHECK(about(expert_key, config, mesh));
+  const int expert_ranks = static_cast<int>(sizes.expert_parallel_size.value_or(
+      auto_expert_parallel_size(shape, model, sizes.data_parallel_attention)));
+  TROUPE_CHECK(about(expert_key, config, Mesh::create(shape, expert_ranks)));
+  TROUPE_CHECK(about(shared_key, config, check_shared_layers(config, shape, model, expert_ranks)));
+  auto mesh = Mesh::create(shape, expert_ranks, sizes.data_parallel_attention);
   TROUPE_CHECK(about(expert_key, config, check_experts(*mesh, model)));
   TROUPE_CHECK(check_devices(config, shape));
   return mesh;
@@ -109,6 +146,10 @@ Result<void> check_deterministic_gpus(const Mesh& mesh, const ModelConfig& model
   if (dtype != DType::bf16) return refuse("is for bfloat16: set model.dtype: bfloat16");
   if (max_exact_segments % tensor != 0) {
     return refuse(fmt::format("takes {} 1, 2 or 4, not {}", tensor_key, tensor));
+  }
+  if (max_exact_segments % mesh.dense_size() != 0) {
+    return refuse(fmt::format("takes {} with 4 ranks that share each matrix at most, not {}",
+                              shared_key, mesh.dense_size()));
   }
   if (model.moe && mesh.expert_place(0).split_count > 1) {
     return refuse(fmt::format("takes whole experts: set {}: {}", expert_key, tensor));

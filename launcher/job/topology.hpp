@@ -8,8 +8,11 @@
 namespace troupe {
 
 /// The value of `expert_parallel_size: auto`: the largest number of the ranks sharing a sequence
-/// that divides both them and the experts; 1 for models without experts.
-int auto_expert_parallel_size(const MeshShape& shape, const ModelConfig& model);
+/// that divides both them and the experts; 1 for models without experts. `over_replicas`
+/// (data_parallel_attention): of the ranks of all replicas, if whole tensor groups divide the
+/// experts.
+int auto_expert_parallel_size(const MeshShape& shape, const ModelConfig& model,
+                              bool over_replicas = false);
 
 /// Makes the mesh for the parallel sizes of `config` on the single node. Errors: invalid_argument
 /// that begins with the YAML key and says what does not divide what, or does not fit: heads, KV

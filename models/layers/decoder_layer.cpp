@@ -51,7 +51,10 @@ Result<void> DecoderLayer::forward(HiddenState& hidden, const AttentionMetadata&
   if (heads != nullptr) hidden.update = space_.head_update->rows(0, heads->count());
   TROUPE_TRY(hidden.sum, attention_->forward(input, pass, rope, cache, hidden.update, heads));
   if (heads != nullptr) {
-    if (heads->count() == 0) return {};
+    if (heads->count() == 0) {  // other replicas may need this rank's part of the MLP
+      TROUPE_TRY(hidden.sum, feed_forward_->forward(normed.rows(0, 0), hidden.update));
+      return {};
+    }
     keep_rows(*heads, hidden, input);
     normed = group_.normed_rows(space_.normed, heads->count());
   }

@@ -24,28 +24,36 @@ Result<std::unique_ptr<FeedForward>> DenseMlp::create(const LayerContext& contex
 
 Result<PendingSum> DenseMlp::forward(const Tensor& x, const Tensor& out) const {
   const std::int64_t tokens = x[0];
-  if (tokens == 0) return PendingSum();
-  const std::int64_t inner = down_->in_features();
-  const auto compute = [&](Slice part, const Tensor& sums) {
-    const std::int64_t at_once = ops_.rows_at_once();
-    for (std::int64_t done = 0; done < part.count; done += at_once) {
-      const std::int64_t rows = std::min(at_once, part.count - done);
-      const Tensor gate_up = first_rows(space_.gate_up, rows, gate_up_->out_features());
-      const Tensor activated = first_rows(space_.activated, rows, inner);
-      project(x.rows(part.begin + done, rows), gate_up, activated);
-      ops_.dense().linear(*down_, activated, sums.rows(done, rows));
-    }
-  };
-  TROUPE_TRY(PendingSum sum, group_.defer_all_reduce_by_parts(tokens, out, compute));
-  if (down_bias_->empty()) return sum;
+  PendingSum sum;
+  if (dense_ != nullptr) {
+    TROUPE_CHECK(dense_->sum_over_ranks(
+        x, out, [&](const Tensor& rows, const Tensor& sums) { compute(rows, sums); }));
+  } else if (tokens > 0) {
+    TROUPE_TRY(sum,
+               group_.defer_all_reduce_by_parts(tokens, out, [&](Slice part, const Tensor& sums) {
+                 compute(x.rows(part.begin, part.count), sums);
+               }));
+  }
+  if (tokens == 0 || down_bias_->empty()) return sum;
   TROUPE_CHECK(group_.complete(std::move(sum), out));
   ops_.dense().add_bias(out, down_bias_);
   return PendingSum();
 }
 
+void DenseMlp::compute(const Tensor& x, const Tensor& sums) const {
+  const std::int64_t at_once = ops_.rows_at_once();
+  for (std::int64_t done = 0; done < x[0]; done += at_once) {
+    const std::int64_t rows = std::min(at_once, x[0] - done);
+    const Tensor gate_up = first_rows(space_.gate_up, rows, gate_up_->out_features());
+    const Tensor activated = first_rows(space_.activated, rows, down_->in_features());
+    project(x.rows(done, rows), gate_up, activated);
+    ops_.dense().linear(*down_, activated, sums.rows(done, rows));
+  }
+}
+
 SharedMlp DenseMlp::shared_mlp() const {
   const bool has_bias = !gate_up_bias_->empty() || !down_bias_->empty();
-  if (has_bias || activation_ != Activation::silu_gated) return {};
+  if (dense_ != nullptr || has_bias || activation_ != Activation::silu_gated) return {};
   return {gate_up_.get(), down_.get()};
 }
 

@@ -14,8 +14,8 @@ struct MlpParameters {
 };
 
 /// down(activation(gate(x), up(x))), or down(activation(up(x))) if the config's activation is not
-/// gated: gate and up column-parallel as one GEMM, down row-parallel in S segments. Each GEMM may
-/// have a bias.
+/// gated: gate and up column-parallel as one GEMM, down row-parallel in S segments, over the tensor
+/// ranks or the ranks of a DenseGroup. Each GEMM may have a bias.
 class DenseMlp final : public FeedForward {
  public:
   static Result<std::unique_ptr<FeedForward>> create(const LayerContext& context,
@@ -30,13 +30,17 @@ class DenseMlp final : public FeedForward {
   explicit DenseMlp(const LayerContext& context)
       : ops_(context.ops),
         group_(context.tensor),
+        dense_(context.dense),
         space_(context.space),
         activation_(context.config.activation) {}
+  /// sums [rows, hidden] = this rank's part of the output for x [rows, hidden].
+  void compute(const Tensor& x, const Tensor& sums) const;
   /// activated = the input of down, with `gate_up` as scratch.
   void project(const Tensor& x, const Tensor& gate_up, const Tensor& activated) const;
 
   Ops& ops_;
   TensorGroup& group_;
+  DenseGroup* dense_;  // or null
   Workspace& space_;
   Activation activation_;
   std::unique_ptr<Linear> gate_up_;  // [2 inner, hidden], without gate [inner, hidden]

@@ -4,8 +4,8 @@
 
 namespace troupe {
 
-/// The token embedding, its rows split over the tensor ranks: one rank finds an id, the others
-/// contribute zeros.
+/// The token embedding, its rows split over the tensor ranks, or the ranks of a DenseGroup: one
+/// rank finds an id, the others contribute zeros.
 class Embedding {
  public:
   static Result<Embedding> create(const LayerContext& context);
@@ -18,11 +18,17 @@ class Embedding {
   std::size_t bytes() const { return table_->bytes(); }
 
  private:
-  Embedding(Ops& ops, TensorGroup& group, DeviceTensor table, std::int64_t first_id, float scale)
-      : ops_(ops), group_(group), table_(std::move(table)), first_id_(first_id), scale_(scale) {}
+  Embedding(const LayerContext& context, DeviceTensor table, std::int64_t first_id, float scale)
+      : ops_(context.ops),
+        group_(context.tensor),
+        dense_(context.dense),
+        table_(std::move(table)),
+        first_id_(first_id),
+        scale_(scale) {}
 
   Ops& ops_;
   TensorGroup& group_;
+  DenseGroup* dense_;      // or null
   DeviceTensor table_;     // [ceil(vocab / ranks), hidden] as stored
   std::int64_t first_id_;  // of this rank's rows
   float scale_;            // of all rows

@@ -8,6 +8,7 @@ namespace troupe {
 Head::Head(const LayerContext& context, Norm norm)
     : ops_(context.ops),
       tokens_(context.tensor),
+      dense_(context.dense),
       context_(context.context),
       group_(context.tensor.collectives()),
       space_(context.space),
@@ -27,8 +28,8 @@ Result<Head> Head::create(const LayerContext& context, const Embedding* tied) {
     TROUPE_TRY(const StoredMatrix rows, context.weights.vocabulary_rows(source));
     TROUPE_TRY(head.weight_, context.ops.weights().load(rows, 1, WeightEncoding::plain));
   }
-  if (head.group_ == nullptr) return head;
-  head.rows_per_rank_.resize(static_cast<std::size_t>(head.group_->size()));
+  const int ranks = head.dense_ != nullptr ? head.dense_->size() : head.tokens_.size();
+  head.rows_per_rank_.resize(static_cast<std::size_t>(ranks));
   return head;
 }
 
@@ -41,6 +42,7 @@ Result<void> Head::forward(HiddenState& hidden, std::int64_t tokens, const Tenso
   } else {
     TROUPE_CHECK(norm_rows(hidden, tokens, rows, normed));
   }
+  if (dense_ != nullptr) return project_for_all(normed, logits, divided);
   if (group_ == nullptr) {
     ops_.dense().linear(*weight_, normed, logits);
     scale(logits);
@@ -51,6 +53,30 @@ Result<void> Head::forward(HiddenState& hidden, std::int64_t tokens, const Tenso
   scale(local);
   return divided ? group_->columns_to_rows(local, logits, space_.all_logits)
                  : gather_logits(local, logits);
+}
+
+Result<void> Head::serve_others() {
+  return project_for_all(space_.head_normed->rows(0, 0), Tensor(), true);
+}
+
+Result<void> Head::project_for_all(const Tensor& normed, const Tensor& logits, bool divided) {
+  const Slice own = tokens_.token_slice(normed[0]);
+  const std::int64_t most = space_.local_logits.view()[0];
+  TROUPE_CHECK(dense_->for_each_part(most, [&](const DenseGroup::Part& part) -> Result<void> {
+    TROUPE_TRY(const Tensor rows, dense_->gather(normed, part));
+    const Tensor local = space_.local_logits->rows(0, part.rows);
+    ops_.dense().linear(*weight_, rows, local);
+    scale(local);
+    const Tensor columns = space_.all_logits->rows(0, dense_->size() * part.own.count);
+    std::ranges::fill(rows_per_rank_, part.own.count);
+    TROUPE_CHECK(
+        dense_->collectives().all_to_all(local, part.rows_per_rank, columns, rows_per_rank_));
+    if (part.own.count == 0) return {};
+    const std::int64_t first = divided ? part.own.begin - own.begin : part.own.begin;
+    ops_.dense().concat_columns(columns, logits.rows(first, part.own.count));
+    return {};
+  }));
+  return divided ? Result<void>() : tokens_.gather_slices(logits);
 }
 
 // normed[i] = norm(hidden of token rows[i]).

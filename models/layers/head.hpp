@@ -10,7 +10,8 @@
 namespace troupe {
 
 /// The final norm and the projection to logits, of chosen rows only. The vocabulary is split over
-/// the tensor ranks; every rank gets all of it, for all rows or for its share of them.
+/// the tensor ranks, or the ranks of a DenseGroup; every rank gets all of it, for all rows of its
+/// replica or for its share of them.
 class Head {
  public:
   /// A head tied to the embedding shares the table of `tied` if the device can; `tied` is the
@@ -23,6 +24,9 @@ class Head {
   /// of Collectives.
   Result<void> forward(HiddenState& hidden, std::int64_t tokens, const Tensor& rows,
                        const Tensor& logits, bool divided);
+  /// With a DenseGroup: computes its part of the logits of other replicas' rows, in a pass where
+  /// this one needs none. Errors: those of Collectives.
+  Result<void> serve_others();
   std::size_t bytes() const { return norm_.bytes() + (owns_weight_ ? weight_->bytes() : 0); }
 
  private:
@@ -33,9 +37,12 @@ class Head {
   /// Applies the config's logit_scale and logit_soft_cap.
   void scale(const Tensor& logits) const;
   Result<void> gather_logits(const Tensor& local, const Tensor& logits);
+  /// The projection of the rows of all replicas.
+  Result<void> project_for_all(const Tensor& normed, const Tensor& logits, bool divided);
 
   Ops& ops_;
   TensorGroup& tokens_;
+  DenseGroup* dense_;  // or null
   ContextGroup& context_;
   Collectives* group_;  // null on one rank
   Workspace& space_;

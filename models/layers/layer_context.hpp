@@ -4,6 +4,7 @@
 #include "models/layers/model_limits.hpp"
 #include "models/layers/moe/expert_group.hpp"
 #include "models/layers/parallel/context_group.hpp"
+#include "models/layers/parallel/dense_group.hpp"
 #include "models/layers/parallel/parallel_context.hpp"
 #include "models/layers/parallel/tensor_group.hpp"
 #include "models/layers/weights/weights.hpp"
@@ -21,9 +22,11 @@ struct LayerContext {
   Workspace& space;
   Ops& ops;
   const ParallelContext& parallel;
-  TensorGroup& tensor;    ///< the ranks that share each matrix
+  TensorGroup& tensor;    ///< the ranks that share each matrix, but for `dense`
   ExpertGroup& experts;   ///< the ranks that share a layer's experts
   ContextGroup& context;  ///< the ranks that share the rows of a pass
+  /// The ranks of several replicas that share the matrices of MLPs, embedding and head; or null.
+  DenseGroup* dense;
 };
 
 }  // namespace troupe

@@ -114,7 +114,7 @@ Result<void> allocate_attention(const ModelConfig& config, std::int64_t tokens, 
 }
 
 /// The most elements that a pass's gated MLPs need for one of gate and up.
-std::int64_t inner_elements(const ModelConfig& config, std::int64_t tokens, int tensor_size,
+std::int64_t inner_elements(const ModelConfig& config, std::int64_t tokens, int dense_ranks,
                             const ExpertWork& work) {
   std::int64_t most = 0;
   for (std::int64_t layer = 0; layer < config.layers; ++layer) {
@@ -122,7 +122,7 @@ std::int64_t inner_elements(const ModelConfig& config, std::int64_t tokens, int 
     const std::int64_t all_take =
         sparse ? config.moe->shared_intermediate_size : config.intermediate_size;
     const std::int64_t routed = sparse ? work.rows * config.moe->intermediate_size / work.parts : 0;
-    most = std::max({most, tokens * all_take / tensor_size, routed});
+    most = std::max({most, tokens * all_take / dense_ranks, routed});
   }
   return most;
 }
@@ -130,7 +130,8 @@ std::int64_t inner_elements(const ModelConfig& config, std::int64_t tokens, int 
 }  // namespace
 
 Result<Workspace> Workspace::create(const ModelConfig& config, const ModelLimits& limits,
-                                    ShardOf shard, const ExpertGroup& experts, Ops& ops) {
+                                    ShardOf shard, int dense_ranks, const ExpertGroup& experts,
+                                    Ops& ops) {
   const DType activation = ops.activation_dtype();
   const std::int64_t tokens = limits.max_batch_tokens;
   const std::int64_t rows = limits.max_head_rows;
@@ -138,7 +139,7 @@ Result<Workspace> Workspace::create(const ModelConfig& config, const ModelLimits
   const DType summed = limits.sum_dtype(activation);
   const ExpertWork work =
       config.moe ? expert_work(*config.moe, tokens, experts, summed) : ExpertWork();
-  const std::int64_t inner = inner_elements(config, tokens, shard.size, work);
+  const std::int64_t inner = inner_elements(config, tokens, dense_ranks, work);
 
   Workspace space;
   TROUPE_TRY(space.residual, ops.memory().allocate(activation, {tokens, hidden}));
@@ -150,15 +151,17 @@ Result<Workspace> Workspace::create(const ModelConfig& config, const ModelLimits
   TROUPE_TRY(space.head_residual, ops.memory().allocate(activation, {rows, hidden}));
   TROUPE_TRY(space.head_update, ops.memory().allocate(summed, {rows, hidden}));
   TROUPE_TRY(space.head_normed, ops.memory().allocate(activation, {rows, hidden}));
-  if (shard.size > 1) {
-    const std::int64_t vocab = ceil_slice(config.vocab_size, {0, shard.size}).count;
+  if (dense_ranks > 1) {
+    const std::int64_t vocab = ceil_slice(config.vocab_size, {0, dense_ranks}).count;
+    const std::int64_t own =
+        dense_ranks > shard.size ? ceil_slice(rows, {0, shard.size}).count : rows;
     TROUPE_TRY(space.local_logits, ops.memory().allocate(DType::f32, {rows, vocab}));
-    TROUPE_TRY(space.all_logits, ops.memory().allocate(DType::f32, {shard.size * rows, vocab}));
+    TROUPE_TRY(space.all_logits, ops.memory().allocate(DType::f32, {dense_ranks * own, vocab}));
   }
   if (config.moe) TROUPE_CHECK(allocate_experts(*config.moe, work, hidden, ops, space));
   if (config.moe && config.moe->shared_intermediate_size > 0) {
     TROUPE_TRY(space.shared_rows, ops.memory().allocate(summed, {tokens, hidden}));
-    const std::int64_t shared_inner = config.moe->shared_intermediate_size / shard.size;
+    const std::int64_t shared_inner = config.moe->shared_intermediate_size / dense_ranks;
     TROUPE_TRY(space.shared_activated,
                ops.memory().allocate(activation, {max_tokens_with_shared_mlp * shared_inner}));
   }

@@ -41,10 +41,12 @@ struct LatentBuffers {
 
 /// The buffers of a pass, allocated once and shared by all layers, which run one after another.
 /// T is max_batch_tokens, R max_head_rows; a pass uses the first rows of each. "heads", "inner" and
-/// "vocab" are this rank's part. Addresses never change.
+/// "vocab" are this rank's part; "ranks" share the vocabulary. Addresses never change.
 struct Workspace {
+  /// `shard`: of attention; `dense_ranks` share MLPs and vocabulary, at least shard.size.
   static Result<Workspace> create(const ModelConfig& config, const ModelLimits& limits,
-                                  ShardOf shard, const ExpertGroup& experts, Ops& ops);
+                                  ShardOf shard, int dense_ranks, const ExpertGroup& experts,
+                                  Ops& ops);
 
   DeviceTensor residual;  // [T, hidden] activation: the residual stream
   /// Output of the last block, to be added to the residual stream. [T, hidden] activation, or f32
@@ -64,7 +66,9 @@ struct Workspace {
   DeviceTensor head_update;    // [R, hidden] as update
   DeviceTensor head_normed;    // [R, hidden] activation
   DeviceTensor local_logits;   // [R, vocab] f32; empty on one rank
-  DeviceTensor all_logits;     // [ranks * R, vocab] f32; empty on one rank
+  /// [ranks * R, vocab] f32, R of a tensor rank where several replicas share the vocabulary; empty
+  /// on one rank.
+  DeviceTensor all_logits;
 
   // Empty in dense models; k is top_k. X is the tokens that this rank routes: T, or what it may
   // exchange. Experts and their rows are this rank's: X * k, or as many as may arrive.

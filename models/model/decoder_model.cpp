@@ -39,7 +39,9 @@ Result<void> DecoderModel::build(const Checkpoint& checkpoint, const ParallelCon
   TROUPE_TRY(attention_,
              attention_shape(config_, 0, head_shard(config_, parallel.mesh, parallel.rank)));
   TROUPE_TRY(experts_, ExpertGroup::create(config_, limits_, parallel, ops_));
-  TROUPE_TRY(space_, Workspace::create(config_, limits_, shard, experts_, ops_));
+  TROUPE_TRY(space_, Workspace::create(config_, limits_, shard, parallel.mesh.dense_size(),
+                                       experts_, ops_));
+  const bool shares_dense = parallel.mesh.data_parallel_attention();
   const DType partial = limits_.sum_dtype(ops_.activation_dtype());
   // If sums are rounded anyway, a token has one row.
   const bool sums_pairs = config_.moe && !experts_.exchanges() && partial == DType::f32;
@@ -48,8 +50,8 @@ Result<void> DecoderModel::build(const Checkpoint& checkpoint, const ParallelCon
              TensorGroup::create(shard.size > 1 ? parallel.tensor.device : nullptr,
                                  parallel.sequence_parallel,
                                  limits_.max_batch_tokens * rows_per_token * config_.hidden_size,
-                                 config_.hidden_size, experts_.exchanges(), partial, ops_,
-                                 config_.norm.kind == NormConfig::Kind::rms));
+                                 config_.hidden_size, experts_.exchanges() || shares_dense, partial,
+                                 ops_, config_.norm.kind == NormConfig::Kind::rms));
   if (shard.size > 1 && sums_in_parts(parallel)) {
     TROUPE_TRY(auto side,
                parallel.tensor.device->open_overlapped_all_reduce(
@@ -57,6 +59,11 @@ Result<void> DecoderModel::build(const Checkpoint& checkpoint, const ParallelCon
     tensor.overlap_all_reduce(std::move(side));
   }
   tensor_.emplace(std::move(tensor));
+  if (shares_dense) {
+    TROUPE_TRY(auto dense, DenseGroup::create(*parallel.dense.device, *tensor_, limits_,
+                                              config_.hidden_size, ops_));
+    dense_.emplace(std::move(dense));
+  }
   TROUPE_TRY(
       auto context,
       ContextGroup::create(parallel.context.device, attention_,
@@ -65,9 +72,11 @@ Result<void> DecoderModel::build(const Checkpoint& checkpoint, const ParallelCon
   pipeline_ = parallel.pipeline.device;
   stage_ = parallel.at().stage;
   stages_ = parallel.mesh.shape().pipeline;
-  steps_with_others_ = parallel.mesh.replicas_per_domain() > 1;
-  const LayerContext layers{config_,  limits_,  weights,  space_,   ops_,
-                            parallel, *tensor_, experts_, *context_};
+  replicas_ = static_cast<std::size_t>(parallel.mesh.replicas_per_domain());
+  replica_ = static_cast<std::size_t>(parallel.at().data) % replicas_;
+  steps_with_others_ = replicas_ > 1;
+  const LayerContext layers{config_,  limits_,  weights,  space_,    ops_,
+                            parallel, *tensor_, experts_, *context_, dense_ ? &*dense_ : nullptr};
 
   TROUPE_CHECK(build_rope(config_.rope, rope_));
   if (config_.window_rope) TROUPE_CHECK(build_rope(*config_.window_rope, window_rope_));
@@ -98,7 +107,8 @@ bool DecoderModel::sums_in_parts(const ParallelContext& parallel) const {
   return config_.form == LayerForm() && config_.norm.kind == NormConfig::Kind::rms &&
          config_.embedding_scale == 1.0F && config_.query_key_norm != QueryKeyNorm::projection &&
          !config_.moe && !config_.latent && !config_.output_bias && !config_.mlp_bias &&
-         !limits_.exact_sums && parallel.mesh.shape().pipeline == 1;
+         !parallel.mesh.data_parallel_attention() && !limits_.exact_sums &&
+         parallel.mesh.shape().pipeline == 1;
 }
 
 Result<void> DecoderModel::build_rope(const RopeConfig& rope, DeviceTensor& device) {
@@ -157,12 +167,17 @@ void DecoderModel::plan_attention(const ForwardBatch& batch) {
 }
 
 bool DecoderModel::leaves_out_rows(const ForwardBatch& batch) const {
-  const std::int64_t tokens = batch.token_ids.elements(), rows = batch.head_rows.elements();
+  const std::int64_t rows = batch.head_rows.elements();
+  const bool is_described = rows == 0 || batch.head_attention.size() == batch.attention.size();
+  return is_described && leaves_out_rows({batch.token_ids.elements(), rows}, batch);
+}
+
+bool DecoderModel::leaves_out_rows(const ReplicaRows& replica, const ForwardBatch& batch) const {
+  const std::int64_t tokens = replica.tokens, rows = replica.head_rows;
   // For more rows the copies would cost as much as they save, and buffers would be too small.
   constexpr std::int64_t min_share = 4;
   const bool is_worthwhile = tokens > 0 && min_share * rows <= tokens;
-  const bool is_described = rows == 0 || batch.head_attention.size() == batch.attention.size();
-  if (!is_last_stage() || !is_worthwhile || !is_described || batch.graph_captured) return false;
+  if (!is_last_stage() || !is_worthwhile || batch.graph_captured) return false;
   // Where ranks exchange experts' rows, all count the tokens of a pass alike; where they divide the
   // tokens, those that need logits are on few of them, unless there are none.
   if (experts_.exchanges()) return false;
@@ -208,22 +223,43 @@ Result<void> DecoderModel::run(const ForwardBatch& batch, const Tensor& logits) 
     experts_.device_exchange()->expect(expected_rows(batch));
   const std::int64_t own = tensor_->own_row_count(tokens);
   HiddenState hidden{space_.residual->rows(0, own), space_.update->rows(0, own)};
-  if (tokens > 0) TROUPE_CHECK(begin_hidden(batch, hidden));
+  const bool takes_part = tokens > 0 || dense_;
+  set_dense_rows(batch, &ReplicaRows::tokens);
+  if (takes_part) TROUPE_CHECK(begin_hidden(batch, hidden));
   for (std::size_t layer = 0; layer < layers_.size(); ++layer) {
+    if (layer + 1 == layers_.size()) set_dense_rows_of_last_layer(batch);
     const StageCache& cache = caches_[layer];
     const RopeConfig& rope = config_.rope_of(first_layer_ + static_cast<std::int64_t>(layer));
     TROUPE_CHECK(layers_[layer].forward(
         hidden, passes_[cache.group], &rope == &config_.rope ? rope_ : window_rope_,
         kv_[cache.tensor], head_rows_ && layer + 1 == layers_.size() ? &*head_rows_ : nullptr));
   }
-  return tokens > 0 ? end_hidden(batch, hidden, logits) : Result<void>();
+  return takes_part ? end_hidden(batch, hidden, logits) : Result<void>();
+}
+
+void DecoderModel::set_dense_rows(const ForwardBatch& batch,
+                                  std::int64_t ReplicaRows::* of_replica) {
+  if (!dense_) return;
+  dense_rows_.clear();
+  for (const ReplicaRows& rows : batch.replicas) dense_rows_.push_back(rows.*of_replica);
+  dense_->set_rows(dense_rows_);
+}
+
+void DecoderModel::set_dense_rows_of_last_layer(const ForwardBatch& batch) {
+  if (!dense_) return;
+  dense_rows_.clear();
+  for (const ReplicaRows& rows : batch.replicas) {
+    dense_rows_.push_back(leaves_out_rows(rows, batch) ? rows.head_rows : rows.tokens);
+  }
+  dense_->set_rows(dense_rows_);
 }
 
 Result<void> DecoderModel::begin_hidden(const ForwardBatch& batch, HiddenState& hidden) {
   if (stage_ == 0) {
     const Slice own = context_->own_rows();
-    TROUPE_TRY(hidden.sum,
-               embedding_->forward(batch.token_ids.rows(own.begin, own.count), hidden.residual));
+    const Tensor ids = own.count > 0 ? batch.token_ids.rows(own.begin, own.count)
+                                     : Tensor(space_.normed->data(), DType::i32, {0});
+    TROUPE_TRY(hidden.sum, embedding_->forward(ids, hidden.residual));
     return {};
   }
   if (hidden.tokens() == 0 || batch.alone) return {};
@@ -233,7 +269,8 @@ Result<void> DecoderModel::begin_hidden(const ForwardBatch& batch, HiddenState& 
 Result<void> DecoderModel::end_hidden(const ForwardBatch& batch, HiddenState& hidden,
                                       const Tensor& logits) {
   if (is_last_stage()) {
-    if (batch.head_rows.empty()) return {};
+    set_dense_rows(batch, &ReplicaRows::head_rows);
+    if (batch.head_rows.empty()) return dense_ ? head_->serve_others() : Result<void>();
     if (head_rows_) {
       return head_->forward(hidden, head_rows_->count(), {}, logits, batch.divides_logits);
     }
@@ -262,6 +299,7 @@ Result<void> DecoderModel::check_batch(const ForwardBatch& batch, const Tensor& 
   if (kv_.empty()) {
     return fail(ErrorCode::invalid_argument, "forward before allocate_kv_cache");
   }
+  if (dense_) TROUPE_CHECK(check_replicas(batch));
   if (tokens == 0) return {};
   TROUPE_CHECK(check_context_rows(batch));
   TROUPE_CHECK(check_shape("token_ids", batch.token_ids, {tokens}, DType::i32));
@@ -292,6 +330,20 @@ Result<void> DecoderModel::check_context_rows(const ForwardBatch& batch) const {
   return fail(ErrorCode::invalid_argument, "rows {} of {} context ranks for a pass of {} tokens{}",
               fmt::join(rows, ", "), context_->size(), tokens,
               batch.graph_captured ? " that is captured" : "");
+}
+
+Result<void> DecoderModel::check_replicas(const ForwardBatch& batch) const {
+  const ReplicaRows own{batch.token_ids.elements(), batch.head_rows.elements()};
+  if (batch.replicas.size() != replicas_ || batch.replicas[replica_] != own) {
+    return fail(
+        ErrorCode::invalid_argument,
+        "a pass of {} tokens and {} logits on replica {} of {}: the rows of {} replicas are "
+        "given, or others for this one",
+        own.tokens, own.head_rows, replica_, replicas_, batch.replicas.size());
+  }
+  if (!leaves_out_rows(own, batch) || leaves_out_rows(batch)) return {};
+  return fail(ErrorCode::invalid_argument, "a pass without the attention of its {} head rows",
+              own.head_rows);
 }
 
 std::size_t DecoderModel::kv_bytes_per_block() const {

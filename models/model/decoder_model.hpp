@@ -60,9 +60,16 @@ class DecoderModel final : public Model {
   void plan_attention(const ForwardBatch& batch);
   /// True if the last layer computes the rows that need logits only.
   bool leaves_out_rows(const ForwardBatch& batch) const;
+  /// The same of a replica with these rows, described in such a batch.
+  bool leaves_out_rows(const ReplicaRows& rows, const ForwardBatch& batch) const;
   /// Enqueues the whole pass.
   Result<void> run(const ForwardBatch& batch, const Tensor& logits);
   Result<void> replay(const ForwardBatch& batch, const Tensor& logits);
+  /// Sets the rows of all replicas that the dense layers take from now on; does nothing without a
+  /// DenseGroup.
+  void set_dense_rows(const ForwardBatch& batch, std::int64_t ReplicaRows::* of_replica);
+  /// The same for the last layer.
+  void set_dense_rows_of_last_layer(const ForwardBatch& batch);
   Result<void> begin_hidden(const ForwardBatch& batch, HiddenState& hidden);
   Result<void> end_hidden(const ForwardBatch& batch, HiddenState& hidden, const Tensor& logits);
   /// The rows of all ranks together, rounded to a power of two, if rows are exchanged; else 0.
@@ -71,6 +78,7 @@ class DecoderModel final : public Model {
   bool is_last_stage() const { return stage_ + 1 == stages_; }
   Result<void> check_batch(const ForwardBatch& batch, const Tensor& logits) const;
   Result<void> check_context_rows(const ForwardBatch& batch) const;
+  Result<void> check_replicas(const ForwardBatch& batch) const;
 
   ModelConfig config_;
   ModelLimits limits_;
@@ -85,8 +93,12 @@ class DecoderModel final : public Model {
   Collectives* pipeline_ = nullptr;  // null on one stage
   int stage_ = 0;
   int stages_ = 1;
-  bool steps_with_others_ = false;      // other replicas hold experts of this one
-  std::optional<Embedding> embedding_;  // of the first stage
+  bool steps_with_others_ = false;        // other replicas hold weights for this one
+  std::optional<DenseGroup> dense_;       // unset unless replicas share dense layers
+  std::size_t replica_ = 0;               // of this rank in its step domain
+  std::size_t replicas_ = 1;              // of the domain
+  std::vector<std::int64_t> dense_rows_;  // of each, for dense_
+  std::optional<Embedding> embedding_;    // of the first stage
   std::int64_t first_layer_ = 0;
   LoadedWeights loaded_;
   std::vector<DecoderLayer> layers_;       // of this stage

@@ -37,8 +37,8 @@ Parameter stack_of(Parameter parameter, const ModelConfig& config) {
 class WeightBytes {
  public:
   WeightBytes(const ModelConfig& config, const Checkpoint& checkpoint,
-              const FootprintOptions& options, ShardOf shard)
-      : config_(config), checkpoint_(checkpoint), options_(options), shard_(shard) {}
+              const FootprintOptions& options, ShardOf dense)
+      : config_(config), checkpoint_(checkpoint), options_(options), dense_(dense) {}
 
   /// Adds a vector, or rows of the matrix that is stored under stack_of.
   Result<void> add(const WeightUse& use, ShardOf shard) {
@@ -75,7 +75,7 @@ class WeightBytes {
   Result<void> add_vocabulary(const WeightRule& rule, std::int64_t panel_rows) {
     TROUPE_TRY(const Tensor weight,
                checkpoint_.weight(checkpoint_name(rule, 0, 0), shape_of(rule.parameter, config_)));
-    const std::int64_t rows = ceil_slice(config_.vocab_size, {0, shard_.size}).count;
+    const std::int64_t rows = ceil_slice(config_.vocab_size, {0, dense_.size}).count;
     bytes_ += matrix_bytes({rows, config_.hidden_size, weight.dtype() == DType::bf16}, panel_rows);
     return {};
   }
@@ -121,7 +121,7 @@ class WeightBytes {
   const ModelConfig& config_;
   const Checkpoint& checkpoint_;
   const FootprintOptions& options_;
-  ShardOf shard_;
+  ShardOf dense_;
   std::int64_t bytes_ = 0;
   std::map<std::tuple<std::int64_t, Parameter, std::int64_t>, Stack> stacks_;
 };
@@ -154,7 +154,8 @@ Result<RankFootprint> rank_footprint(const ModelConfig& config, const Checkpoint
   const ShardOf shard{at.tensor, mesh.shape().tensor};
   const ShardOf expert_shard{footprint.expert_part, footprint.expert_parts};
 
-  WeightBytes weights(config, checkpoint, options, shard);
+  const ShardOf dense{mesh.dense_index(rank), mesh.dense_size()};
+  WeightBytes weights(config, checkpoint, options, dense);
   for (const WeightUse& use : weights_in_use(config, weight_rules_of(config))) {
     const Parameter parameter = use.rule->parameter;
     if (parameter == Parameter::expert_down_bias) {  // every rank has those of all experts
@@ -163,7 +164,8 @@ Result<RankFootprint> rank_footprint(const ModelConfig& config, const Checkpoint
       if (!holds(footprint.layers, use.layer) || !holds(footprint.experts, use.expert)) continue;
       TROUPE_CHECK(weights.add(use, expert_shard));
     } else if (!is_global(parameter)) {
-      if (holds(footprint.layers, use.layer)) TROUPE_CHECK(weights.add(use, shard));
+      if (!holds(footprint.layers, use.layer)) continue;
+      TROUPE_CHECK(weights.add(use, is_dense(parameter) ? dense : shard));
     } else if (parameter == Parameter::final_norm || parameter == Parameter::final_norm_bias) {
       if (last) TROUPE_CHECK(weights.add(use, shard));
     } else {

@@ -24,6 +24,14 @@ Result<void> check_parallel(const ParallelContext& parallel) {
   TROUPE_CHECK(check_group("tensor", parallel.tensor, at.tensor, shape.tensor));
   TROUPE_CHECK(check_group("context", parallel.context, at.context, shape.context));
   TROUPE_CHECK(check_group("pipeline", parallel.pipeline, at.stage, shape.pipeline));
+  if (parallel.mesh.data_parallel_attention()) {
+    TROUPE_CHECK(check_group("dense", parallel.dense, parallel.mesh.dense_index(parallel.rank),
+                             parallel.mesh.dense_size()));
+    if (parallel.sequence_parallel) {
+      return fail(ErrorCode::unsupported,
+                  "data_parallel_attention with sequence_parallel: each replica holds whole rows");
+    }
+  }
   const int expert_ranks = parallel.mesh.expert_parallel_size();
   if (expert_ranks == 1) return {};
   const ExpertPlace place = parallel.mesh.expert_place(parallel.rank);

@@ -11,6 +11,7 @@
 #include "models/layers/attention/cache_spec.hpp"
 #include "models/layers/model_limits.hpp"
 #include "models/layers/parallel/context_split.hpp"
+#include "models/layers/parallel/dense_group.hpp"
 #include "models/layers/parallel/parallel_context.hpp"
 #include "models/ops/ops.hpp"
 #include "runtime/base/result.hpp"
@@ -19,8 +20,8 @@ namespace troupe {
 
 /// The input of one forward pass. Device tensors, valid until the pass is done.
 struct ForwardBatch {
-  /// [tokens] i32, 1 <= tokens <= max_batch_tokens; 0 tokens (and nothing else set) if only other
-  /// replicas, which hold experts of this one, have a pass to run. Every stage uses their number,
+  /// [tokens] i32, 1 <= tokens <= max_batch_tokens; 0 tokens (and no tensor else set) if only other
+  /// replicas, for which this one holds weights, have a pass to run. Every stage uses their number,
   /// only the first the ids.
   Tensor token_ids;
   /// One per group of cache_groups, all with the same positions (< max_positions, and < capacity
@@ -41,6 +42,9 @@ struct ForwardBatch {
   std::span<const std::int64_t> rows_per_context_rank;
   /// Tokens of all replicas that hold experts of this one in this pass, as far as known.
   std::int64_t domain_tokens = 0;
+  /// With data_parallel_attention: the rows of each replica of the step domain in this pass, of
+  /// which all set graph_captured or none, and which all give head_attention. Else without effect.
+  std::span<const ReplicaRows> replicas = {};
   /// Each tensor rank needs the logits of its ceil_slice of head_rows only.
   bool divides_logits = false;
   /// In a pipeline: run without receiving from or sending to another stage. The results are void.

@@ -15,7 +15,7 @@ Result<void> check_divides(std::string_view divisor_name, long divisor, std::str
               value_name, value);
 }
 
-Result<Mesh> Mesh::create(MeshShape shape, int expert_parallel_size) {
+Result<Mesh> Mesh::create(MeshShape shape, int expert_parallel_size, bool data_parallel_attention) {
   const std::pair<std::string_view, int> extents[] = {
       {"data_parallel_size", shape.data},
       {"pipeline_parallel_size", shape.pipeline},
@@ -44,7 +44,18 @@ Result<Mesh> Mesh::create(MeshShape shape, int expert_parallel_size) {
     TROUPE_CHECK(check_divides(name, extent, "expert_parallel_size", rest));
     rest /= extent;
   }
-  return Mesh(shape, expert_parallel_size);
+  if (data_parallel_attention && shape.data == 1) {
+    return fail(ErrorCode::invalid_argument,
+                "data_parallel_attention is for several replicas that share dense layers, but "
+                "data_parallel_size is 1: raise it");
+  }
+  if (data_parallel_attention && shape.context > 1) {
+    return fail(ErrorCode::invalid_argument,
+                "data_parallel_attention with context_parallel_size {}: replicas that share dense "
+                "layers do not divide the rows of a step over context ranks; set it to 1",
+                shape.context);
+  }
+  return Mesh(shape, expert_parallel_size, data_parallel_attention);
 }
 
 MeshCoordinates Mesh::coordinates(int rank) const {
@@ -124,7 +135,26 @@ std::vector<int> Mesh::dispatch_group(int rank) const {
 }
 
 int Mesh::replicas_per_domain() const {
-  return std::max(1, expert_parallel_size_ / (shape_.tensor * shape_.context));
+  const int of_experts = std::max(1, expert_parallel_size_ / (shape_.tensor * shape_.context));
+  return data_parallel_attention_ && of_experts == 1 ? shape_.data : of_experts;
+}
+
+int Mesh::dense_size() const {
+  return data_parallel_attention_ ? replicas_per_domain() * shape_.tensor : shape_.tensor;
+}
+
+int Mesh::dense_index(int rank) const {
+  const MeshCoordinates at = coordinates(rank);
+  if (!data_parallel_attention_) return at.tensor;
+  return at.data % replicas_per_domain() * shape_.tensor + at.tensor;
+}
+
+std::vector<int> Mesh::dense_group(int rank) const {
+  if (!data_parallel_attention_) return group(MeshDimension::tensor, rank);
+  const int first = stage_index(rank) - dense_index(rank);
+  std::vector<int> ranks;
+  for (int i = 0; i < dense_size(); ++i) ranks.push_back(rank_at_stage_index(rank, first + i));
+  return ranks;
 }
 
 int Mesh::expert_rank_of(int expert, int experts) const {

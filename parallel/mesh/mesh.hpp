@@ -54,12 +54,15 @@ class Mesh {
   /// `expert_parallel_size` is E: 1 for models without experts. Errors: invalid_argument for an
   /// extent below 1 and where "X does not divide Y": E must divide tensor x context x data, and
   /// be reached by filling tensor, then context, then data (each divides what is left of E, or is
-  /// divided by it).
-  static Result<Mesh> create(MeshShape shape, int expert_parallel_size = 1);
+  /// divided by it). `data_parallel_attention`: the replicas of a step domain share dense matrices
+  /// (dense_group); it takes at least two replicas and one context rank.
+  static Result<Mesh> create(MeshShape shape, int expert_parallel_size = 1,
+                             bool data_parallel_attention = false);
 
   const MeshShape& shape() const { return shape_; }
   int world_size() const { return shape_.world_size(); }
   int expert_parallel_size() const { return expert_parallel_size_; }
+  bool data_parallel_attention() const { return data_parallel_attention_; }
 
   MeshCoordinates coordinates(int rank) const;
   int rank(const MeshCoordinates& at) const;
@@ -73,9 +76,15 @@ class Mesh {
   /// every expert once; the one with expert_rank e and split_index j is at j * E + e. They are
   /// whole tensor groups, of one replica or of several.
   std::vector<int> dispatch_group(int rank) const;
-  /// The number of neighbouring replicas that exchange tokens, and so must step together; 1 if
-  /// experts stay within a replica.
+  /// The number of neighbouring replicas that exchange rows, and so must step together: those
+  /// that experts are spread over; if experts stay within a replica 1, or all with
+  /// data_parallel_attention.
   int replicas_per_domain() const;
+  /// Returns the ranks that share each dense matrix but those of attention: the tensor ranks; with
+  /// data_parallel_attention those of all replicas of the step domain, replica after replica.
+  std::vector<int> dense_group(int rank) const;
+  int dense_size() const;           ///< of dense_group
+  int dense_index(int rank) const;  ///< of `rank` in its dense_group
   /// Returns the expert_rank that holds expert `expert` of `experts`, which E must divide
   /// (asserted).
   int expert_rank_of(int expert, int experts) const;
@@ -84,13 +93,16 @@ class Mesh {
   std::string describe(int rank) const;
 
  private:
-  Mesh(MeshShape shape, int expert_parallel_size)
-      : shape_(shape), expert_parallel_size_(expert_parallel_size) {}
+  Mesh(MeshShape shape, int expert_parallel_size, bool data_parallel_attention)
+      : shape_(shape),
+        expert_parallel_size_(expert_parallel_size),
+        data_parallel_attention_(data_parallel_attention) {}
   int stage_index(int rank) const;
   int rank_at_stage_index(int like_rank, int index) const;
 
   MeshShape shape_;
   int expert_parallel_size_ = 1;
+  bool data_parallel_attention_ = false;
 };
 
 /// Returns invalid_argument "<divisor_name> <divisor> does not divide <value_name> <value>" unless

@@ -29,6 +29,10 @@ WorkerGroups::WorkerGroups(const Mesh& mesh, const WorkerSpec& spec) : mesh_(mes
   context_.ranks = mesh.group(MeshDimension::context, spec.rank);
   pipeline_.ranks = mesh.group(MeshDimension::pipeline, spec.rank);
   if (spec.expert_parallel_size > 1) experts_.ranks = mesh.dispatch_group(spec.rank);
+  // Usually experts are spread over the same ranks: one group serves both.
+  if (mesh.data_parallel_attention() && mesh.dense_group(spec.rank) != experts_.ranks) {
+    dense_.ranks = mesh.dense_group(spec.rank);
+  }
 }
 
 Result<std::vector<CommunicatorSpec>> WorkerGroups::communicators(const WorkerSpec& spec,
@@ -44,7 +48,7 @@ Result<std::vector<CommunicatorSpec>> WorkerGroups::communicators(const WorkerSp
   const WorkerGroups groups(mesh, spec);
   std::vector<CommunicatorSpec> communicators;
   for (const Group* group :
-       {&groups.tensor_, &groups.context_, &groups.pipeline_, &groups.experts_}) {
+       {&groups.tensor_, &groups.context_, &groups.pipeline_, &groups.experts_, &groups.dense_}) {
     if (group->ranks.size() < 2) continue;
     const bool computes_alike = group == &groups.tensor_ || group == &groups.context_;
     CommunicatorSpec one{.name = group->name,
@@ -65,8 +69,8 @@ Result<std::unique_ptr<WorkerGroups>> WorkerGroups::create(const WorkerSpec& spe
                                                            SpanRecorder& recorder) {
   TROUPE_TRY(const Mesh mesh, mesh_of(spec));
   std::unique_ptr<WorkerGroups> groups(new WorkerGroups(mesh, spec));
-  for (Group* group :
-       {&groups->tensor_, &groups->context_, &groups->pipeline_, &groups->experts_}) {
+  for (Group* group : {&groups->tensor_, &groups->context_, &groups->pipeline_, &groups->experts_,
+                       &groups->dense_}) {
     if (group->ranks.size() < 2) continue;
     TROUPE_TRY(auto formed, formed_group(find, group->name));
     const SpanKind kind = group == &groups->pipeline_ ? SpanKind::stage : SpanKind::exchange;
@@ -78,7 +82,7 @@ Result<std::unique_ptr<WorkerGroups>> WorkerGroups::create(const WorkerSpec& spe
 
 Result<void> WorkerGroups::rejoin(const Find& find, std::vector<std::string> nodes) {
   spec_.nodes = std::move(nodes);
-  for (Group* group : {&tensor_, &context_, &pipeline_, &experts_}) {
+  for (Group* group : {&tensor_, &context_, &pipeline_, &experts_, &dense_}) {
     if (!group->collectives) continue;
     TROUPE_TRY(auto formed, formed_group(find, group->name));
     group->collectives->replace(std::move(formed));
@@ -87,7 +91,7 @@ Result<void> WorkerGroups::rejoin(const Find& find, std::vector<std::string> nod
 }
 
 Result<void> WorkerGroups::join_devices(Ops& ops) {
-  Group* const groups[] = {&tensor_, &context_, &pipeline_, &experts_};
+  Group* const groups[] = {&tensor_, &context_, &pipeline_, &experts_, &dense_};
   for (Group* group : groups) {
     if (!group->collectives) continue;
     const bool on_one_node = ranks_here(spec_, group->ranks).size() == group->ranks.size();
@@ -110,7 +114,7 @@ Result<void> WorkerGroups::join_devices(Ops& ops) {
 }
 
 void WorkerGroups::leave_devices() {
-  for (Group* group : {&tensor_, &context_, &pipeline_, &experts_}) {
+  for (Group* group : {&tensor_, &context_, &pipeline_, &experts_, &dense_}) {
     if (group->on_device) group->on_device->release();
   }
 }
@@ -126,19 +130,20 @@ ParallelContext WorkerGroups::context() const {
           .tensor = of(tensor_),
           .context = of(context_),
           .pipeline = of(pipeline_),
-          .experts = of(experts_)};
+          .experts = of(experts_),
+          .dense = of(mesh_.data_parallel_attention() && dense_.ranks.empty() ? experts_ : dense_)};
 }
 
 std::vector<CollectiveState> WorkerGroups::states() const {
   std::vector<CollectiveState> states;
-  for (const Group* group : {&tensor_, &context_, &pipeline_, &experts_}) {
+  for (const Group* group : {&tensor_, &context_, &pipeline_, &experts_, &dense_}) {
     if (group->collectives) states.push_back(group->collectives->state());
   }
   return states;
 }
 
 void WorkerGroups::abort() {
-  for (Group* group : {&tensor_, &context_, &pipeline_, &experts_}) {
+  for (Group* group : {&tensor_, &context_, &pipeline_, &experts_, &dense_}) {
     if (group->on_device) group->on_device->abort();
     if (group->collectives) group->collectives->abort();
   }

@@ -19,7 +19,8 @@
 namespace troupe {
 
 /// The groups that a worker's rank belongs to, and its Collectives in each: the tensor ranks, the
-/// context ranks, the stages, and the ranks that exchange tokens for experts. Each group has one
+/// context ranks, the stages, the ranks that exchange tokens for experts, and those of several
+/// replicas that share dense layers. Each group has one
 /// for host memory, and on GPUs a second one for device memory. One thread at a time, except
 /// abort().
 class WorkerGroups {
@@ -50,7 +51,8 @@ class WorkerGroups {
 
   /// True if ranks exchange tensors between device memories, which no recorder sees.
   bool on_devices() const {
-    return tensor_.on_device || context_.on_device || pipeline_.on_device || experts_.on_device;
+    return tensor_.on_device || context_.on_device || pipeline_.on_device || experts_.on_device ||
+           dense_.on_device;
   }
 
   /// The groups as the model needs them; valid as long as this object.
@@ -79,6 +81,7 @@ class WorkerGroups {
   Group context_{"context"};
   Group pipeline_{"pipeline"};
   Group experts_{"experts"};
+  Group dense_{"dense"};  ///< without ranks if those of experts_ are the same
 };
 
 }  // namespace troupe

@@ -18,7 +18,7 @@ struct CollectiveFigure {
 
 /// The ranks of a group and their speed.
 struct GroupFigures {
-  std::string group = {};  ///< "tensor", "experts", "stages"
+  std::string group = {};  ///< "tensor", "experts", "dense", "stages"
   int ranks = 1;
   std::vector<CollectiveFigure> calls = {};
 };

@@ -40,6 +40,10 @@ std::vector<GroupTimes> groups_of(const JobPlan& plan, const CollectivesBenchOpt
   if (mesh.expert_parallel_size() > 1) {
     groups.push_back(group("experts", mesh.dispatch_group(0).size(), {"exchange"}));
   }
+  if (mesh.data_parallel_attention()) {
+    groups.push_back(group("dense", static_cast<std::size_t>(mesh.dense_size()),
+                           {"scatter", "gather", "exchange"}));
+  }
   if (mesh.shape().pipeline > 1) {
     groups.push_back(group("stages", 2, {"message"}));
   }

@@ -39,7 +39,8 @@ struct Positions {
 
 }  // namespace
 
-ModelWork::ModelWork(const ModelConfig& model, double weight_bytes, double kv_bytes, double copies)
+ModelWork::ModelWork(const ModelConfig& model, double weight_bytes, double kv_bytes, double copies,
+                     std::optional<double> attention_copies)
     : weight_bytes_(weight_bytes), kv_bytes_(kv_bytes), copies_(copies) {
   layers_ = static_cast<double>(model.layers);
   const auto hidden = static_cast<double>(model.hidden_size);
@@ -58,6 +59,8 @@ ModelWork::ModelWork(const ModelConfig& model, double weight_bytes, double kv_by
     chosen_parameters_ += expert * static_cast<double>(moe.top_k);
     choice_share_ = static_cast<double>(moe.top_k) / static_cast<double>(moe.experts);
   }
+  more_attention_ =
+      layers_ * attention_parameters(model) * (attention_copies.value_or(copies) - copies);
   head_parameters_ = hidden * static_cast<double>(model.vocab_size);
   // A query times each key, and each weight times a value.
   const auto value_dim = model.latent ? model.latent->value_dim : model.head_dim;
@@ -105,8 +108,8 @@ double ModelWork::bytes(std::span<const Outcome> outcomes, const StepTally& step
   double weights = static_cast<double>(steps.sampling) * head_parameters_ * copies_;
   for (const auto& [tokens, count] : steps.by_tokens) {
     const double met = 1 - std::pow(1 - choice_share_, static_cast<double>(tokens));
-    weights +=
-        static_cast<double>(count) * (dense_parameters_ * copies_ + expert_parameters_ * met);
+    weights += static_cast<double>(count) *
+               (dense_parameters_ * copies_ + more_attention_ + expert_parameters_ * met);
   }
   double read_again = 0;
   for (const Outcome& outcome : outcomes) {

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <span>
 
 #include "launcher/bench/throughput/bench_client.hpp"
@@ -18,7 +19,10 @@ class ModelWork {
   /// `weight_bytes` and `kv_bytes`: of one stored number. `copies`: how many copies of each matrix
   /// (except those of experts) a step reads: one for each replica of a step domain, and for each
   /// rank of a context group.
-  ModelWork(const ModelConfig& model, double weight_bytes, double kv_bytes, double copies = 1);
+  /// `attention_copies`: the same of attention's matrices, if they have others
+  /// (data_parallel_attention).
+  ModelWork(const ModelConfig& model, double weight_bytes, double kv_bytes, double copies = 1,
+            std::optional<double> attention_copies = {});
 
   /// Returns the operations to compute the tokens of these answers. `computed_prompt_tokens` of all
   /// their prompts were computed: fewer than the prompts have if prefixes were cached, more if
@@ -51,6 +55,7 @@ class ModelWork {
   double weight_bytes_ = 0;
   double kv_bytes_ = 0;
   double copies_ = 1;
+  double more_attention_ = 0;  ///< parameters of attention that are read beside copies_
 };
 
 }  // namespace troupe

@@ -32,9 +32,10 @@ std::string arrangement(const EngineSpec& engine) {
   const std::string context = engine.context_parallel_size > 1
                                   ? fmt::format(" cp{}", engine.context_parallel_size)
                                   : std::string();
-  return fmt::format("dp{} pp{}{} tp{} ep{}{}", engine.data_parallel_size,
+  return fmt::format("dp{} pp{}{} tp{} ep{}{}{}", engine.data_parallel_size,
                      engine.pipeline_parallel_size, context, engine.tensor_parallel_size,
-                     engine.expert_parallel_size, engine.sequence_parallel ? " sp" : "");
+                     engine.expert_parallel_size, engine.sequence_parallel ? " sp" : "",
+                     engine.data_parallel_attention ? " dpa" : "");
 }
 
 std::string failures(std::int64_t failed) {
@@ -116,6 +117,7 @@ ordered_json bench_subject_json(const BenchSubject& subject, const JobPlan& plan
                       {"tensor_parallel_size", engine.tensor_parallel_size},
                       {"expert_parallel_size", engine.expert_parallel_size},
                       {"sequence_parallel", engine.sequence_parallel},
+                      {"data_parallel_attention", engine.data_parallel_attention},
                       {"collectives", engine.collectives}};
   json["engine"] = {{"max_model_len", engine.max_model_len},
                     {"max_num_seqs", engine.max_num_seqs},

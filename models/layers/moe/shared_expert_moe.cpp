@@ -32,10 +32,10 @@ Result<PendingSum> SharedExpertMoe::forward(const Tensor& x, const Tensor& out) 
     return tensor_parallel_->forward_with_shared(shared, x, out);
   }
   TROUPE_TRY(PendingSum routed_sum, routed_->forward(x, out));
-  if (x[0] == 0) return PendingSum();
   TROUPE_CHECK(group_.complete(std::move(routed_sum), out));
   const Tensor shared = space_.shared_rows->rows(0, out[0]);
   TROUPE_TRY(PendingSum shared_sum, shared_->forward(x, shared));
+  if (x[0] == 0) return PendingSum();
   TROUPE_CHECK(group_.complete(std::move(shared_sum), shared));
   if (!gate_->empty()) {
     const Slice own = group_.own_slice(x[0]);

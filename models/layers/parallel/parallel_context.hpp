@@ -27,6 +27,7 @@ struct ParallelContext {
   RankGroup context = {};          ///< ranks that share the rows of a pass, by context coordinate
   RankGroup pipeline = {};         ///< ranks of the same place in every stage, by stage
   RankGroup experts = {};          ///< Mesh::dispatch_group; only with expert_parallel_size > 1
+  RankGroup dense = {};            ///< Mesh::dense_group; only with data_parallel_attention
 
   MeshCoordinates at() const { return mesh.coordinates(rank); }
 };

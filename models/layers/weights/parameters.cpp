@@ -154,6 +154,25 @@ bool may_be_encoded(Parameter parameter) {
   }
 }
 
+bool is_dense(Parameter parameter) {
+  switch (parameter) {
+    case Parameter::embedding:
+    case Parameter::head:
+    case Parameter::gate:
+    case Parameter::up:
+    case Parameter::down:
+    case Parameter::gate_bias:
+    case Parameter::up_bias:
+    case Parameter::down_bias:
+    case Parameter::shared_gate:
+    case Parameter::shared_up:
+    case Parameter::shared_down:
+      return true;
+    default:
+      return false;
+  }
+}
+
 HeadLayout head_layout(Parameter parameter, const ModelConfig& config) {
   HeadLayout layout{config.heads, config.kv_heads, config.head_dim};
   if (parameter == Parameter::sinks) layout.head_dim = 1;

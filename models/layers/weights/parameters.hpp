@@ -78,6 +78,9 @@ bool is_expert(Parameter parameter);
 /// True for a dense matrix of a layer that may be held in few bits (WeightEncoding): projections of
 /// attention and of MLPs. Others choose (routers, indexers), or are read by kernels of their own.
 bool may_be_encoded(Parameter parameter);
+/// True for a parameter that Mesh::dense_group shares: of an MLP that all tokens take, or with a
+/// row for each id of the vocabulary.
+bool is_dense(Parameter parameter);
 
 /// The heads by which the rules over heads cut a parameter; head_dim is one head's extent of it.
 HeadLayout head_layout(Parameter parameter, const ModelConfig& config);

@@ -197,9 +197,9 @@ Result<DeviceTensor> Weights::vector(Stack stack, std::int64_t layer) const {
 Result<StoredMatrix> Weights::vocabulary_rows(Parameter parameter) const {
   const WeightRule& found = rule(parameter);
   const std::string name = checkpoint_name(found, 0, 0);
-  TROUPE_TRY(auto parts, find_parts(checkpoint_, found, name, config_, shard_));
+  TROUPE_TRY(auto parts, find_parts(checkpoint_, found, name, config_, dense_shard_));
   StoredMatrix table = stack_parts(std::move(parts), compute_);
-  table.rows = ceil_slice(config_.vocab_size, {0, shard_.size}).count;
+  table.rows = ceil_slice(config_.vocab_size, {0, dense_shard_.size}).count;
   return table;
 }
 
@@ -218,8 +218,15 @@ Result<void> check_weights(const ModelConfig& config, const Checkpoint& checkpoi
   const int expert_parts = mesh.expert_place(0).split_count;
   for (const WeightUse& use : weights_in_use(config, rules)) {
     const bool expert = is_expert(use.rule->parameter);
-    Result<void> checked = check_use(use, config, checkpoint, expert ? expert_parts : tensor_size);
+    const bool dense = is_dense(use.rule->parameter);
+    const int ranks = expert ? expert_parts : dense ? mesh.dense_size() : tensor_size;
+    Result<void> checked = check_use(use, config, checkpoint, ranks);
     if (checked.ok()) continue;
+    if (dense && ranks != tensor_size && checked.error().code == ErrorCode::invalid_argument) {
+      return fail(checked.error().code,
+                  "{} (data_parallel_attention: {} replicas of tensor size {} share it)",
+                  checked.error().message, mesh.replicas_per_domain(), tensor_size);
+    }
     if (!expert || expert_parts == tensor_size ||
         checked.error().code != ErrorCode::invalid_argument) {
       return checked;

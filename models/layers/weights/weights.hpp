@@ -34,6 +34,7 @@ class Weights {
         checkpoint_(checkpoint),
         rules_(rules),
         shard_{mesh.coordinates(rank).tensor, mesh.shape().tensor},
+        dense_shard_{mesh.dense_index(rank), mesh.dense_size()},
         experts_(expert_share(config.moe ? config.moe->experts : 0, mesh, rank)),
         compute_(limits.compute),
         encoding_(limits.encoding),
@@ -71,7 +72,8 @@ class Weights {
   WeightEncoding encoding_of(Parameter parameter) const {
     return may_be_encoded(parameter) ? encoding_ : WeightEncoding::plain;
   }
-  const ShardOf& shard() const { return shard_; }
+  const ShardOf& shard() const { return shard_; }              ///< of attention
+  const ShardOf& dense_shard() const { return dense_shard_; }  ///< of what is_dense
   /// The weights of another shard, which need not be a tensor rank's, but for experts.
   Weights with_shard(ShardOf shard) const {
     Weights others = *this;
@@ -83,7 +85,8 @@ class Weights {
   const WeightRule& rule(Parameter parameter) const;
   /// This rank's share of a parameter's rows or columns.
   ShardOf shard_of(Parameter parameter) const {
-    return is_expert(parameter) ? experts_.part : shard_;
+    if (is_expert(parameter)) return experts_.part;
+    return is_dense(parameter) ? dense_shard_ : shard_;
   }
   /// The stack's matrices of an expert, one below the other.
   Result<StoredMatrix> stacked(Stack stack, std::int64_t layer, std::int64_t expert) const;
@@ -97,6 +100,7 @@ class Weights {
   const Checkpoint& checkpoint_;
   std::span<const WeightRule> rules_;
   ShardOf shard_;
+  ShardOf dense_shard_;
   ExpertShare experts_;
   DType compute_;
   WeightEncoding encoding_;

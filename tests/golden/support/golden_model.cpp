@@ -100,6 +100,9 @@ Result<LoadedModel> load(const std::filesystem::path& folder, DType precision,
   TROUPE_TRY(loaded.model, load_model(config, checkpoint, *loaded.ops, parallel, limits));
   TROUPE_TRY(loaded.runner,
              Runner::create(*loaded.ops, *loaded.model, blocks, parallel.mesh.shape().context));
+  if (parallel.dense.host != nullptr) {
+    loaded.runner->share_dense_layers(*parallel.dense.host, parallel.mesh.shape().tensor);
+  }
   return loaded;
 }
 

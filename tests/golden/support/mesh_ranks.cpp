@@ -38,7 +38,8 @@ Result<std::vector<std::unique_ptr<Collectives>>> join(const MeshRanks& ranks, i
 Result<std::vector<std::vector<float>>> run_ranks(const std::filesystem::path& folder,
                                                   DType precision, const MeshRanks& ranks,
                                                   const RankBody& body) {
-  TROUPE_TRY(const Mesh mesh, Mesh::create(ranks.shape, ranks.expert_parallel_size));
+  TROUPE_TRY(const Mesh mesh,
+             Mesh::create(ranks.shape, ranks.expert_parallel_size, ranks.data_parallel_attention));
   const int world = mesh.world_size();
   TROUPE_TRY(const auto tensor,
              join(ranks, world, [&](int rank) { return mesh.group(MeshDimension::tensor, rank); }));
@@ -52,12 +53,16 @@ Result<std::vector<std::vector<float>>> run_ranks(const std::filesystem::path& f
                return ranks.expert_parallel_size > 1 ? mesh.dispatch_group(rank)
                                                      : std::vector<int>{rank};
              }));
+  TROUPE_TRY(const auto dense, join(ranks, world, [&](int rank) {
+               return ranks.data_parallel_attention ? mesh.dense_group(rank)
+                                                    : std::vector<int>{rank};
+             }));
   const auto run_rank = [&](int rank) -> Result<std::vector<float>> {
     const auto at = static_cast<std::size_t>(rank);
     TROUPE_TRY(auto ops, make_golden_ops(precision, rank, ranks.deterministic));
     std::vector<std::unique_ptr<Collectives>> on_device;
     std::vector<RankGroup> groups;
-    for (const auto* group : {&tensor, &context, &pipeline, &experts}) {
+    for (const auto* group : {&tensor, &context, &pipeline, &experts, &dense}) {
       Collectives* const host = (*group)[at].get();
       groups.emplace_back(host);
       if (host == nullptr) continue;
@@ -74,7 +79,8 @@ Result<std::vector<std::vector<float>>> run_ranks(const std::filesystem::path& f
                                    .tensor = groups[0],
                                    .context = groups[1],
                                    .pipeline = groups[2],
-                                   .experts = groups[3]};
+                                   .experts = groups[3],
+                                   .dense = groups[4]};
     TROUPE_TRY(const LoadedModel loaded,
                load(folder, precision, parallel, std::move(ops), ranks.deterministic));
     auto found = body(*loaded.runner, rank);
@@ -93,7 +99,7 @@ Result<std::vector<std::vector<float>>> run_ranks(const std::filesystem::path& f
         auto& outcome = outcomes[static_cast<std::size_t>(rank)];
         outcome = run_rank(rank);
         if (outcome.ok()) return;
-        for (const auto* groups : {&tensor, &context, &pipeline, &experts}) {
+        for (const auto* groups : {&tensor, &context, &pipeline, &experts, &dense}) {
           for (const auto& group : *groups) {
             if (group) group->abort();
           }

@@ -16,6 +16,7 @@ struct MeshRanks {
   MeshShape shape;
   int expert_parallel_size = 1;
   bool sequence_parallel = false;
+  bool data_parallel_attention = false;
   bool deterministic = false;  ///< on GPUs: bits depend on neither the batch nor the tensor size
   /// If set, wraps each rank's collectives.
   std::function<std::unique_ptr<Collectives>(std::unique_ptr<Collectives>)> wrap = {};

@@ -182,13 +182,34 @@ Result<Tensor> Runner::pass(std::span<const Share> shares) {
   batch.head_attention = head_attention;
   for (const Share& share : shares) share.sequence->computed += share.rows;
   const auto count = static_cast<std::int64_t>(rows.size());
+  TROUPE_CHECK(tell_rows(batch));
   TROUPE_CHECK(model_.forward(batch, logits_->rows(0, count)));
   ops_.memory().download(logits_->rows(0, count), host_logits_->rows(0, count));
   TROUPE_CHECK(ops_.stream().synchronize());
   return host_logits_->rows(0, count);
 }
 
-Result<void> Runner::empty_pass() { return model_.forward(ForwardBatch(), Tensor()); }
+Result<void> Runner::empty_pass() {
+  ForwardBatch batch;
+  TROUPE_CHECK(tell_rows(batch));
+  return model_.forward(batch, Tensor());
+}
+
+Result<void> Runner::tell_rows(ForwardBatch& batch) {
+  if (dense_ == nullptr) return {};
+  const auto ranks = static_cast<std::size_t>(dense_->size());
+  std::vector<std::int64_t> own = {batch.token_ids.elements(), batch.head_rows.elements()};
+  std::vector<std::int64_t> all(2 * ranks);
+  const std::vector<std::int64_t> one_each(ranks, 1);
+  TROUPE_CHECK(dense_->all_gather(Tensor(own.data(), DType::i64, {1, 2}),
+                                  Tensor(all.data(), DType::i64, {dense_->size(), 2}), one_each));
+  replicas_.clear();
+  for (std::size_t rank = 0; rank < ranks; rank += static_cast<std::size_t>(tensor_ranks_)) {
+    replicas_.push_back({all[2 * rank], all[2 * rank + 1]});
+  }
+  batch.replicas = replicas_;
+  return {};
+}
 
 Result<void> Runner::feed(Sequence& sequence, std::int32_t chunk, std::vector<float>& logits) {
   while (sequence.computed < static_cast<std::int32_t>(sequence.tokens.size())) {

@@ -44,6 +44,15 @@ class Runner {
   /// Runs a pass of other replicas, for which this one has no tokens.
   Result<void> empty_pass();
 
+  /// Tells the ranks of `dense`, which outlives the runner, the rows of each pass and learns
+  /// theirs, for replicas of `tensor_ranks` ranks that share dense layers
+  /// (data_parallel_attention).
+  void share_dense_layers(Collectives& dense, int tensor_ranks) {
+    dense_ = &dense;
+    tensor_ranks_ = tensor_ranks;
+  }
+  bool shares_dense_layers() const { return dense_ != nullptr; }
+
   /// Feeds all unknown tokens of one sequence, at most `chunk` a pass, and appends the logits of
   /// every row to `logits`.
   Result<void> feed(Sequence& sequence, std::int32_t chunk, std::vector<float>& logits);
@@ -67,11 +76,16 @@ class Runner {
   AttentionBatch place(std::span<const Share> shares, std::size_t group, const Tensor& positions,
                        std::vector<SequenceSpan>& spans, const std::optional<ContextSplit>& split);
   Tensor upload(const std::vector<std::int32_t>& values, const Tensor& device);
+  /// Sets batch.replicas, if they share dense layers.
+  Result<void> tell_rows(ForwardBatch& batch);
 
   Ops& ops_;
   Model& model_;
   std::int64_t blocks_;
   int context_ranks_;
+  Collectives* dense_ = nullptr;
+  int tensor_ranks_ = 1;
+  std::vector<ReplicaRows> replicas_;
   std::vector<CacheSpec> groups_;
   std::vector<std::int32_t> free_;
   DeviceTensor token_ids_;

@@ -129,6 +129,26 @@ TEST_P(DeterministicGpus, four_tensor_ranks_give_the_bits_of_one) {
   expect_bits_on(over_tensor_ranks(4), "tensor 4");
 }
 
+TEST_P(DeterministicGpus, two_replicas_that_share_dense_layers_give_the_bits_of_one) {
+  for (const int experts : {1, 2}) {
+    if (experts > 1 && !loaded_.runner->config().moe) continue;
+    expect_bits_on({.shape = {.data = 2},
+                    .expert_parallel_size = experts,
+                    .data_parallel_attention = true,
+                    .deterministic = true},
+                   "data 2, experts over " + std::to_string(experts));
+  }
+}
+
+TEST_P(DeterministicGpus,
+       replicas_of_two_tensor_ranks_that_share_dense_layers_give_the_bits_of_one) {
+  expect_bits_on({.shape = {.data = 2, .tensor = 2},
+                  .expert_parallel_size = loaded_.runner->config().moe ? 4 : 1,
+                  .data_parallel_attention = true,
+                  .deterministic = true},
+                 "data 2, tensor 2");
+}
+
 TEST_P(DeterministicGpus, two_stages_give_the_bits_of_one) {
   expect_bits_on({.shape = {.pipeline = 2}, .deterministic = true}, "pipeline 2");
 }

@@ -1,6 +1,7 @@
 #include "tests/process/launcher/support/topologies.hpp"
 
 #include <algorithm>
+#include <map>
 
 #include <gtest/gtest.h>
 
@@ -15,7 +16,7 @@ std::vector<Topology> over_network() {
   std::vector<Topology> some;
   for (const Topology& topology : topologies()) {
     if (topology.name == "tp2" || topology.name == "cp2_pp2" || topology.name == "tp2_pp2_ep2_sp" ||
-        topology.name == "dp2_ep2") {
+        topology.name == "dp2_ep2" || topology.name == "dp2_tp2_dpa") {
       some.push_back(topology);
     }
   }
@@ -51,22 +52,27 @@ TEST(SeveralPassesAStep, give_the_bytes_of_one_rank_on_stages_context_ranks_and_
                         {{"echo", true}, {"logprobs", 2}, {"max_tokens", 4}, {"temperature", 0}});
   }
   for (const Topology& topology : topologies()) {
-    if (topology.name != "pp4" && topology.name != "cp2" && topology.name != "dp2_pp2_ep2")
+    if (topology.name != "pp4" && topology.name != "cp2" && topology.name != "dp2_pp2_ep2" &&
+        topology.name != "dp2_pp2_dpa") {
       continue;
+    }
     expect_the_bytes_of_one_rank(topology, "shm", input, {},
                                  {"max_num_seqs=8", "max_num_batched_tokens=32"});
   }
 }
 
 TEST(KvPolicies, give_the_bytes_of_one_rank) {
-  const std::vector<std::string> sizes = {"engine.enable_prefix_caching=false",
-                                          "kv_cache.window_tokens=40", "kv_cache.heavy_tokens=24",
-                                          "kv_cache.prompt_tokens=64"};
+  const std::map<std::string, std::vector<std::string>> policies = {
+      {"streaming", {"kv_cache.window_tokens=40"}},
+      {"snapkv", {"kv_cache.window_tokens=40", "kv_cache.prompt_tokens=64"}},
+      {"h2o", {"kv_cache.window_tokens=40", "kv_cache.heavy_tokens=24"}},
+  };
   const std::string input = requests_of(batch_folder() / "batch-64.jsonl", 24,
                                         {{"max_tokens", 60}, {"return_token_ids", true}});
-  for (const char* policy : {"streaming", "snapkv", "h2o"}) {
+  for (const auto& [policy, sizes] : policies) {
     std::vector<std::string> settings = sizes;
-    settings.push_back(std::string("kv_cache.policy=") + policy);
+    settings.push_back("engine.enable_prefix_caching=false");
+    settings.push_back("kv_cache.policy=" + policy);
     const Answers alone = answers_to(input, settings);
     ASSERT_EQ(alone.size(), 24U);
     settings.insert(settings.end(),
@@ -102,6 +108,25 @@ TEST(StepDomain, answers_on_while_one_of_its_replicas_has_no_requests) {
       alone,
       answers_to(input, {"parallel.data_parallel_size=2", "parallel.expert_parallel_size=2"}),
       "two replicas");
+  expect_same_payloads(
+      alone,
+      answers_to(input, {"parallel.data_parallel_size=2", "parallel.data_parallel_attention=true"}),
+      "two replicas that share dense layers");
+}
+
+TEST(DataParallelAttention, gives_the_bytes_of_one_rank_with_guesses_and_preempted_requests) {
+  const std::string input = golden_input();
+  const Answers alone = answers_to(input);
+  const std::vector<std::string> shared = {"parallel.data_parallel_size=2",
+                                           "parallel.data_parallel_attention=true"};
+  for (const std::vector<std::string>& engine :
+       {std::vector<std::string>{"engine.speculative_method=ngram"},
+        std::vector<std::string>{"engine.kv_cache_blocks=64",
+                                 "engine.max_num_batched_tokens=256"}}) {
+    std::vector<std::string> settings = shared;
+    settings.insert(settings.end(), engine.begin(), engine.end());
+    expect_same_payloads(alone, answers_to(input, settings), engine.front());
+  }
 }
 
 }  // namespace

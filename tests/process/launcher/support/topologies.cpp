@@ -12,6 +12,7 @@ const std::vector<Topology>& topologies() {
   static const std::string ep2 = "expert_parallel_size=2";
   static const std::string cp2 = "context_parallel_size=2";
   static const std::string sp = "sequence_parallel=true";
+  static const std::string dpa = "data_parallel_attention=true";
   static const std::vector<Topology> all = {
       {"tp2", {tp2}},
       {"tp4", {"tensor_parallel_size=4"}},
@@ -27,6 +28,9 @@ const std::vector<Topology>& topologies() {
       {"tp2_pp2_sp", {tp2, pp2, sp}},
       {"dp2_pp2", {dp2, pp2}},
       {"dp2_tp2", {dp2, tp2}},
+      {"dp2_dpa", {dp2, dpa}},
+      {"dp2_pp2_dpa", {dp2, pp2, dpa}},
+      {"dp2_tp2_dpa", {dp2, tp2, dpa}},
       {"tp2_ep2", {tp2, ep2}, true},
       {"cp2_tp2_ep2", {cp2, tp2, ep2}, true},
       {"dp2_ep2", {dp2, ep2}, true},
@@ -34,6 +38,9 @@ const std::vector<Topology>& topologies() {
       {"tp4_ep2", {"tensor_parallel_size=4", ep2}, true},
       {"dp2_tp2_ep4", {dp2, tp2, "expert_parallel_size=4"}, true},
       {"dp2_pp2_ep2", {dp2, pp2, ep2}, true},
+      {"dp2_ep2_dpa", {dp2, ep2, dpa}, true},
+      {"dp4_ep4_dpa", {"data_parallel_size=4", "expert_parallel_size=4", dpa}, true},
+      {"dp2_pp2_ep2_dpa", {dp2, pp2, ep2, dpa}, true},
   };
   return all;
 }
@@ -42,7 +49,7 @@ int workers_of(const Topology& topology) {
   int workers = 1;
   for (const std::string& size : topology.parallel) {
     const auto equals = size.find('=');
-    if (size.starts_with("expert") || size.starts_with("sequence")) continue;
+    if (size.starts_with("expert") || size.ends_with("=true")) continue;
     workers *= std::stoi(size.substr(equals + 1));
   }
   return workers;

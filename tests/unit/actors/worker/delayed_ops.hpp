@@ -251,6 +251,7 @@ class DelayedOps final : public Ops {
   std::size_t downloaded_bytes() const { return memory_.downloaded_bytes(); }
   std::size_t chosen_taken() const { return sampling_.chosen_taken(); }
   std::size_t replayed() const { return stream_.replayed(); }
+  DelayedQueue& queue() { return queue_; }
 
   DType activation_dtype() const override { return cpu_->activation_dtype(); }
   std::int64_t rows_at_once() const override { return cpu_->rows_at_once(); }

@@ -150,6 +150,11 @@ TEST(ClusterConfig, needs_no_files_for_a_check) {
   EXPECT_FALSE(parse("model: {path: x}", {}, Purpose::run).ok());
 }
 
+TEST(ClusterConfig, takes_numbers_that_have_no_effect_where_they_are_the_default) {
+  EXPECT_TRUE(
+      parse(with("kv_cache: {sink_tokens: 4, heavy_tokens: 512, window_tokens: auto}\n")).ok());
+}
+
 TEST(ClusterConfig, prints_yaml_that_reads_back_the_same) {
   const auto config =
       parse(with("name: \"a: \\\"b\\\"\"\nengine: {max_model_len: 100}\n"),

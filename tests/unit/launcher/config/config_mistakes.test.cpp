@@ -36,6 +36,16 @@ INSTANTIATE_TEST_SUITE_P(
                 {},
                 "c.yaml:4: unknown key parallel.tensor_paralel_size; did you mean "
                 "parallel.tensor_parallel_size?"},
+        Mistake{"no_effect_in_the_file",
+                with("kv_cache:\n  window_tokens: 1020\n"),
+                {},
+                "c.yaml:4: kv_cache.window_tokens has no effect where kv_cache.policy is full: "
+                "leave it out, or set kv_cache.policy: streaming or snapkv or h2o"},
+        Mistake{"no_effect_by_set",
+                with("kv_cache: {policy: streaming}\n"),
+                {"kv_cache.heavy_tokens=64"},
+                "--set kv_cache.heavy_tokens=64: kv_cache.heavy_tokens has no effect where "
+                "kv_cache.policy is streaming: leave it out, or set kv_cache.policy: h2o"},
         Mistake{"swapped",
                 with("engine:\n  blokc_size: 16\n"),
                 {},

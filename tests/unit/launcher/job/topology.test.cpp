@@ -81,6 +81,61 @@ TEST(Topology, deals_experts_over_replicas_where_that_is_asked_for) {
   EXPECT_EQ(mesh->expert_parallel_size(), 4);
 }
 
+TEST(Topology, deals_experts_over_the_replicas_that_share_dense_layers) {
+  EXPECT_EQ(auto_expert_parallel_size({.data = 2, .tensor = 2}, moe_model(), true), 4);
+  EXPECT_EQ(auto_expert_parallel_size({.data = 4}, moe_model(), true), 4);
+  EXPECT_EQ(auto_expert_parallel_size({.data = 4}, dense_model(), true), 1);
+  ModelConfig odd = moe_model();
+  odd.moe->experts = 6;
+  EXPECT_EQ(auto_expert_parallel_size({.data = 4}, odd, true), 2);
+  EXPECT_EQ(auto_expert_parallel_size({.data = 4, .tensor = 4}, odd, true), 2);
+  const auto mesh =
+      plan_mesh(config_of({.data_parallel_size = 4, .data_parallel_attention = true}), moe_model());
+  ASSERT_TRUE(mesh.ok()) << mesh.error().message;
+  EXPECT_EQ(mesh->expert_parallel_size(), 4);
+  EXPECT_EQ(mesh->replicas_per_domain(), 4);
+  EXPECT_EQ(mesh->dense_size(), 4);
+}
+
+TEST(Topology, replicas_of_a_dense_model_that_share_its_layers_step_together) {
+  const auto mesh = plan_mesh(
+      config_of(
+          {.tensor_parallel_size = 2, .data_parallel_size = 2, .data_parallel_attention = true}),
+      dense_model());
+  ASSERT_TRUE(mesh.ok()) << mesh.error().message;
+  EXPECT_EQ(mesh->replicas_per_domain(), 2);
+  EXPECT_EQ(mesh->dense_size(), 4);
+}
+
+TEST(Topology, refuses_to_share_dense_layers_where_replicas_cannot) {
+  EXPECT_EQ(refusal({.data_parallel_attention = true}, dense_model()),
+            "parallel.data_parallel_attention: it is for several replicas, but "
+            "parallel.data_parallel_size is 1: raise it, or leave this out (some/model)");
+  EXPECT_EQ(
+      refusal(
+          {.data_parallel_size = 2, .context_parallel_size = 2, .data_parallel_attention = true},
+          dense_model()),
+      "parallel.data_parallel_attention: replicas that share dense layers gather whole rows: "
+      "set parallel.context_parallel_size: 1 (some/model)");
+  EXPECT_EQ(refusal({.tensor_parallel_size = 2,
+                     .data_parallel_size = 2,
+                     .sequence_parallel = true,
+                     .data_parallel_attention = true},
+                    dense_model()),
+            "parallel.data_parallel_attention: replicas that share dense layers gather whole rows: "
+            "set parallel.sequence_parallel: false (some/model)");
+  EXPECT_EQ(refusal({.data_parallel_size = 8, .data_parallel_attention = true}, moe_model(true)),
+            "parallel.data_parallel_attention: 8 replicas of 1 tensor ranks share each matrix, "
+            "which do not divide the 4 segments of intermediate_size 700 that keep results the "
+            "same in every arrangement (some/model)");
+  ModelConfig shared = moe_model();
+  shared.moe->shared_intermediate_size = 130;
+  EXPECT_EQ(refusal({.data_parallel_size = 4, .data_parallel_attention = true}, shared),
+            "parallel.data_parallel_attention: 4 replicas of 1 tensor ranks share each matrix, "
+            "which do not divide the 2 segments of the shared experts' inner size 130 that keep "
+            "results the same in every arrangement (some/model)");
+}
+
 TEST(Topology, refuses_a_tensor_size_that_does_not_divide_the_heads) {
   EXPECT_EQ(refusal({.tensor_parallel_size = 3}, moe_model()),
             "parallel.tensor_parallel_size: tensor size 3 does not divide attention heads 8 "

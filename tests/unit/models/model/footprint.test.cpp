@@ -46,12 +46,14 @@ void expect_footprint(const std::filesystem::path& folder, const Mesh& mesh, int
   REQUIRE_OK(const auto context, seat_of(mesh.group(MeshDimension::context, rank), rank));
   REQUIRE_OK(const auto pipeline, seat_of(mesh.group(MeshDimension::pipeline, rank), rank));
   REQUIRE_OK(const auto experts, seat_of(mesh.dispatch_group(rank), rank));
+  REQUIRE_OK(const auto dense, seat_of(mesh.dense_group(rank), rank));
   const ParallelContext parallel{.mesh = mesh,
                                  .rank = rank,
                                  .tensor = tensor.get(),
                                  .context = context.get(),
                                  .pipeline = pipeline.get(),
-                                 .experts = experts.get()};
+                                 .experts = experts.get(),
+                                 .dense = dense.get()};
   const ModelLimits limits{
       .max_batch_tokens = 8, .max_head_rows = 8, .compute = dtype, .kv_dtype = dtype};
   REQUIRE_OK(const auto model, load_model(config, checkpoint, *ops, parallel, limits));
@@ -63,8 +65,9 @@ void expect_footprint(const std::filesystem::path& folder, const Mesh& mesh, int
 }
 
 void expect_footprints(const std::filesystem::path& folder, MeshShape shape,
-                       int expert_parallel_size, DType dtype = DType::f32) {
-  REQUIRE_OK(const Mesh mesh, Mesh::create(shape, expert_parallel_size));
+                       int expert_parallel_size, DType dtype = DType::f32,
+                       bool data_parallel_attention = false) {
+  REQUIRE_OK(const Mesh mesh, Mesh::create(shape, expert_parallel_size, data_parallel_attention));
   for (int rank = 0; rank < mesh.world_size(); ++rank) expect_footprint(folder, mesh, rank, dtype);
 }
 
@@ -84,6 +87,38 @@ TEST(Footprint, is_what_each_tensor_rank_says) {
   for (const std::string& name : golden::tiny_model_names()) {
     expect_footprints(golden::data_folder() / name, {.tensor = 2}, 1);
   }
+}
+
+TEST(Footprint, is_what_each_rank_of_replicas_that_share_dense_layers_says) {
+  for (const std::string name : {"deepseek3-a", "llama-a", "gemma3-a", "qwen2moe-a"}) {
+    expect_footprints(golden::data_folder() / name, {.data = 2}, 1, DType::f32, true);
+    expect_footprints(golden::data_folder() / name, {.data = 2, .pipeline = 2, .tensor = 2}, 1,
+                      DType::bf16, true);
+  }
+  expect_footprints(golden::data_folder() / "deepseek3-a", {.data = 4}, 4, DType::f32, true);
+}
+
+TEST(Footprint, of_replicas_that_share_dense_layers_has_a_share_of_all_but_attention) {
+  // One layer of nearly nothing but an MLP of 3 x 64 x 4096, embedding and head of 4096 x 64.
+  ModelConfig config;
+  config.architecture = "LlamaForCausalLM";
+  config.hidden_size = 64;
+  config.layers = 1;
+  config.heads = 4;
+  config.kv_heads = 4;
+  config.head_dim = 16;
+  config.intermediate_size = 4096;
+  config.vocab_size = 4096;
+  config.max_position_embeddings = 128;
+  REQUIRE_OK(const Checkpoint checkpoint, Checkpoint::dummy(DType::bf16));
+  const auto bytes_of = [&](const Result<Mesh>& mesh) {
+    const auto rank = rank_footprint(config, checkpoint, *mesh, 0, {.compute = DType::bf16});
+    EXPECT_TRUE(rank.ok()) << rank.error().message;
+    return static_cast<std::int64_t>(rank->weight_bytes);
+  };
+  const std::int64_t alone = bytes_of(Mesh::create({.data = 4}));
+  const std::int64_t shared = bytes_of(Mesh::create({.data = 4}, 1, true));
+  EXPECT_EQ(alone - shared, std::int64_t{5} * 64 * 4096 * 2 * 3 / 4);
 }
 
 TEST(Footprint, of_gemma_3_has_the_kv_of_its_layers_and_no_more) {

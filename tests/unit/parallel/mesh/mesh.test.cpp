@@ -68,6 +68,31 @@ TEST(Mesh, experts_span_replicas_within_a_stage) {
   EXPECT_EQ(mesh.expert_place(6).expert_rank, 2);
 }
 
+TEST(Mesh, replicas_share_dense_matrices_within_a_stage_of_their_step_domain) {
+  const auto all = Mesh::create({.data = 2, .pipeline = 2, .tensor = 2}, 1, true);
+  ASSERT_TRUE(all.ok()) << all.error().message;
+  EXPECT_EQ(all->replicas_per_domain(), 2);
+  EXPECT_EQ(all->dense_size(), 4);
+  EXPECT_EQ(all->dense_group(0), (Ranks{0, 1, 4, 5}));
+  EXPECT_EQ(all->dense_group(7), (Ranks{2, 3, 6, 7}));
+  EXPECT_EQ(all->dense_index(6), 2);
+  // Experts over two of four replicas: two domains.
+  const auto two = Mesh::create({.data = 4}, 2, true);
+  ASSERT_TRUE(two.ok()) << two.error().message;
+  EXPECT_EQ(two->replicas_per_domain(), 2);
+  EXPECT_EQ(two->dense_group(3), (Ranks{2, 3}));
+  EXPECT_EQ(two->dense_index(3), 1);
+  const Mesh alone = make({.data = 2, .tensor = 2});
+  EXPECT_EQ(alone.replicas_per_domain(), 1);
+  EXPECT_EQ(alone.dense_group(3), (Ranks{2, 3}));
+  EXPECT_EQ(alone.dense_index(3), 1);
+}
+
+TEST(Mesh, refuses_to_share_dense_matrices_without_replicas_and_over_context_ranks) {
+  EXPECT_FALSE(Mesh::create({.tensor = 2}, 1, true).ok());
+  EXPECT_FALSE(Mesh::create({.data = 2, .context = 2}, 1, true).ok());
+}
+
 // Over all small meshes: each copy of a stage's experts is complete, and groups agree on their
 // members.
 TEST(Mesh, every_part_of_every_expert_has_as_many_ranks_as_copies) {
