@@ -26,8 +26,8 @@ struct StoredTensor {
   Tensor zero_points = {};   ///< empty: none
   Tensor group_index = {};   ///< i32: the group of each column; empty: in order
 
-  /// The dtype of the elements, which a format may have encoded: bf16, to which they are rounded,
-  /// unless f16 scales make them more exact.
+  /// The dtype of the elements, which a format may have encoded: they are rounded to bf16, or, if
+  /// the scales are f16, to numbers of f16, which f32 holds.
   DType dtype() const {
     if (format == nullptr) return view.dtype();
     return companion.dtype() == DType::f16 ? DType::f32 : DType::bf16;

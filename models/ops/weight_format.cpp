@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cmath>
 #include <cstddef>
 #include <cstring>
@@ -136,13 +137,23 @@ struct Mxfp4 : ScalesByRow {
   static float zero(const StoredTensor&, std::int64_t, std::int64_t, std::int64_t) { return 0.0F; }
 };
 
+/// The nearest number of f16, ties to even, without its bound: what libraries make of f16 scales.
+float rounded_to_half(float number) {
+  constexpr float smallest_normal = 0x1p-14F, spacing_below = 0x1p-24F;
+  if (std::abs(number) < smallest_normal) {
+    return std::nearbyint(number / spacing_below) * spacing_below;
+  }
+  const auto bits = std::bit_cast<std::uint32_t>(number);
+  return std::bit_cast<float>((bits + 0xFFFU + (bits >> 13 & 1U)) & ~0x1FFFU);
+}
+
 /// The group of row or column i; `size` 0: there is one.
 std::int64_t group_of(std::int64_t i, std::int64_t size) { return size > 0 ? i / size : 0; }
 
 template <class Coding>
 void decode(const StoredTensor& matrix, std::int64_t row, std::int64_t first, std::int64_t count,
             float* out) {
-  const bool rounds = matrix.dtype() == DType::bf16;
+  const bool is_bf16 = matrix.dtype() == DType::bf16;
   const bool is_indexed = !matrix.group_index.empty();
   const std::int64_t row_group = group_of(row, matrix.scheme.group_rows);
   std::int64_t known = -1;
@@ -157,7 +168,7 @@ void decode(const StoredTensor& matrix, std::int64_t row, std::int64_t first, st
       zero = Coding::zero(matrix, row, row_group, group);
     }
     const float number = (Coding::code(matrix, row, column) - zero) * scale;
-    out[i] = rounds ? to_float(to_bfloat16(number)) : number;
+    out[i] = is_bf16 ? to_float(to_bfloat16(number)) : rounded_to_half(number);
   }
 }
 
