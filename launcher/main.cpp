@@ -21,6 +21,7 @@
 #include "launcher/cli/state_options.hpp"
 #include "launcher/cli/subcommand.hpp"
 #include "launcher/config/config_reference.hpp"
+#include "launcher/eval/judge.hpp"
 #include "launcher/init/init.hpp"
 #include "launcher/job/batch_job.hpp"
 #include "launcher/job/job_files.hpp"
@@ -80,6 +81,7 @@ std::vector<Subcommand> commands() {
       program_row(),
       subcommand<RunArguments>("run", run_job),
       subcommand<CheckArguments>("check", check_job),
+      subcommand<EvalArguments>("eval", run_eval),
       subcommand<SubmitArguments>("submit", run_submit),
       subcommand<InitArguments>("init", run_init),
       subcommand<AgentArguments>("agent", run_agent_command),

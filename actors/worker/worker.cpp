@@ -138,6 +138,9 @@ Result<WorkerReport> Worker::load(std::vector<std::string> nodes) {
   if (spec_.device != DeviceKind::cpu) TROUPE_CHECK(groups_->join_devices(*ops_));
   times.note("ranks");
   TROUPE_TRY(const Checkpoint checkpoint, opening.get());
+  if (const auto text = checkpoint.quantization().describe(); !text.empty()) {
+    log::info("{}: {}", spec_.model_path, text);
+  }
   times.note("checkpoint");
   const ModelLimits limits{.max_batch_tokens = spec_.max_batch_tokens,
                            .max_head_rows = spec_.max_head_rows,

@@ -22,6 +22,7 @@
 #include "models/json/json_file.hpp"
 #include "models/layers/attention/attention_shape.hpp"
 #include "models/layers/attention/cache_spec.hpp"
+#include "models/layers/weights/weights.hpp"
 #include "models/model/model.hpp"
 #include "models/ops/attention_limits.hpp"
 #include "models/ops/cpu/cpu_ops.hpp"
@@ -189,6 +190,8 @@ Result<ModelAndMesh> arrange(const Config& config) {
     return about_key(fmt::format("parallel sizes and {}", config.model.path),
                      std::move(checked).error());
   }
+  auto scales = check_scales(*model, *checkpoint, weight_rules_of(*model));
+  if (!scales.ok()) return about_key("model.path", std::move(scales).error());
   return ModelAndMesh{*std::move(model), *std::move(checkpoint), mesh};
 }
 

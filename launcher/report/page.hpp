@@ -16,5 +16,6 @@ struct PagePart {
 };
 extern const PagePart report_page;
 extern const PagePart sweep_page_part;
+extern const PagePart eval_page_part;
 
 }  // namespace troupe

@@ -1,6 +1,11 @@
 #include "models/checkpoint/checkpoint.hpp"
 
-#include <fmt/format.h>
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstring>
+
+#include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
 #include "models/json/json_file.hpp"
@@ -12,6 +17,34 @@ namespace {
 
 constexpr std::string_view single_name = "model.safetensors";
 constexpr std::string_view index_name = "model.safetensors.index.json";
+
+/// The module that a weight belongs to, as quantization_config names it.
+std::string_view module_of(std::string_view weight) {
+  constexpr std::string_view suffix = ".weight";
+  return weight.ends_with(suffix) ? weight.substr(0, weight.size() - suffix.size()) : weight;
+}
+
+/// `name` with `suffix` in the place of `stem` at its end; after it if it does not end so.
+std::string renamed(std::string_view name, std::string_view stem, std::string_view suffix) {
+  if (name.ends_with(stem)) name.remove_suffix(stem.size());
+  return fmt::format("{}{}", name, suffix);
+}
+
+/// The shape without extents of 1.
+Shape without_ones(const Shape& shape) {
+  std::vector<std::int64_t> extents;
+  for (int i = 0; i < shape.rank(); ++i) {
+    if (shape[i] != 1) extents.push_back(shape[i]);
+  }
+  return Shape(extents);
+}
+
+template <class T>
+T load(const Tensor& tensor, std::int64_t i) {
+  T value;
+  std::memcpy(&value, static_cast<const T*>(tensor.data()) + i, sizeof value);
+  return value;
+}
 
 }  // namespace
 
@@ -29,6 +62,7 @@ Result<Checkpoint> Checkpoint::dummy(DType dtype) {
 
 Result<Checkpoint> Checkpoint::open(const std::filesystem::path& folder) {
   Checkpoint checkpoint;
+  TROUPE_TRY(checkpoint.quantization_, load_quantization(folder));
   checkpoint.folder_ = folder;
   std::error_code status;
   if (const auto index = folder / index_name; std::filesystem::exists(index, status)) {
@@ -109,30 +143,130 @@ Result<StoredTensor> Checkpoint::stored_weight(std::string_view name, const Shap
     TROUPE_TRY(const Tensor noise, dummy_->tensor(name, shape));
     return StoredTensor{.view = noise};
   }
+  const WeightScheme* const scheme =
+      shape.rank() == 1 ? nullptr : quantization_.scheme_of(module_of(name));
+  if (scheme != nullptr) {
+    TROUPE_TRY(auto coded, coded_weight(name, shape, *scheme));
+    if (coded) return *std::move(coded);
+  }
   TROUPE_TRY(const SafetensorsFile* file, file_of(name));
   TROUPE_TRY(StoredTensor found, file->stored(name));
   if (!exceeds_cache_) found.direct_file = -1;
-  TROUPE_CHECK(find_format(name, file->type_of(name), found));
-  if (found.format != nullptr && found.view.shape() == shape) return found;
   const DType dtype = found.view.dtype();
   const bool usable = dtype == DType::f32 || dtype == DType::bf16 || dtype == DType::f16;
   if (usable && found.view.shape() == shape) return found;
-  return fail(
-      ErrorCode::corrupt_data,
-      "{}: tensor {}: expected bf16, f16 or f32 {}, found {} {} (does config.json belong to "
-      "these weights?)",
-      file->path().string(), name, shape.to_string(), file->type_of(name),
-      found.view.shape().to_string());
+  const bool may_be_codes = !usable && shape.rank() > 1;
+  return fail(ErrorCode::corrupt_data,
+              "{}: tensor {}: expected bf16, f16 or f32 {}, found {} {} ({})",
+              file->path().string(), name, shape.to_string(), file->type_of(name),
+              found.view.shape().to_string(),
+              may_be_codes && scheme == nullptr
+                  ? "quantization_config says that it is not quantised; are these its weights?"
+                  : "does config.json belong to these weights?");
 }
 
-Result<void> Checkpoint::find_format(std::string_view name, std::string_view file_type,
-                                     StoredTensor& tensor) const {
-  for (const WeightFormat& format : weight_formats()) {
-    if (format.file_type != file_type || tensor.view.shape().rank() != 2) continue;
-    const std::string companion = fmt::format("{}{}", name, format.companion_suffix);
-    TROUPE_TRY(tensor.companion, weight(companion, format.companion_shape(tensor.view.shape())));
-    tensor.format = &format;
-    return {};
+Result<std::optional<StoredTensor>> Checkpoint::coded_weight(std::string_view name,
+                                                             const Shape& shape,
+                                                             const WeightScheme& scheme) const {
+  const WeightFormat& format = weight_format(scheme.coding);
+  const std::string codes = renamed(name, format.stem, format.codes);
+  const bool is_of_experts = scheme.coding == WeightCoding::mxfp4_experts;
+  if (!contains(codes) || shape.rank() != (is_of_experts ? 3 : 2)) {
+    return std::optional<StoredTensor>();
+  }
+  TROUPE_TRY(const SafetensorsFile* file, file_of(codes));
+  const std::string_view type = file->type_of(codes);
+  if (std::ranges::find(format.file_types, type) == format.file_types.end()) {
+    return std::optional<StoredTensor>();
+  }
+  const Shape expected = format.codes_shape(shape);
+  TROUPE_TRY(StoredTensor found, file->stored(codes));
+  if (!exceeds_cache_) found.direct_file = -1;
+  if (found.view.shape() != expected) {
+    return fail(ErrorCode::corrupt_data,
+                "{}: tensor {}: expected {} of {} {}, found {} (do config.json and its "
+                "quantization_config belong to these weights?)",
+                file->path().string(), codes, format.name, shape.to_string(), expected.to_string(),
+                found.view.shape().to_string());
+  }
+  found.format = &format;
+  found.scheme = scheme;
+  found.groups = groups_of(scheme, shape);
+  TROUPE_CHECK(find_companions(name, shape, found));
+  return std::optional(found);
+}
+
+Result<void> Checkpoint::find_companions(std::string_view name, const Shape& shape,
+                                         StoredTensor& tensor) const {
+  constexpr std::array<std::string_view, 3> number_types = {"F32", "BF16", "F16"};
+  constexpr std::array<std::string_view, 4> scale_types = {"F32", "BF16", "F16", "F8_E8M0"};
+  constexpr std::array<std::string_view, 2> power_types = {"U8", "F8_E8M0"};
+  constexpr std::array<std::string_view, 2> zero_types = {"I32", "I8"};
+  constexpr std::array<std::string_view, 1> index_types = {"I32"};
+  const WeightFormat& format = *tensor.format;
+  const WeightCoding coding = format.coding;
+  std::string scales = renamed(name, format.stem, format.scales[0]);
+  if (!format.scales[1].empty() && !contains(scales)) {
+    const std::string other = renamed(name, format.stem, format.scales[1]);
+    if (contains(other)) scales = other;
+  }
+  std::span<const std::string_view> types = number_types;
+  if (coding == WeightCoding::fp8) types = scale_types;
+  if (coding == WeightCoding::mxfp4_packed || coding == WeightCoding::mxfp4_experts) {
+    types = power_types;
+  }
+  TROUPE_TRY(const StoredTensor scale,
+             companion(scales, format.scales_shape(tensor.groups), types));
+  tensor.companion = scale.view;
+  if (tensor.scheme.has_zero_points && format.zero_points_shape != nullptr) {
+    const Shape expected = format.zero_points_shape(tensor.groups, shape);
+    const bool is_packed = coding != WeightCoding::int8;
+    TROUPE_TRY(const StoredTensor zeros,
+               companion(renamed(name, format.stem, format.zero_points), expected,
+                         std::span(zero_types).subspan(is_packed ? 0 : 1, 1)));
+    tensor.zero_points = zeros.view;
+  }
+  if (format.group_index.empty()) return {};
+  const std::string index = renamed(name, format.stem, format.group_index);
+  if (!tensor.scheme.is_ordered && !contains(index)) return {};
+  TROUPE_TRY(const StoredTensor order, companion(index, {shape[1]}, index_types));
+  for (std::int64_t i = 0; i < shape[1]; ++i) {
+    const auto group = load<std::int32_t>(order.view, i);
+    if (group >= 0 && group < tensor.groups[1]) continue;
+    return fail(ErrorCode::corrupt_data,
+                "{}: tensor {}: column {} is in group {}, but there are {} (is group_size of "
+                "quantization_config right?)",
+                listing_.string(), index, i, group, tensor.groups[1]);
+  }
+  tensor.group_index = order.view;
+  return {};
+}
+
+Result<StoredTensor> Checkpoint::companion(std::string_view name, const Shape& shape,
+                                           std::span<const std::string_view> types) const {
+  TROUPE_TRY(const SafetensorsFile* file, file_of(name));
+  TROUPE_TRY(const StoredTensor found, file->stored(name));
+  const std::string_view type = file->type_of(name);
+  if (std::ranges::find(types, type) != types.end() &&
+      without_ones(found.view.shape()) == without_ones(shape)) {
+    return found;
+  }
+  return fail(ErrorCode::corrupt_data,
+              "{}: tensor {}: expected {} {}, found {} {} (does quantization_config say which rows "
+              "and columns share a scale?)",
+              file->path().string(), name, fmt::join(types, " or "), shape.to_string(), type,
+              found.view.shape().to_string());
+}
+
+Result<void> Checkpoint::check_scales(std::string_view name, const StoredTensor& weight) const {
+  if (weight.format == nullptr) return {};
+  for (std::int64_t i = 0; i < weight.companion.elements(); ++i) {
+    const float scale = scale_at(weight.companion, i);
+    if (std::isfinite(scale)) continue;
+    return fail(ErrorCode::corrupt_data,
+                "{}: tensor {}: scale number {} is {}; the checkpoint is damaged, or was made from "
+                "weights that are: make it anew",
+                listing_.string(), name, i, scale);
   }
   return {};
 }

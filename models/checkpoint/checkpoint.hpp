@@ -4,12 +4,14 @@
 #include <filesystem>
 #include <map>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "models/checkpoint/dummy_weights.hpp"
 #include "models/checkpoint/safetensors.hpp"
+#include "models/config/quantization.hpp"
 #include "parallel/device/tensor.hpp"
 #include "runtime/base/result.hpp"
 
@@ -32,8 +34,9 @@ class Checkpoint {
   static Result<Checkpoint> open(const std::filesystem::path& folder, LoadFormat format,
                                  DType dtype);
 
-  /// Errors: those of SafetensorsFile::open; not_found if the folder has no weights or a listed
-  /// shard is missing; corrupt_data for an index that lists a tensor its shard does not have.
+  /// Errors: those of SafetensorsFile::open and load_quantization; not_found if the folder has no
+  /// weights or a listed shard is missing; corrupt_data for an index that lists a tensor its shard
+  /// does not have.
   static Result<Checkpoint> open(const std::filesystem::path& folder);
 
   /// Makes a checkpoint without files: weight() returns DummyWeights for every name and shape,
@@ -47,25 +50,35 @@ class Checkpoint {
   /// Like tensor, but returns corrupt_data with file, tensor, expected and found shape unless it
   /// has `shape` and is f32, bf16 or f16.
   Result<Tensor> weight(std::string_view name, const Shape& shape) const;
-  /// Like weight, with the tensor's place in the file if there is one. It may also be of a
-  /// WeightFormat, whose companion must be there then.
+  /// Like weight, with the tensor's place in the file if there is one. It may also be of the
+  /// WeightFormat that the config gives its module, whose companions must be there then.
   Result<StoredTensor> stored_weight(std::string_view name, const Shape& shape) const;
+  /// Returns corrupt_data with file, tensor and place if `weight`, the stored_weight of that name,
+  /// has scales that are not finite. Reads all of them.
+  Result<void> check_scales(std::string_view name, const StoredTensor& weight) const;
 
   bool contains(std::string_view name) const { return place_.contains(name); }
   std::vector<std::string> names() const;
   const std::filesystem::path& folder() const { return folder_; }
+  /// How matrices are stored in low precision.
+  const QuantizationConfig& quantization() const { return quantization_; }
 
  private:
   void judge_size();
-  /// Sets the tensor's format and companion if its type has one. Errors: those of weight(), of the
-  /// companion.
-  Result<void> find_format(std::string_view name, std::string_view file_type,
-                           StoredTensor& tensor) const;
+  /// The matrix of that name and shape in the format; none if there are no codes of it.
+  Result<std::optional<StoredTensor>> coded_weight(std::string_view name, const Shape& shape,
+                                                   const WeightScheme& scheme) const;
+  /// A companion of `matrix`, which is there under that name. `types`: those it may have.
+  Result<StoredTensor> companion(std::string_view name, const Shape& shape,
+                                 std::span<const std::string_view> types) const;
+  Result<void> find_companions(std::string_view name, const Shape& shape,
+                               StoredTensor& tensor) const;
   Result<const SafetensorsFile*> file_of(std::string_view name) const;
   Result<void> open_shards(const std::filesystem::path& index);
 
   std::filesystem::path folder_;
   std::filesystem::path listing_;  ///< the file that errors name if a tensor is missing
+  QuantizationConfig quantization_;
   std::vector<SafetensorsFile> files_;
   std::map<std::string, std::size_t, std::less<>> place_;  ///< tensor -> file
   bool exceeds_cache_ = false;

@@ -30,10 +30,10 @@ constexpr std::array file_types = {
     FileType{"F16", 2, DType::f16},       FileType{"I32", 4, DType::i32},
     FileType{"I64", 8, DType::i64},       FileType{"U8", 1, DType::u8},
     FileType{"F64", 8, std::nullopt},     FileType{"I16", 2, std::nullopt},
-    FileType{"I8", 1, std::nullopt},      FileType{"BOOL", 1, std::nullopt},
+    FileType{"I8", 1, DType::u8},         FileType{"BOOL", 1, std::nullopt},
     FileType{"U16", 2, std::nullopt},     FileType{"U32", 4, std::nullopt},
     FileType{"U64", 8, std::nullopt},     FileType{"F8_E4M3", 1, DType::u8},
-    FileType{"F8_E5M2", 1, std::nullopt},
+    FileType{"F8_E5M2", 1, std::nullopt}, FileType{"F8_E8M0", 1, DType::u8},
 };
 
 const FileType* find_type(std::string_view name) {

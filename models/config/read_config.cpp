@@ -1,5 +1,6 @@
 #include "models/config/read_config.hpp"
 
+#include "models/config/quantization.hpp"
 #include "models/config/read_parts.hpp"
 
 namespace troupe {
@@ -14,21 +15,10 @@ Result<DType> read_dtype(const Fields& fields) {
   return fields.unsupported("dtype", name, "bfloat16, float16, float32");
 }
 
-/// Refuses weights of other formats than weight_formats() has.
-Result<void> refuse_unsupported_quantization(const Fields& fields) {
-  const nlohmann::json* const found = fields.find({"quantization_config"});
-  if (found == nullptr) return {};
-  constexpr std::string_view supported =
-      "bf16, fp16 and fp32 weights, and quant_method fp8 with weight_block_size [128, 128]";
-  if (!found->is_object())
-    return fields.unsupported("quantization_config", "(no object)", supported);
-  const Fields config(*found, fields.where() + ": quantization_config");
-  TROUPE_TRY(const std::string method, config.string_or({"quant_method"}, "(none)"));
-  TROUPE_TRY(const std::string format, config.string_or({"fmt"}, "e4m3"));
-  TROUPE_TRY(const auto block, config.integers({"weight_block_size"}, 1, max_width));
-  if (method == "fp8" && format == "e4m3" && block == std::vector<std::int64_t>{128, 128})
-    return {};
-  return fields.unsupported("quantization_config", method, supported);
+/// Refuses weights of other formats than this version decodes.
+Result<void> check_quantization(const Fields& fields) {
+  TROUPE_TRY([[maybe_unused]] const auto read, quantization_of(fields));
+  return {};
 }
 
 Result<Activation> read_activation(const Fields& fields, const ConfigRules& rules) {
@@ -142,8 +132,8 @@ Result<ModelConfig> read_config(const Fields& file, const ConfigRules& rules) {
   config.architecture = rules.architecture;
   config.form = rules.form;
   config.query_key_norm = rules.query_key_norm;
-  TROUPE_CHECK(refuse_unsupported_quantization(fields));
-  TROUPE_CHECK(refuse_unsupported_quantization(file));
+  TROUPE_CHECK(check_quantization(fields));
+  TROUPE_CHECK(check_quantization(file));
   TROUPE_TRY(config.activation, read_activation(fields, rules));
   TROUPE_CHECK(read_sizes(fields, rules, config));
   TROUPE_CHECK(read_biases(fields, rules, config));

@@ -40,10 +40,11 @@ void convert_row(const std::byte* from, DType dtype, std::int64_t count, To* to)
 void decode_rows(const StoredPart& part, std::int64_t first, std::int64_t count, DType dtype,
                  void* out) {
   const std::int64_t columns = part.cols.count;
+  const std::int64_t step = std::max<std::int64_t>(part.row_step, 1);
   std::vector<float> decoded(static_cast<std::size_t>(columns));
   for (std::int64_t row = 0; row < count; ++row) {
-    part.matrix.format->decode(part.matrix, part.rows.begin + first + row, part.cols.begin, columns,
-                               decoded.data());
+    part.matrix.format->decode(part.matrix, (part.rows.begin + first + row) * step, part.cols.begin,
+                               columns, decoded.data());
     const auto* const from = reinterpret_cast<const std::byte*>(decoded.data());
     if (dtype == DType::bf16) {
       convert_row<float>(from, columns, static_cast<BFloat16*>(out) + row * columns);

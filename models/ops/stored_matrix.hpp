@@ -10,17 +10,28 @@
 
 namespace troupe {
 
-/// A tensor in a checkpoint: mapped memory, and the file behind it.
+/// A tensor in a checkpoint: mapped memory, and the file behind it. With a format it is a matrix,
+/// of which `view` has the codes; the format says in which order.
 struct StoredTensor {
-  Tensor view = {};          ///< read-only; need not be aligned. With a format its codes, as u8
+  Tensor view = {};          ///< read-only; need not be aligned. Codes are u8 or i32
   int file = -1;             ///< descriptor of the mapped file; -1: memory only
   int direct_file = -1;      ///< the same, read past the page cache (O_DIRECT); -1: not supported
   std::uint64_t offset = 0;  ///< of the view's first byte in the file
   const WeightFormat* format = nullptr;  ///< null: the elements are numbers of the view's dtype
-  Tensor companion = {};                 ///< the format's; need not be aligned
 
-  /// The dtype of the elements, which a format may have encoded.
-  DType dtype() const { return format != nullptr ? format->decoded : view.dtype(); }
+  // Of a matrix with a format; companions need not be aligned.
+  WeightScheme scheme = {};  ///< which rows and columns share a scale
+  Shape groups{0, 0};        ///< the number of groups of rows, and of columns
+  Tensor companion = {};     ///< the scales
+  Tensor zero_points = {};   ///< empty: none
+  Tensor group_index = {};   ///< i32: the group of each column; empty: in order
+
+  /// The dtype of the elements, which a format may have encoded: they are rounded to bf16, or, if
+  /// the scales are f16, to numbers of f16, which f32 holds.
+  DType dtype() const {
+    if (format == nullptr) return view.dtype();
+    return companion.dtype() == DType::f16 ? DType::f32 : DType::bf16;
+  }
 };
 
 /// Some rows and columns of a stored matrix [n, k].
@@ -28,8 +39,9 @@ struct StoredPart {
   StoredTensor matrix;
   Slice rows = {};
   Slice cols = {};
-  /// If not 0, the matrix is stored by columns, among others: its element [row, column] is the
-  /// stored one [column, row * row_step]. Without a format.
+  /// If not 0, the matrix is stored among others: by columns, its element [row, column] being the
+  /// stored one [column, row * row_step]; with a format by rows, its row being the stored one
+  /// row * row_step.
   std::int64_t row_step = 0;
 };
 

@@ -1,5 +1,6 @@
 #include "models/ops/weight_format.hpp"
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cmath>
@@ -12,9 +13,7 @@
 namespace troupe {
 namespace {
 
-/// Rows and columns that share a scale.
-constexpr std::int64_t block = 128;
-
+/// An element of mapped memory, which need not be aligned.
 template <class T>
 T load(const Tensor& tensor, std::int64_t i) {
   T value;
@@ -22,51 +21,315 @@ T load(const Tensor& tensor, std::int64_t i) {
   return value;
 }
 
-/// An element of a companion.
-float number_at(const Tensor& tensor, std::int64_t i) {
-  if (tensor.dtype() == DType::bf16) return to_float(load<BFloat16>(tensor, i));
-  if (tensor.dtype() == DType::f16) return half_to_float(load<std::uint16_t>(tensor, i));
-  return load<float>(tensor, i);
+std::int64_t ceil_div(std::int64_t amount, std::int64_t by) { return (amount + by - 1) / by; }
+
+/// Code number `i` of the `bits`-wide ones from `word` of a tensor of 32-bit words on, the lowest
+/// bits first.
+template <int bits>
+float packed_code(const Tensor& words, std::int64_t word, std::int64_t i) {
+  constexpr std::int64_t in_word = 32 / bits;
+  const auto value = load<std::uint32_t>(words, word + i / in_word);
+  return static_cast<float>(value >> (i % in_word * bits) & ((1U << bits) - 1));
 }
 
-std::int64_t blocks_of(std::int64_t extent) { return (extent + block - 1) / block; }
+/// The number that a 4-bit code with 2 bits of exponent and 1 of fraction is (OCP Microscaling
+/// Formats Specification 1.0, 2023, E2M1).
+constexpr std::array<float, 16> e2m1_numbers = {0.0F,  0.5F,  1.0F,  1.5F,  2.0F,  3.0F,
+                                                4.0F,  6.0F,  -0.0F, -0.5F, -1.0F, -1.5F,
+                                                -2.0F, -3.0F, -4.0F, -6.0F};
 
-void decode_fp8_blocks(const StoredTensor& matrix, std::int64_t row, std::int64_t first,
-                       std::int64_t count, float* out) {
-  static const std::array<float, 256> numbers = [] {
-    std::array<float, 256> all{};
-    for (std::size_t code = 0; code < all.size(); ++code) {
-      all[code] = e4m3_to_float(static_cast<std::uint8_t>(code));
-    }
-    return all;
-  }();
-  const auto* codes = static_cast<const std::uint8_t*>(matrix.view.data()) + row * matrix.view[1];
-  const std::int64_t scales = row / block * matrix.companion[1];
-  float scale = 0.0F;
+// Codings: `code` is the code at [row, column] of the matrix, `zero` the zero point of a group, and
+// `scale_index` the place of its scale. `row_group` and `group` count groups of rows and columns.
+
+/// Scales and zero points are [groups of rows, groups of columns].
+struct ScalesByRow {
+  static std::int64_t scale_index(const StoredTensor& matrix, std::int64_t /*row*/,
+                                  std::int64_t row_group, std::int64_t group) {
+    return row_group * matrix.groups[1] + group;
+  }
+};
+
+/// Scales are [groups of columns, rows].
+struct ScalesByColumn {
+  static std::int64_t scale_index(const StoredTensor& matrix, std::int64_t row, std::int64_t,
+                                  std::int64_t group) {
+    return group * matrix.groups[0] + row;
+  }
+};
+
+struct Fp8 : ScalesByRow {
+  static float code(const StoredTensor& matrix, std::int64_t row, std::int64_t column) {
+    static const std::array<float, 256> numbers = [] {
+      std::array<float, 256> all{};
+      for (std::size_t code = 0; code < all.size(); ++code) {
+        all[code] = e4m3_to_float(static_cast<std::uint8_t>(code));
+      }
+      return all;
+    }();
+    return numbers[load<std::uint8_t>(matrix.view, row * matrix.view[1] + column)];
+  }
+  static float zero(const StoredTensor&, std::int64_t, std::int64_t, std::int64_t) { return 0.0F; }
+};
+
+struct Int8 : ScalesByRow {
+  static float code(const StoredTensor& matrix, std::int64_t row, std::int64_t column) {
+    return load<std::int8_t>(matrix.view, row * matrix.view[1] + column);
+  }
+  static float zero(const StoredTensor& matrix, std::int64_t row, std::int64_t row_group,
+                    std::int64_t group) {
+    if (!matrix.scheme.has_zero_points) return 0.0F;
+    return load<std::int8_t>(matrix.zero_points, scale_index(matrix, row, row_group, group));
+  }
+};
+
+/// Signed codes, stored with half of their range added; zero points likewise, packed over rows.
+template <int bits>
+struct Packed : ScalesByRow {
+  static float code(const StoredTensor& matrix, std::int64_t row, std::int64_t column) {
+    return packed_code<bits>(matrix.view, row * matrix.view[1], column);
+  }
+  static float zero(const StoredTensor& matrix, std::int64_t, std::int64_t row_group,
+                    std::int64_t group) {
+    if (!matrix.scheme.has_zero_points) return 1 << (bits - 1);
+    constexpr std::int64_t in_word = 32 / bits;
+    const std::int64_t word = row_group / in_word * matrix.groups[1] + group;
+    return packed_code<bits>(matrix.zero_points, word, row_group % in_word);
+  }
+};
+
+template <int bits>
+struct Gptq : ScalesByColumn {
+  static constexpr std::int64_t in_word = 32 / bits;
+  static float code(const StoredTensor& matrix, std::int64_t row, std::int64_t column) {
+    const std::int64_t word = column / in_word * matrix.view[1] + row;
+    return packed_code<bits>(matrix.view, word, column % in_word);
+  }
+  static float zero(const StoredTensor& matrix, std::int64_t row, std::int64_t,
+                    std::int64_t group) {
+    const std::int64_t words = ceil_div(matrix.groups[0], in_word);
+    const float stored = packed_code<bits>(matrix.zero_points, group * words, row);
+    return matrix.scheme.zeros_less_one ? stored + 1 : stored;
+  }
+};
+
+struct Awq : ScalesByColumn {
+  /// The place of row i % 8's code in its word.
+  static std::int64_t place_of(std::int64_t i) {
+    constexpr std::array<std::int64_t, 8> places = {0, 4, 1, 5, 2, 6, 3, 7};
+    return places[static_cast<std::size_t>(i % 8)];
+  }
+  static float code(const StoredTensor& matrix, std::int64_t row, std::int64_t column) {
+    return packed_code<4>(matrix.view, column * matrix.view[1] + row / 8, place_of(row));
+  }
+  static float zero(const StoredTensor& matrix, std::int64_t row, std::int64_t,
+                    std::int64_t group) {
+    const std::int64_t words = ceil_div(matrix.groups[0], 8);
+    return packed_code<4>(matrix.zero_points, group * words + row / 8, place_of(row));
+  }
+};
+
+/// Rows are the last extents but those of one row's bytes.
+struct Mxfp4 : ScalesByRow {
+  static float code(const StoredTensor& matrix, std::int64_t row, std::int64_t column) {
+    const auto byte = load<std::uint8_t>(matrix.view, row * matrix.view[1] + column / 2);
+    return e2m1_numbers[static_cast<std::size_t>(column % 2 == 0 ? byte & 0xF : byte >> 4)];
+  }
+  static float zero(const StoredTensor&, std::int64_t, std::int64_t, std::int64_t) { return 0.0F; }
+};
+
+/// The nearest number of f16, ties to even, without its bound: what libraries make of f16 scales.
+float rounded_to_half(float number) {
+  constexpr float smallest_normal = 0x1p-14F, spacing_below = 0x1p-24F;
+  if (std::abs(number) < smallest_normal) {
+    return std::nearbyint(number / spacing_below) * spacing_below;
+  }
+  const auto bits = std::bit_cast<std::uint32_t>(number);
+  return std::bit_cast<float>((bits + 0xFFFU + (bits >> 13 & 1U)) & ~0x1FFFU);
+}
+
+/// The group of row or column i; `size` 0: there is one.
+std::int64_t group_of(std::int64_t i, std::int64_t size) { return size > 0 ? i / size : 0; }
+
+template <class Coding>
+void decode(const StoredTensor& matrix, std::int64_t row, std::int64_t first, std::int64_t count,
+            float* out) {
+  const bool is_bf16 = matrix.dtype() == DType::bf16;
+  const bool is_indexed = !matrix.group_index.empty();
+  const std::int64_t row_group = group_of(row, matrix.scheme.group_rows);
+  std::int64_t known = -1;
+  float scale = 0.0F, zero = 0.0F;
   for (std::int64_t i = 0; i < count; ++i) {
     const std::int64_t column = first + i;
-    if (i == 0 || column % block == 0) {
-      scale = number_at(matrix.companion, scales + column / block);
+    const std::int64_t group = is_indexed ? load<std::int32_t>(matrix.group_index, column)
+                                          : group_of(column, matrix.scheme.group_columns);
+    if (group != known) {
+      known = group;
+      scale = scale_at(matrix.companion, Coding::scale_index(matrix, row, row_group, group));
+      zero = Coding::zero(matrix, row, row_group, group);
     }
-    out[i] = to_float(to_bfloat16(numbers[codes[column]] * scale));
+    const float number = (Coding::code(matrix, row, column) - zero) * scale;
+    out[i] = is_bf16 ? to_float(to_bfloat16(number)) : rounded_to_half(number);
   }
 }
 
-/// DeepSeek-V3's, 2024, section 3.3.2; `quant_method` fp8 of Hugging Face.
-constexpr WeightFormat fp8_blocks{
-    .name = "fp8 in blocks of 128 x 128",
-    .file_type = "F8_E4M3",
-    .companion_suffix = "_scale_inv",
-    .companion_shape =
-        [](const Shape& matrix) { return Shape{blocks_of(matrix[0]), blocks_of(matrix[1])}; },
-    .decoded = DType::bf16,
-    .decode = decode_fp8_blocks};
+Shape as_is(const Shape& shape) { return shape; }
+Shape transposed(const Shape& shape) { return {shape[1], shape[0]}; }
 
-constexpr std::array formats{fp8_blocks};
+/// [n, k] with so many codes of a row in an element.
+template <std::int64_t in_element>
+Shape packed_columns(const Shape& matrix) {
+  return {matrix[0], ceil_div(matrix[1], in_element)};
+}
+/// [k, n] with so many codes of a column of the matrix in an element.
+template <std::int64_t in_element>
+Shape packed_rows_of_transposed(const Shape& matrix) {
+  return {ceil_div(matrix[1], in_element), matrix[0]};
+}
+
+template <std::int64_t in_element>
+Shape packed_row_groups(const Shape& groups, const Shape& /*matrix*/) {
+  return {ceil_div(groups[0], in_element), groups[1]};
+}
+template <std::int64_t in_element>
+Shape packed_rows(const Shape& groups, const Shape& matrix) {
+  return {groups[1], ceil_div(matrix[0], in_element)};
+}
+
+/// [experts, inputs, outputs] as [experts, outputs, blocks of inputs, bytes].
+Shape expert_blocks(const Shape& all) { return {all[0], all[2], ceil_div(all[1], 32), 16}; }
+
+constexpr std::array formats{
+    // Also DeepSeek-V3's, 2024, section 3.3.2.
+    WeightFormat{.coding = WeightCoding::fp8,
+                 .name = "fp8",
+                 .file_types = {"F8_E4M3"},
+                 .scales = {"_scale", "_scale_inv"},
+                 .codes_shape = as_is,
+                 .scales_shape = as_is,
+                 .has_byte_codes = true,
+                 .decode = decode<Fp8>},
+    WeightFormat{.coding = WeightCoding::int8,
+                 .name = "int8",
+                 .file_types = {"I8"},
+                 .scales = {"_scale"},
+                 .zero_points = "_zero_point",
+                 .codes_shape = as_is,
+                 .scales_shape = as_is,
+                 .zero_points_shape = [](const Shape& groups, const Shape&) { return groups; },
+                 .has_byte_codes = true,
+                 .decode = decode<Int8>},
+    WeightFormat{.coding = WeightCoding::packed_int4,
+                 .name = "packed int4",
+                 .file_types = {"I32"},
+                 .codes = "_packed",
+                 .scales = {"_scale"},
+                 .zero_points = "_zero_point",
+                 .group_index = "_g_idx",
+                 .codes_shape = packed_columns<8>,
+                 .scales_shape = as_is,
+                 .zero_points_shape = packed_row_groups<8>,
+                 .decode = decode<Packed<4>>},
+    WeightFormat{.coding = WeightCoding::packed_int8,
+                 .name = "packed int8",
+                 .file_types = {"I32"},
+                 .codes = "_packed",
+                 .scales = {"_scale"},
+                 .zero_points = "_zero_point",
+                 .group_index = "_g_idx",
+                 .codes_shape = packed_columns<4>,
+                 .scales_shape = as_is,
+                 .zero_points_shape = packed_row_groups<4>,
+                 .decode = decode<Packed<8>>},
+    // Frantar et al. 2022, GPTQ.
+    WeightFormat{.coding = WeightCoding::gptq_int4,
+                 .name = "GPTQ int4",
+                 .file_types = {"I32"},
+                 .stem = ".weight",
+                 .codes = ".qweight",
+                 .scales = {".scales"},
+                 .zero_points = ".qzeros",
+                 .group_index = ".g_idx",
+                 .codes_shape = packed_rows_of_transposed<8>,
+                 .scales_shape = transposed,
+                 .zero_points_shape = packed_rows<8>,
+                 .decode = decode<Gptq<4>>},
+    WeightFormat{.coding = WeightCoding::gptq_int8,
+                 .name = "GPTQ int8",
+                 .file_types = {"I32"},
+                 .stem = ".weight",
+                 .codes = ".qweight",
+                 .scales = {".scales"},
+                 .zero_points = ".qzeros",
+                 .group_index = ".g_idx",
+                 .codes_shape = packed_rows_of_transposed<4>,
+                 .scales_shape = transposed,
+                 .zero_points_shape = packed_rows<4>,
+                 .decode = decode<Gptq<8>>},
+    // Lin et al. 2023, AWQ.
+    WeightFormat{
+        .coding = WeightCoding::awq_int4,
+        .name = "AWQ int4",
+        .file_types = {"I32"},
+        .stem = ".weight",
+        .codes = ".qweight",
+        .scales = {".scales"},
+        .zero_points = ".qzeros",
+        .codes_shape = [](const Shape& matrix) { return Shape{matrix[1], ceil_div(matrix[0], 8)}; },
+        .scales_shape = transposed,
+        .zero_points_shape = packed_rows<8>,
+        .decode = decode<Awq>},
+    WeightFormat{.coding = WeightCoding::mxfp4_packed,
+                 .name = "packed MXFP4",
+                 .file_types = {"U8"},
+                 .codes = "_packed",
+                 .scales = {"_scale"},
+                 .codes_shape = packed_columns<2>,
+                 .scales_shape = as_is,
+                 .decode = decode<Mxfp4>},
+    // OpenAI 2025, gpt-oss model card, section 2.1.
+    WeightFormat{.coding = WeightCoding::mxfp4_experts,
+                 .name = "MXFP4 of all experts",
+                 .file_types = {"U8"},
+                 .codes = "_blocks",
+                 .scales = {"_scales"},
+                 .codes_shape = expert_blocks,
+                 .scales_shape = as_is,
+                 .decode = decode<Mxfp4>},
+};
 
 }  // namespace
 
 std::span<const WeightFormat> weight_formats() { return formats; }
+
+const WeightFormat& weight_format(WeightCoding coding) {
+  return *std::ranges::find(formats, coding, &WeightFormat::coding);
+}
+
+Shape groups_of(const WeightScheme& scheme, const Shape& matrix) {
+  const auto count = [](std::int64_t extent, std::int64_t size) {
+    return size > 0 ? ceil_div(extent, size) : 1;
+  };
+  if (matrix.rank() == 3) {
+    return {matrix[0], matrix[2], count(matrix[1], scheme.group_columns)};
+  }
+  return {count(matrix[0], scheme.group_rows), count(matrix[1], scheme.group_columns)};
+}
+
+float scale_at(const Tensor& scales, std::int64_t i) {
+  switch (scales.dtype()) {
+    case DType::bf16:
+      return to_float(load<BFloat16>(scales, i));
+    case DType::f16:
+      return half_to_float(load<std::uint16_t>(scales, i));
+    case DType::u8: {
+      const auto exponent = load<std::uint8_t>(scales, i);
+      if (exponent == 0xFF) return std::numeric_limits<float>::quiet_NaN();
+      return std::ldexp(1.0F, exponent - 127);
+    }
+    default:
+      return load<float>(scales, i);
+  }
+}
 
 float e4m3_to_float(std::uint8_t code) {
   const int exponent = code >> 3 & 0xF, fraction = code & 7;

@@ -1,10 +1,12 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <span>
 #include <string>
 #include <string_view>
 
+#include "models/config/quantization.hpp"
 #include "parallel/device/dtype.hpp"
 #include "parallel/device/tensor.hpp"
 
@@ -12,23 +14,46 @@ namespace troupe {
 
 struct StoredTensor;
 
-/// A way to store a matrix [n, k] in fewer bits: codes, and a companion, another tensor of the
-/// checkpoint, that turns them into numbers. A format is a row of weight_formats(); checkpoints
-/// find it by the codes' type and the companion's name, and loaders decode through it. A device
-/// that multiplies codes themselves can ask a StoredMatrix for their format.
+/// A way to store a matrix [n, k] in fewer bits: codes, and companions, other tensors of the
+/// checkpoint, that turn them into numbers:
+///
+///     number = (code - zero point) * scale
+///
+/// where groups of rows and columns share scale and zero point (WeightScheme). A format is a row of
+/// weight_formats(); checkpoints find it by their config's WeightCoding, and loaders decode through
+/// it. A device that multiplies codes themselves can ask a StoredMatrix for their format.
 struct WeightFormat {
-  std::string_view name;       ///< for messages
-  std::string_view file_type;  ///< of the codes, as safetensors files call it
-  /// Appended to the codes' name, it gives the companion's.
-  std::string_view companion_suffix;
-  Shape (*companion_shape)(const Shape& matrix);  ///< its dtype is f32, bf16 or f16
-  DType decoded;  ///< the elements are numbers of this dtype: f32 or bf16
+  WeightCoding coding;
+  std::string_view name;  ///< for messages
+  /// Types of the codes, as safetensors files call them; others are numbers, not codes.
+  std::array<std::string_view, 2> file_types;
+  /// The names of its tensors, which take the place of `stem` at the end of the matrix's name.
+  std::string_view stem;
+  std::string_view codes;
+  std::array<std::string_view, 2> scales;  ///< the first that is there
+  std::string_view zero_points = {};
+  std::string_view group_index = {};
+  /// Their shapes for a matrix; `groups`: the rows and columns of groups. Extents of 1 count for
+  /// nothing.
+  Shape (*codes_shape)(const Shape& matrix);
+  Shape (*scales_shape)(const Shape& groups);
+  Shape (*zero_points_shape)(const Shape& groups, const Shape& matrix) = nullptr;
+  /// The codes are [n, k], a byte each, so that a row's lie side by side.
+  bool has_byte_codes = false;
   /// Decodes `count` elements of a row, from column `first` on.
   void (*decode)(const StoredTensor& matrix, std::int64_t row, std::int64_t first,
                  std::int64_t count, float* out);
 };
 
 std::span<const WeightFormat> weight_formats();
+const WeightFormat& weight_format(WeightCoding coding);
+
+/// The rows and columns of groups that a matrix has; the last ones may be short.
+Shape groups_of(const WeightScheme& scheme, const Shape& matrix);
+
+/// A scale of a companion: f32, bf16, f16, or as u8 a power of two (OCP Microscaling Formats
+/// Specification 1.0, 2023, E8M0).
+float scale_at(const Tensor& scales, std::int64_t i);
 
 /// The number that an 8-bit code with 4 bits of exponent, 3 of fraction and no infinities is (OCP
 /// 8-bit Floating Point Specification 1.0, 2023, E4M3).

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cassert>
+#include <set>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -55,6 +57,25 @@ Result<void> check_use(const WeightUse& use, const ModelConfig& config,
   return {};
 }
 
+/// Rows and columns of an expert in `stored`, the codes of all experts' matrices, of which those at
+/// `place` of `stack` are asked for.
+StoredPart coded_expert(const StoredTensor& stored, const WeightShard& slice, std::int64_t expert,
+                        std::int64_t place, std::span<const Parameter> stack) {
+  StoredPart part{
+      .matrix = stored, .rows = slice.rows, .cols = slice.cols, .row_step = std::ssize(stack)};
+  const std::int64_t outputs = stored.groups[1];
+  const std::int64_t first = expert * outputs + place;
+  const auto rows_from = [&](const Tensor& of_all) {
+    const std::int64_t rows = stored.groups[0] * outputs;
+    return of_all.reshaped({rows, of_all.elements() / rows}).rows(first, outputs - place);
+  };
+  part.matrix.view = rows_from(stored.view);
+  part.matrix.companion = rows_from(stored.companion);
+  part.matrix.groups = part.matrix.companion.shape();
+  part.matrix.offset += static_cast<std::uint64_t>(first * part.matrix.view[1]);
+  return part;
+}
+
 /// Stacks the parts one below the other.
 StoredMatrix stack_parts(std::vector<StoredPart> parts, DType compute) {
   StoredMatrix stacked{.columns = parts.front().cols.count, .dtype = parts.front().matrix.dtype()};
@@ -98,16 +119,13 @@ Result<StoredPart> Weights::expert_part(Parameter parameter, std::int64_t layer,
   const std::string name = checkpoint_name(found, layer, expert);
   TROUPE_TRY(const StoredTensor stored,
              checkpoint_.stored_weight(name, stored_shape(found, config_)));
-  if (stored.format != nullptr) {
-    return fail(ErrorCode::unsupported,
-                "{}: quantized; a tensor of all experts is read in bf16, f16 or f32 only", name);
-  }
   TROUPE_TRY(const WeightShard slice, find_shard(found, name, config_, shard));
+  const auto place = std::ranges::find(found.stack, parameter) - found.stack.begin();
+  if (stored.format != nullptr) return coded_expert(stored, slice, expert, place, found.stack);
   // [inputs, outputs] of this expert; a bias has one input.
   const bool is_vector = stored.view.shape().rank() == 2;
   const std::int64_t inputs = is_vector ? 1 : stored.view[1];
   const std::int64_t outputs = stored.view[is_vector ? 1 : 2];
-  const auto place = std::ranges::find(found.stack, parameter) - found.stack.begin();
   const auto before =
       static_cast<std::size_t>(expert * inputs * outputs + place) * size_of(stored.view.dtype());
   StoredPart part{.matrix = stored,
@@ -201,6 +219,20 @@ Result<StoredMatrix> Weights::vocabulary_rows(Parameter parameter) const {
   StoredMatrix table = stack_parts(std::move(parts), compute_);
   table.rows = ceil_slice(config_.vocab_size, {0, dense_shard_.size}).count;
   return table;
+}
+
+Result<void> check_scales(const ModelConfig& config, const Checkpoint& checkpoint,
+                          std::span<const WeightRule> rules) {
+  if (checkpoint.quantization().groups.empty()) return {};
+  std::set<std::string> seen;
+  for (const WeightUse& use : weights_in_use(config, rules)) {
+    const Shape shape = stored_shape(*use.rule, config);
+    const std::string name = checkpoint_name(*use.rule, use.layer, use.expert);
+    if (shape.rank() == 1 || !seen.insert(name).second) continue;
+    TROUPE_TRY(const StoredTensor weight, checkpoint.stored_weight(name, shape));
+    TROUPE_CHECK(checkpoint.check_scales(name, weight));
+  }
+  return {};
 }
 
 Result<void> check_weights(const ModelConfig& config, const Checkpoint& checkpoint,

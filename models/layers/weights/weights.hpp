@@ -113,4 +113,8 @@ class Weights {
 Result<void> check_weights(const ModelConfig& config, const Checkpoint& checkpoint,
                            std::span<const WeightRule> rules, const Mesh& mesh);
 
+/// Refuses quantised weights with scales that are not finite, of which it reads all.
+Result<void> check_scales(const ModelConfig& config, const Checkpoint& checkpoint,
+                          std::span<const WeightRule> rules);
+
 }  // namespace troupe

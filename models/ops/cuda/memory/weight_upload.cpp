@@ -180,7 +180,8 @@ class WeightUpload::Reader {
     const bool in_one = part.cols.count == view[1] || part.rows.count == 1;
     const bool is_plain = part.matrix.format == nullptr && part.row_step == 0;
     if (part.matrix.file < 0 || !in_one || !is_plain || view.dtype() != upload_.options_.dtype) {
-      if (part.row_step == 0) prefetch(piece, mapped);
+      const bool lies_in_rows = part.matrix.format == nullptr || part.matrix.format->has_byte_codes;
+      if (part.row_step == 0 && lies_in_rows) prefetch(piece, mapped);
       copy_rows(part, 0, part.rows.count, upload_.options_.dtype, memory);
       return memory;
     }

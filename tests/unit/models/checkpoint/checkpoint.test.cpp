@@ -78,21 +78,26 @@ TEST(Checkpoint, names_expected_and_found_shape_of_a_weight) {
 TEST(Checkpoint, finds_the_companion_of_a_weight_that_is_encoded) {
   const std::string codes(6, '8'), scale(4, '\0');
   const TemporaryFolder folder;
+  folder.write("config.json", R"({"quantization_config": {"quant_method": "fp8",
+      "weight_block_size": [128, 128], "modules_to_not_convert": ["d"]}})");
   folder.write("model.safetensors", safetensors_bytes({{"a", {"F8_E4M3", {2, 3}, codes}},
                                                        {"a_scale_inv", {"F32", {1, 1}, scale}},
                                                        {"b", {"F8_E4M3", {2, 3}, codes}},
                                                        {"c", {"F8_E4M3", {2, 3}, codes}},
-                                                       {"c_scale_inv", {"F32", {1}, scale}}}));
+                                                       {"c_scale_inv", {"F32", {2}, scale + scale}},
+                                                       {"d", {"F8_E4M3", {2, 3}, codes}}}));
   REQUIRE_OK(const auto checkpoint, Checkpoint::open(folder.path()));
   REQUIRE_OK(const StoredTensor a, checkpoint.stored_weight("a", {2, 3}));
   ASSERT_NE(a.format, nullptr);
   EXPECT_EQ(a.dtype(), DType::bf16);
   EXPECT_EQ(a.companion.shape(), (Shape{1, 1}));
-  EXPECT_THAT(checkpoint.stored_weight("a", {3, 2}).error().message, HasSubstr("F8_E4M3 [2, 3]"));
+  EXPECT_THAT(checkpoint.stored_weight("a", {3, 2}).error().message, HasSubstr("found [2, 3]"));
   EXPECT_THAT(checkpoint.stored_weight("b", {2, 3}).error().message,
-              HasSubstr("missing tensor b_scale_inv"));
+              HasSubstr("missing tensor b_scale"));
   EXPECT_THAT(checkpoint.stored_weight("c", {2, 3}).error().message,
               AllOf(HasSubstr("tensor c_scale_inv"), HasSubstr("[1, 1]")));
+  EXPECT_THAT(checkpoint.stored_weight("d", {2, 3}).error().message,
+              HasSubstr("says that it is not quantised"));
   EXPECT_EQ(checkpoint.weight("a", {2, 3}).error().code, ErrorCode::unsupported);
 }
 

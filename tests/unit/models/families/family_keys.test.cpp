@@ -26,7 +26,7 @@ TEST(FamilyKeys, are_refused_with_values_that_the_layers_do_not_compute) {
       {"falcon-a", "parallel_attn", false},
       {"falcon-b", "num_ln_in_parallel_attn", 2},
       {"gptoss-a", "swiglu_limit", 5.0},
-      {"gptoss-a", "quantization_config", {{"quant_method", "mxfp4"}}},
+      {"gptoss-a", "quantization_config", {{"quant_method", "quark"}}},
       {"gemma3-a", "use_bidirectional_attention", true},
       {"deepseek2-a", "norm_topk_prob", true},
       {"deepseek2-a", "topk_method", "noaux_tc"},

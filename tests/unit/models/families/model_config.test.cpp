@@ -366,8 +366,8 @@ TEST(ModelConfig, refuses_features_it_would_compute_wrongly) {
   const std::vector<std::pair<std::string, nlohmann::json>> features = {
       {"hidden_act", "gelu"},
       {"quantization_config", {{"bits", 4}}},
-      {"quantization_config", {{"quant_method", "fp8"}}},
-      {"quantization_config", {{"quant_method", "fp8"}, {"weight_block_size", {64, 128}}}},
+      {"quantization_config", {{"quant_method", "fp8"}, {"fmt", "e5m2"}}},
+      {"quantization_config", {{"quant_method", "fp8"}, {"weight_block_size", {64}}}},
       {"layer_types", {"full_attention", "chunked_attention", "full_attention"}},
       {"rope_parameters", {{"rope_type", "ntk"}, {"factor", 4.0}}},
       {"torch_dtype", "float8"},
@@ -389,7 +389,7 @@ TEST(ModelConfig, refuses_quantised_weights_that_stand_beside_the_part_that_it_r
     "text_config": {"hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 6}})");
   ASSERT_FALSE(config.ok());
   EXPECT_EQ(config.error().code, ErrorCode::unsupported);
-  EXPECT_THAT(config.error().message, HasSubstr("quantization_config bitsandbytes"));
+  EXPECT_THAT(config.error().message, HasSubstr("quant_method bitsandbytes"));
 }
 
 TEST(ModelConfig, accepts_fp8_weights_in_blocks) {
