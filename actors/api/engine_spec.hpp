@@ -116,7 +116,10 @@ struct EngineWait {
 struct EngineDomainChange {
   enum class Kind {
     dropped,  ///< its processes end, and its requests are those of others
-    back,     ///< it serves again
+    back,     ///< it serves again, or for the first time (is_new)
+    /// There was no place for it, and for those behind it, at the start: they come when nodes join.
+    awaited,
+    answered,  ///< the first answer since it is back
   };
   Kind kind = Kind::dropped;
   std::int32_t domain = 0;
@@ -125,7 +128,10 @@ struct EngineDomainChange {
   std::size_t requests = 0;        ///< unanswered ones that others go on with
   std::int32_t serving = 0;        ///< domains from now on, of `all`
   std::int32_t all = 0;
-  double seconds = 0;  ///< since it was dropped, when it is back
+  bool is_new = false;  ///< it had no node at the start, and has not served before
+  /// Back: since it was dropped, or since the start. Answered: since the agent of the last of its
+  /// nodes connected, or it was dropped if that was later.
+  double seconds = 0;
 };
 
 /// Callbacks of an engine. Called on the engine's threads; must not block.

@@ -44,13 +44,7 @@ Result<EngineInfo> Driver::start() {
             .get(board_timeout));
   }
   const std::int32_t domains = spec_.data_parallel_size / mesh_.replicas_per_domain();
-  std::vector<NodeSpec> specs;
-  for (const auto& node : cluster_->nodes()) specs.push_back(node.spec);
-  bundles_ = worker_bundles(mesh_, specs);
-  for (std::int32_t index = 0; index < domains; ++index) {
-    TROUPE_TRY(groups_.emplace_back(), cluster_->create_placement_group(places_of(index)));
-  }
-  const std::vector<std::string> nodes = nodes_of_ranks(mesh_, groups_);
+  TROUPE_CHECK(place_domains(domains));
   // A call that the driver itself or an executor fails on ends the engine: what it was to do is not
   // done.
   on_failed_ = [on_down = events_.on_down](const std::string& actor, const Error& error) {
@@ -61,25 +55,76 @@ Result<EngineInfo> Driver::start() {
     on_down(down);
   };
   end_because_.resize(static_cast<std::size_t>(domains));
+  domains_.resize(static_cast<std::size_t>(domains));
+  recoveries_.resize(static_cast<std::size_t>(domains));
   for (std::int32_t index = 0; index < domains; ++index) {
-    domains_.push_back(make_domain(index, groups_));
-    recoveries_.push_back(make_recovery(index));
+    const auto i = static_cast<std::size_t>(index);
+    if (!has_places(groups_[i])) continue;
+    domains_[i] = make_domain(index, groups_);
+    recoveries_[i] = make_recovery(index);
   }
   for (std::int32_t index = 0; index < domains; ++index) {
-    TROUPE_CHECK(domains_[static_cast<std::size_t>(index)]->finish_spawn(watcher(index)));
+    const auto& domain = domains_[static_cast<std::size_t>(index)];
+    if (domain) TROUPE_CHECK(domain->finish_spawn(watcher(index)));
   }
   times.note("processes");
+  TROUPE_TRY(info_, bring_up_all(times));
+  log::info("the engine was ready after {}", times.text());
+  log::info("serving {} on {} replicas of {} workers with {} KV blocks each, and {} in host memory",
+            spec_.model_path, spec_.data_parallel_size,
+            mesh_.world_size() / spec_.data_parallel_size, info_.kv_cache_blocks,
+            info_.swap_blocks);
+  since_ns_ = monotonic_ns();
+  count_serving();
+  *serves_ = true;
+  grow();
+  return info_;
+}
 
-  for (auto& domain : domains_) domain->begin_form();
-  for (auto& domain : domains_) TROUPE_CHECK(domain->begin_load());
-  EngineInfo info;
-  std::uint64_t bytes_per_block = 0;
+Result<void> Driver::place_domains(std::int32_t domains) {
+  std::vector<NodeSpec> specs;
+  for (const auto& node : cluster_->nodes()) specs.push_back(node.spec);
+  bundles_ = worker_bundles(mesh_, specs);
+  for (std::int32_t index = 0; index < domains; ++index) {
+    auto placed = cluster_->create_placement_group(places_of(index));
+    if (placed.ok()) {
+      groups_.push_back(*std::move(placed));
+      continue;
+    }
+    const bool may_come_later =
+        spec_.elastic && index > 0 && placed.error().code == ErrorCode::resource_exhausted;
+    if (!may_come_later) return std::move(placed).error();
+    groups_.push_back(no_places(bundles_));
+  }
+  return {};
+}
+
+Result<EngineInfo> Driver::bring_up_all(PhaseTimes& times) {
+  std::vector<Domain*> there;
+  for (const auto& domain : domains_) {
+    if (domain) there.push_back(domain.get());
+  }
+  for (Domain* domain : there) domain->begin_form();
+  for (Domain* domain : there) TROUPE_CHECK(domain->begin_load());
   std::vector<WorkerReport> reports;
-  for (auto& domain : domains_) {
+  for (Domain* domain : there) {
     TROUPE_TRY(const auto loaded, domain->finish_load());
     reports.insert(reports.end(), loaded.begin(), loaded.end());
   }
   times.note("models");
+  EngineInfo info;
+  TROUPE_CHECK(choose_blocks(reports, info));
+  for (Domain* domain : there) domain->begin_serve(info);
+  for (Domain* domain : there) TROUPE_CHECK(domain->finish_serve(info));
+  times.note("caches and channels");
+  return info;
+}
+
+Result<void> Driver::choose_blocks(const std::vector<WorkerReport>& reports,
+                                   EngineInfo& info) const {
+  std::vector<std::string> nodes = nodes_of_ranks(mesh_, groups_);
+  std::erase(nodes, "");  // of ranks that are not there
+  std::uint64_t bytes_per_block = 0;
   for (const WorkerReport& report : reports) {
     info.weight_bytes += report.weight_bytes;
     bytes_per_block += report.kv_bytes_per_block;
@@ -98,18 +143,7 @@ Result<EngineInfo> Driver::start() {
                 spec_.block_size);
   }
   info.swap_blocks = choose_swap_blocks(spec_, reports, nodes, info.kv_cache_blocks);
-  for (auto& domain : domains_) domain->begin_serve(info);
-  for (auto& domain : domains_) TROUPE_CHECK(domain->finish_serve(info));
-  times.note("caches and channels");
-  log::info("the engine was ready after {}", times.text());
-  log::info("serving {} on {} replicas of {} workers with {} KV blocks each, and {} in host memory",
-            spec_.model_path, spec_.data_parallel_size,
-            mesh_.world_size() / spec_.data_parallel_size, info.kv_cache_blocks, info.swap_blocks);
-  since_ns_ = monotonic_ns();
-  info_ = info;
-  count_serving();
-  *serves_ = true;
-  return info;
+  return {};
 }
 
 PlacementGroupOptions Driver::places_of(std::int32_t domain) const {
@@ -225,6 +259,13 @@ void Driver::tell_if_complete(Recovery& recovery) {
 
 void Driver::give_up(std::vector<ActorDown> losses, const std::string& why) {
   is_given_up_ = true;
+  if (losses.empty()) {  // of drained nodes, or of domains that never had one
+    ActorDown down;
+    down.name = context_.name();
+    down.cause = DownCause::exited;
+    down.message = "the engine ends";
+    losses.push_back(std::move(down));
+  }
   for (ActorDown& down : losses) {
     if (!why.empty()) down.message += "; " + why;
     events_.on_down(down);
@@ -332,6 +373,7 @@ void Driver::report(EngineReport report) {
 
 void Driver::pass_on(EngineReport report) {
   domains_.at(static_cast<std::size_t>(report.domain))->note_answers(report);
+  note_first_answer(report);
   publish(std::move(report));
 }
 

@@ -42,9 +42,11 @@ namespace troupe {
 ///                        v
 ///                     dropped --places (DomainReturn)--> serving
 ///
-/// The processes of a dropped domain end, its replicas get no requests, and those that it has not
-/// answered go to other domains, with the tokens that they have. The engine ends once there has
-/// been no domain for RestartLimit::wait_seconds. It runs in the process of the Cluster.
+/// A domain that has no place at the start begins as dropped, if another one has (grow()): an
+/// engine may begin with fewer nodes than it has replicas for. The processes of a dropped domain
+/// end, its replicas get no requests, and those that it has not answered go to other domains, with
+/// the tokens that they have. The engine ends once there has been no domain for
+/// RestartLimit::wait_seconds. It runs in the process of the Cluster.
 class Driver final : public ReportSink {
  public:
   /// `cluster` outlives the actor.
@@ -112,11 +114,31 @@ class Driver final : public ReportSink {
   /// A domain that is not there.
   struct Dropped {
     std::chrono::steady_clock::time_point since;
-    std::vector<std::string> nodes;  ///< that it was on
+    std::vector<std::string> nodes;  ///< that it was on; none: it has not served yet
     std::vector<ActorDown> losses;
     std::unique_ptr<DomainReturn> search;
   };
+  /// A domain that is back, and has not answered a request since.
+  struct Returned {
+    std::chrono::steady_clock::time_point could_be;  ///< there was a node for it from then on
+    std::string node;                                ///< that came last
+  };
   PlacementGroupOptions places_of(std::int32_t domain) const;
+  /// Reserves the places of all domains, or, if the engine is elastic, of one at least.
+  Result<void> place_domains(std::int32_t domains);
+  /// Loads the model, and begins to serve on the domains that are there. `times` takes note of
+  /// both.
+  Result<EngineInfo> bring_up_all(PhaseTimes& times);
+  Result<void> choose_blocks(const std::vector<WorkerReport>& reports, EngineInfo& info) const;
+  /// Searches places for domains that had none at the start.
+  void grow();
+  /// Begins to search places for a domain that is not there.
+  void begin_search(std::int32_t domain, std::vector<std::string> nodes,
+                    std::vector<ActorDown> losses);
+  /// The newest of the nodes of a domain that is back, which was dropped then.
+  Returned returned(std::int32_t domain, std::chrono::steady_clock::time_point since) const;
+  /// Tells of the first answer of a domain that is back.
+  void note_first_answer(const EngineReport& report);
   std::unique_ptr<Domain> make_domain(std::int32_t domain, std::vector<PlacementGroup> groups);
   std::unique_ptr<Recovery> make_recovery(std::int32_t domain);
   bool is_there(std::int32_t domain) const {
@@ -157,6 +179,7 @@ class Driver final : public ReportSink {
   std::vector<Resources> bundles_;                     ///< of each group
   /// By domain: it is dropped for this reason once its attempt ends.
   std::vector<std::optional<std::string>> end_because_;
+  std::map<std::int32_t, Returned> returned_;        ///< by domain
   std::vector<RequestLedger::Unanswered> homeless_;  ///< requests while no domain is there
   EngineStats past_stats_;                           ///< sums of dropped domains
   EngineInfo info_;

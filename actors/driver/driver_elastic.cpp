@@ -57,6 +57,7 @@ void Driver::drop(std::int32_t domain, const std::string& why) {
   recoveries_[index].reset();
   end_because_[index].reset();
   count_serving();
+  returned_.erase(domain);
   gone->end();
   for (int i = 0; i < mesh_.replicas_per_domain(); ++i) {
     router_->close(domain * mesh_.replicas_per_domain() + i);
@@ -77,12 +78,40 @@ void Driver::drop(std::int32_t domain, const std::string& why) {
                             .all = static_cast<std::int32_t>(domains_.size())};
   log::warning("step domain {} is dropped; its {} requests go to the other {}{}{}", domain,
                change.requests, change.serving, why.empty() ? "" : ": ", why);
-  const auto [of, is_new] = dropped_.insert_or_assign(
-      domain, Dropped{std::chrono::steady_clock::now(), change.nodes, std::move(losses),
-                      make_search(domain, change.nodes)});
-  of->second.search->begin();
+  begin_search(domain, change.nodes, std::move(losses));
   if (events_.on_domain) events_.on_domain(change);
   distribute(std::move(requests));
+}
+
+void Driver::begin_search(std::int32_t domain, std::vector<std::string> nodes,
+                          std::vector<ActorDown> losses) {
+  auto search = make_search(domain, nodes);
+  const auto [of, is_new] =
+      dropped_.insert_or_assign(domain, Dropped{std::chrono::steady_clock::now(), std::move(nodes),
+                                                std::move(losses), std::move(search)});
+  of->second.search->begin();
+}
+
+void Driver::grow() {
+  std::int32_t first = -1;
+  for (std::size_t i = 0; i < domains_.size(); ++i) {
+    if (domains_[i]) continue;
+    const auto domain = static_cast<std::int32_t>(i);
+    for (int replica = 0; replica < mesh_.replicas_per_domain(); ++replica) {
+      router_->close(domain * mesh_.replicas_per_domain() + replica);
+    }
+    if (first < 0) first = domain;
+    begin_search(domain, {}, {});
+  }
+  if (first < 0) return;
+  log::info("step domains {} to {} have no nodes yet", first, domains_.size() - 1);
+  if (!events_.on_domain) return;
+  events_.on_domain({.kind = EngineDomainChange::Kind::awaited,
+                     .domain = first,
+                     .nodes = {},
+                     .why = {},
+                     .serving = there_,
+                     .all = static_cast<std::int32_t>(domains_.size())});
 }
 
 std::unique_ptr<DomainReturn> Driver::make_search(std::int32_t domain,
@@ -114,7 +143,13 @@ std::unique_ptr<DomainReturn> Driver::make_search(std::int32_t domain,
 void Driver::search_ended(std::int32_t domain, const std::string& why) {
   const auto found = dropped_.find(domain);
   if (is_given_up_ || found == dropped_.end()) return;
-  if (there_ == 0) return give_up(found->second.losses, why);
+  if (there_ == 0) {
+    std::vector<ActorDown> losses;
+    for (auto& [of, dropped] : dropped_) {
+      losses.insert(losses.end(), dropped.losses.begin(), dropped.losses.end());
+    }
+    return give_up(std::move(losses), why);
+  }
   // Another one is back since.
   found->second.search = make_search(domain, found->second.nodes);
   found->second.search->begin();
@@ -127,10 +162,13 @@ void Driver::domain_is_back(std::int32_t domain) {
   std::unique_ptr<Domain> back = found->second.search->take();
   if (!back) return found->second.search->begin();
   const std::chrono::duration<double> away = std::chrono::steady_clock::now() - found->second.since;
+  const auto since = found->second.since;
+  const bool is_new = found->second.nodes.empty();
   dropped_.erase(found);
   domains_[index] = std::move(back);
   groups_[index] = domains_[index]->placed();
   recoveries_[index] = make_recovery(domain);
+  returned_[domain] = returned(domain, since);
   count_serving();
   for (int i = 0; i < mesh_.replicas_per_domain(); ++i) {
     router_->open(domain * mesh_.replicas_per_domain() + i);
@@ -142,10 +180,42 @@ void Driver::domain_is_back(std::int32_t domain) {
                                   .why = {},
                                   .serving = there_,
                                   .all = static_cast<std::int32_t>(domains_.size()),
+                                  .is_new = is_new,
                                   .seconds = away.count()};
   log::info("step domain {} serves again after {:.2f} s", domain, change.seconds);
   if (events_.on_domain) events_.on_domain(change);
   distribute(std::exchange(homeless_, {}));
+}
+
+Driver::Returned Driver::returned(std::int32_t domain,
+                                  std::chrono::steady_clock::time_point since) const {
+  const auto names = domains_[static_cast<std::size_t>(domain)]->nodes();
+  Returned newest{since, names.front()};
+  std::chrono::steady_clock::time_point came_at{};
+  for (const Cluster::NodeInfo& node : cluster_->nodes()) {
+    if (std::ranges::find(names, node.spec.name) == names.end() || node.came_at < came_at) continue;
+    came_at = node.came_at;
+    newest = {std::max(since, came_at), node.spec.name};
+  }
+  return newest;
+}
+
+void Driver::note_first_answer(const EngineReport& report) {
+  const auto found = returned_.find(report.domain);
+  if (report.completions.empty() || found == returned_.end()) return;
+  const Returned since = std::move(found->second);
+  returned_.erase(found);
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - since.could_be;
+  log::info("step domain {} has answered a request {:.2f} s after it could have the node '{}'",
+            report.domain, took.count(), since.node);
+  if (!events_.on_domain) return;
+  events_.on_domain({.kind = EngineDomainChange::Kind::answered,
+                     .domain = report.domain,
+                     .nodes = {since.node},
+                     .why = {},
+                     .serving = there_,
+                     .all = static_cast<std::int32_t>(domains_.size()),
+                     .seconds = took.count()});
 }
 
 void Driver::distribute(std::vector<RequestLedger::Unanswered> requests) {
@@ -177,7 +247,9 @@ Result<void> Driver::check_is_alive(const std::string& node) const {
     names += fmt::format("{}'{}'", names.empty() ? "" : ", ", info.spec.name);
     if (info.spec.name == node) {
       return fail(ErrorCode::peer_died, "node '{}' is not there: {}", node,
-                  info.lost_because.empty() ? "it has not come yet" : info.lost_because);
+                  info.was_drained            ? "it was drained"
+                  : info.lost_because.empty() ? "it has not come yet"
+                                              : "its agent " + info.lost_because);
     }
   }
   return fail(ErrorCode::not_found, "no node is named '{}'; there is {}", node, names);

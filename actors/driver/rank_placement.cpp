@@ -1,6 +1,7 @@
 #include "actors/driver/rank_placement.hpp"
 
 #include <algorithm>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -34,6 +35,15 @@ std::vector<Resources> worker_bundles(const Mesh& mesh, std::span<const NodeSpec
   return std::vector<Resources>(static_cast<std::size_t>(ranks_per_domain(mesh) / each), bundle);
 }
 
+PlacementGroup no_places(const std::vector<Resources>& bundles) {
+  PlacementGroup group;
+  for (const Resources& bundle : bundles)
+    group.bundles.push_back({.resources = bundle, .node = {}, .devices = {}});
+  return group;
+}
+
+bool has_places(const PlacementGroup& domain) { return !domain.bundles.front().node.empty(); }
+
 std::size_t bundle_of(const Mesh& mesh, int rank, std::size_t bundles) {
   const auto ranks = static_cast<std::size_t>(ranks_per_domain(mesh));
   return static_cast<std::size_t>(rank) % ranks / (ranks / bundles);
@@ -41,11 +51,18 @@ std::size_t bundle_of(const Mesh& mesh, int rank, std::size_t bundles) {
 
 Result<std::vector<int>> place_ranks(const Mesh& mesh, std::span<const NodeSpec> nodes) {
   const std::vector<Resources> bundles = worker_bundles(mesh, nodes);
-  std::vector<Resources> free;
-  for (const NodeSpec& node : nodes) free.push_back(node.capacity());
+  std::vector<Resources> free, later(nodes.size());
+  for (std::size_t i = 0; i < nodes.size(); ++i) {
+    free.push_back(nodes[i].joins_later ? Resources{} : nodes[i].capacity());
+    if (nodes[i].joins_later) later[i] = nodes[i].capacity();
+  }
   std::vector<int> node_of_rank;
   while (std::ssize(node_of_rank) < mesh.world_size()) {
-    const auto placed = place_bundles(bundles, free, PlacementStrategy::pack);
+    auto placed = place_bundles(bundles, free, PlacementStrategy::pack);
+    if (!placed) {
+      for (std::size_t i = 0; i < nodes.size(); ++i) free[i] += std::exchange(later[i], {});
+      placed = place_bundles(bundles, free, PlacementStrategy::pack);
+    }
     if (!placed) return no_room(mesh, nodes);
     for (std::size_t i = 0; i < bundles.size(); ++i) free[(*placed)[i]] -= bundles[i];
     for (int rank = 0; rank < ranks_per_domain(mesh); ++rank) {

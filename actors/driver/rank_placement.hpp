@@ -18,12 +18,16 @@ int ranks_per_domain(const Mesh& mesh);
 /// The bundles of the workers of one step domain of a mesh, in mesh order: one for each tensor
 /// group if there is a node with as many devices, else one for each rank. A worker takes a device.
 std::vector<Resources> worker_bundles(const Mesh& mesh, std::span<const NodeSpec> nodes);
+/// The group of a step domain of such bundles that has no places yet: their nodes have no names.
+PlacementGroup no_places(const std::vector<Resources>& bundles);
+bool has_places(const PlacementGroup& domain);
 /// The index of a rank's bundle in its domain's group, if that has so many.
 std::size_t bundle_of(const Mesh& mesh, int rank, std::size_t bundles);
 
 /// The node of each rank; `domains`: a group made of worker_bundles() for each domain, in order.
 std::vector<std::string> nodes_of_ranks(const Mesh& mesh, std::span<const PlacementGroup> domains);
-/// The same for groups that would be made in this order on these nodes while nobody else is there.
+/// The same for groups that would be made in this order on these nodes while nobody else is there,
+/// and on those that join later once the others have no room.
 /// Errors: resource_exhausted with what is needed and what there is.
 Result<std::vector<std::string>> nodes_of_ranks(const Mesh& mesh, std::span<const NodeSpec> nodes);
 /// The same, as indices into `nodes`.

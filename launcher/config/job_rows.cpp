@@ -199,8 +199,10 @@ std::vector<KeySpec> model_and_cluster_rows() {
                "that share experts) that has lost a node and finds no other within 2 s is dropped "
                "as long as another one serves: its requests go to the others with the tokens that "
                "they have, and once there are nodes again it comes back "
-               "([operations](operations.md#elastic-jobs)). Needs `restart.max` of 1 or more. All "
-               "nodes must be there at the start."}),
+               "([operations](operations.md#elastic-jobs)). Needs `restart.max` of 1 or more. With "
+               "`cluster.devices_per_node`, the nodes of the start may be too few for all "
+               "replicas, "
+               "if one step domain has a place: the others come as nodes join."}),
       row<&C::cluster, &C::Cluster::spares>(
           {.key = "cluster.spares",
            .type = ValueType::integer,

@@ -283,11 +283,11 @@ std::optional<ExitCode> BatchJob::start_engine() {
   if (!session.ok()) return failed(session.error());
   replacement_wait_.set_join_command(nodes.join_command());
   session_ = *std::move(session);
-  session_->cluster().on_join(
-      [cluster = &session_->cluster(), &plan = plan_,
-       command = nodes.join_command()](const std::vector<std::string>& hosts) {
-        return join_nodes(*cluster, plan, command, hosts);
-      });
+  session_->cluster().on_join([cluster = &session_->cluster(), &plan = plan_,
+                               command = nodes.join_command(),
+                               keep_going = session_->keep_going()](const JoinRequest& request) {
+    return join_nodes(*cluster, plan, command, request, keep_going);
+  });
   signals_.on_pause([this] { session_->suspend(); }, [this] { session_->resume(); });
   state_.phase = "loading " + plan_.config.model.path;
   const auto info = session_->wait_until_ready([this] {
@@ -307,6 +307,7 @@ std::optional<ExitCode> BatchJob::start_engine() {
   log::info("{} KV blocks, {} bytes of KV, {} bytes of weights", info->kv_cache_blocks,
             info->kv_bytes, info->weight_bytes);
   state_.phase.clear();
+  for (const EngineDomainChange& change : session_->take_domain_changes()) note(change);
   reporter_.engine_ready();
   return std::nullopt;
 }
@@ -323,6 +324,7 @@ void BatchJob::note(const EngineWait& wait) {
 
 void BatchJob::note(const EngineDomainChange& change) {
   for (const auto& message : replacement_wait_.take(change)) teller_.tell_wait(message);
+  pending_.set_most(request_window(plan_.engine, change.serving, change.all));
   reporter_.recorder().take(change);
 }
 

@@ -152,8 +152,7 @@ Result<HostEntry> parse_host(const std::string& text) {
     const auto [end, error] =
         std::from_chars(port.data(), port.data() + port.size(), entry.ssh.port);
     if (error != std::errc() || end != port.data() + port.size() || entry.ssh.port == 0) {
-      return fail(ErrorCode::invalid_argument, "cluster.hosts: '{}' has no port behind the colon",
-                  text);
+      return fail(ErrorCode::invalid_argument, "'{}' has no port behind the colon", text);
     }
     destination.resize(colon);
   }
@@ -165,7 +164,7 @@ Result<HostEntry> parse_host(const std::string& text) {
   }
   if (entry.name.empty() || destination.starts_with('-')) {
     return fail(ErrorCode::invalid_argument,
-                "cluster.hosts: '{}' is no host; write HOST, USER@HOST or USER@HOST:PORT", text);
+                "'{}' is no host; write HOST, USER@HOST or USER@HOST:PORT", text);
   }
   return entry;
 }
@@ -242,10 +241,11 @@ Result<ClusterOptions> cluster_of(const Config& config, int workers, int cores) 
   std::set<std::string> names;
   std::vector<std::string> hosts;
   for (const std::string& text : config.cluster.hosts) {
-    TROUPE_TRY(const HostEntry host, parse_host(text));
-    add_node(name_of(host.name, names));
-    ssh.host_of_node[options.nodes.back().name] = host.ssh;
-    hosts.push_back(host.name);
+    const auto host = parse_host(text);
+    if (!host.ok()) return about("cluster.hosts", host.error());
+    add_node(name_of(host->name, names));
+    ssh.host_of_node[options.nodes.back().name] = host->ssh;
+    hosts.push_back(host->name);
   }
   TROUPE_TRY(options.address, address_for(config, hosts));
   options.start_timeout = ssh.connect_timeout + options.start_timeout;

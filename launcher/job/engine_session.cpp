@@ -26,10 +26,13 @@ constexpr auto cause_wait = std::chrono::milliseconds(100);
 constexpr auto drain_limit = std::chrono::seconds(5);
 
 /// Lets a node go, and waits until its agent has ended, so that another one may take its place.
-Result<std::string> drain_node(const Cluster& cluster, Engine& engine, const std::string& node) {
+Result<std::string> drain_node(const Cluster& cluster, Engine& engine, const std::string& node,
+                               const KeepGoing& keep_going) {
   TROUPE_TRY(std::string told, engine.drain_node(node));
   Deadline deadline(drain_limit);
-  while (is_alive(cluster, node) && !deadline.is_over()) std::this_thread::sleep_for(tick);
+  while (is_alive(cluster, node) && !deadline.is_over() && keep_going()) {
+    std::this_thread::sleep_for(tick);
+  }
   return told;
 }
 
@@ -58,8 +61,7 @@ Result<std::unique_ptr<EngineSession>> EngineSession::start(const JobPlan& plan,
     };
   }
   if (has_preflight(plan)) {
-    session->trial_ = std::make_unique<NodeTrial>(
-        preflight_needs(plan), [&ends = session->is_ending_] { return !ends.load(); });
+    session->trial_ = std::make_unique<NodeTrial>(preflight_needs(plan), session->keep_going());
     cluster.judge_replacement = [&trial = *session->trial_](Cluster& nodes,
                                                             const JoinedNode& node) {
       return trial.judge(nodes, node);
@@ -96,10 +98,10 @@ Result<std::unique_ptr<EngineSession>> EngineSession::start(const JobPlan& plan,
                       .on_recovery = [&mailbox](const EngineRecovery& r) { mailbox.put(r); },
                       .on_wait = [&mailbox](const EngineWait& w) { mailbox.put(w); },
                       .on_domain = [&mailbox](const EngineDomainChange& c) { mailbox.put(c); }}));
-  session->cluster_->on_drain(
-      [&cluster = *session->cluster_, &engine = *session->engine_](const std::string& node) {
-        return drain_node(cluster, engine, node);
-      });
+  session->cluster_->on_drain([&cluster = *session->cluster_, &engine = *session->engine_,
+                               keep_going = session->keep_going()](const std::string& node) {
+    return drain_node(cluster, engine, node, keep_going);
+  });
   return session;
 }
 
@@ -118,6 +120,8 @@ Result<EngineInfo> EngineSession::wait_until_ready(const std::function<bool()>& 
     // Not left to the start, which may meanwhile wait for another worker's load.
     auto content = mailbox_.take(started ? cause_wait : std::chrono::milliseconds(0));
     if (!content.downs.empty()) return cause_of(std::move(content.downs), nothing);
+    // Told at the end of the start, for whoever takes from then on.
+    for (const EngineDomainChange& change : content.domain_changes) mailbox_.put(change);
     if (started) return std::move(*started).error();
     if (!keep_waiting()) return fail(ErrorCode::cancelled, "stopped before the model was loaded");
   }
@@ -135,8 +139,10 @@ Error EngineSession::cause_of(std::vector<ActorDown> downs,
   return {ErrorCode::peer_died, describe_end(troupe::cause_of(downs))};
 }
 
-std::size_t request_window(const EngineSpec& engine) {
-  return static_cast<std::size_t>(engine.data_parallel_size) *
+std::size_t request_window(const EngineSpec& engine, std::int32_t serving, std::int32_t domains) {
+  const std::int32_t replicas =
+      engine.data_parallel_size / std::max(1, domains) * std::max(1, serving);
+  return static_cast<std::size_t>(replicas) *
          (static_cast<std::size_t>(engine.max_num_seqs) * 2 + 64);
 }
 

@@ -56,6 +56,8 @@ class EngineSession {
   /// The nodes and processes; lives as long as the session.
   Cluster& cluster() { return *cluster_; }
 
+  /// The domain changes reported since the last call, which stay out of the next take().
+  std::vector<EngineDomainChange> take_domain_changes() { return mailbox_.take_domain_changes(); }
   /// Everything reported since the last call; waits at most `timeout` for something.
   Mailbox::Content take(std::chrono::milliseconds timeout) { return mailbox_.take(timeout); }
 
@@ -63,6 +65,11 @@ class EngineSession {
   /// reported within the next 100 ms. Other reports that come meanwhile go to `on_report`.
   Error cause_of(std::vector<ActorDown> downs,
                  const std::function<void(const EngineReport&)>& on_report);
+
+  /// True until the session is shut down; callable from any thread while the session is there.
+  KeepGoing keep_going() const {
+    return [&ends = is_ending_] { return !ends.load(); };
+  }
 
   /// See Cluster; call before and after this process stops itself.
   void suspend() { cluster_->suspend(); }
@@ -82,7 +89,9 @@ class EngineSession {
 };
 
 /// The most unanswered requests in an engine: enough for every replica to be full and to have as
-/// many waiting.
-std::size_t request_window(const EngineSpec& engine);
+/// many waiting. Of an engine with `serving` of `domains` step domains: for the replicas of these,
+/// so that those which come later find requests.
+std::size_t request_window(const EngineSpec& engine, std::int32_t serving = 1,
+                           std::int32_t domains = 1);
 
 }  // namespace troupe

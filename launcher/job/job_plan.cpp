@@ -4,6 +4,8 @@
 #include <array>
 #include <filesystem>
 #include <map>
+#include <set>
+#include <span>
 
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
@@ -172,6 +174,29 @@ Result<void> tell_of_attention(JobPlan& plan) {
   return {};
 }
 
+/// "the job begins with 1 of 3 step domains; ...", for a plan with places for nodes that join
+/// later.
+std::string describe_growth(const JobPlan& plan, std::size_t later) {
+  const auto ranks = static_cast<std::size_t>(ranks_per_domain(plan.mesh));
+  const std::size_t domains = plan.rank_nodes.size() / ranks;
+  std::set<std::string> later_names;
+  for (const NodeSpec& node : plan.cluster.nodes) {
+    if (node.joins_later) later_names.insert(node.name);
+  }
+  std::size_t at_start = 0;
+  for (std::size_t first = 0; first < plan.rank_nodes.size(); first += ranks) {
+    const auto nodes = std::span(plan.rank_nodes).subspan(first, ranks);
+    if (std::ranges::none_of(nodes, [&](const auto& node) { return later_names.contains(node); })) {
+      ++at_start;
+    }
+  }
+  return fmt::format(
+      "the job begins with {} of {} step domains; the others serve when {} more node{} join{} "
+      "({}{})",
+      at_start, domains, later, later == 1 ? "" : "s", later == 1 ? "s" : "", *later_names.begin(),
+      later == 1 ? "" : ", ...");
+}
+
 /// A checkpoint's headers and the mesh of its ranks, which fit each other.
 struct ModelAndMesh {
   ModelConfig model;
@@ -216,9 +241,11 @@ Result<JobPlan> plan_job(Config config, const PlanOptions& options) {
   const int world = plan.mesh.world_size();
   plan.computes_here = computes_here(config);
   TROUPE_TRY(plan.cluster, cluster_of(config, world, plan.cores));
+  TROUPE_TRY(const std::size_t later, add_later_nodes(config, plan.mesh, plan.cluster.nodes));
   auto placed = nodes_of_ranks(plan.mesh, plan.cluster.nodes);
   if (!placed.ok()) return about_key("cluster.devices_per_node", std::move(placed).error());
   plan.rank_nodes = *std::move(placed);
+  if (later > 0) plan.warnings.push_back(describe_growth(plan, later));
   TROUPE_TRY(plan.engine, plan_engine(config, plan.model, plan.mesh, plan.cores,
                                       options.assumed_gpus, plan.computes_here));
   auto runs = check_attention(plan.model, plan.mesh, plan.engine);

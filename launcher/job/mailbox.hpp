@@ -61,6 +61,12 @@ class Mailbox {
     return all;
   }
 
+  /// Takes the domain changes that have come, alone.
+  std::vector<EngineDomainChange> take_domain_changes() {
+    std::lock_guard lock(mutex_);
+    return std::exchange(content_.domain_changes, {});
+  }
+
   /// Takes everything that has come; waits at most `timeout` for something.
   Content take(std::chrono::milliseconds timeout) {
     std::unique_lock lock(mutex_);

@@ -98,7 +98,9 @@ JobHosts job_hosts(const JobPlan& plan, const PreflightReport& report) {
     }
   }
   for (std::size_t rank = 0; rank < plan.rank_nodes.size(); ++rank) {
-    hosts.hosts[node_of(plan, rank)].ranks.push_back(static_cast<int>(rank));
+    const std::size_t node = node_of(plan, rank);
+    if (node >= hosts.hosts.size()) continue;  // it joins later
+    hosts.hosts[node].ranks.push_back(static_cast<int>(rank));
   }
   return hosts;
 }

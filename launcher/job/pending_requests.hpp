@@ -21,6 +21,8 @@ class PendingRequests {
     return pending_.size() < most_ && bytes_ < max_bytes &&
            (pending_.empty() || kept_share_ < max_kept_share);
   }
+  /// Takes at most so many from now on; those that are more stay.
+  void set_most(std::size_t most) { most_ = most; }
   /// Takes note of EngineReport::kept_share: no more requests while too much is kept of these.
   void note_kept(double share) { kept_share_ = share; }
   bool empty() const { return pending_.empty(); }

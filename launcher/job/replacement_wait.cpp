@@ -31,6 +31,24 @@ std::string a_node_in_place_of(const std::vector<std::string>& lost) {
 
 }  // namespace
 
+std::string ReplacementWait::at_most(const std::string& whom) const {
+  return fmt::format("waiting at most {} (restart.wait_seconds) for {}; {}",
+                     format_duration(static_cast<double>(config_.restart.wait_seconds)), whom,
+                     remedy());
+}
+
+std::string ReplacementWait::those_that_serve() const {
+  return fmt::format("{} of {} step domains serve", serving_, domains_);
+}
+
+std::string ReplacementWait::way_to_join() const {
+  const std::string& launch = config_.cluster.launch;
+  if (launch == "join") return "on a node that is to join run:\n  " + join_command_;
+  const std::string command = "launcher join " + config_.name;
+  if (launch == "slurm") return fmt::format("run `{}` in another allocation of Slurm", command);
+  return fmt::format("`{} HOST...` takes hosts in", command);
+}
+
 std::string ReplacementWait::remedy() const {
   const std::string& launch = config_.cluster.launch;
   if (launch == "join") {
@@ -60,10 +78,7 @@ std::vector<std::string> ReplacementWait::take(const EngineWait& wait, Clock::ti
   const bool has_grown = known->second.lost.size() < wait.lost.size();
   if (has_grown) known->second = {wait.lost, now};  // all have the whole time again
   if (is_new || has_grown) {
-    messages.push_back(
-        fmt::format("waiting at most {} (restart.wait_seconds) for {}; {}",
-                    format_duration(static_cast<double>(config_.restart.wait_seconds)),
-                    a_node_in_place_of(wait.lost), remedy()));
+    messages.push_back(at_most(a_node_in_place_of(wait.lost)));
   }
   for (const std::string& refused : wait.refused) {
     messages.push_back(fmt::format("refused {}; the wait goes on", refused));
@@ -72,36 +87,37 @@ std::vector<std::string> ReplacementWait::take(const EngineWait& wait, Clock::ti
 }
 
 std::vector<std::string> ReplacementWait::take(const EngineDomainChange& change) {
+  using Kind = EngineDomainChange::Kind;
+  if (change.kind == Kind::answered) return {};  // of interest in the log and the report
   waits_.erase(change.domain);
   serving_ = change.serving;
   domains_ = change.all;
-  const std::string now = fmt::format("{} of {} step domains serve", serving_, domains_);
-  if (change.kind == EngineDomainChange::Kind::back) {
-    return {fmt::format("step domain {} is back on {} after {}: {}", change.domain,
-                        list(change.nodes), format_duration(change.seconds), now)};
+  if (change.kind == Kind::awaited) {
+    return {fmt::format("{}; the others have no node yet, and come as soon as there are some; {}",
+                        those_that_serve(), way_to_join())};
+  }
+  if (change.kind == Kind::back) {
+    const std::string after = format_duration(change.seconds);
+    return {fmt::format(
+        "step domain {} {}: {}", change.domain,
+        change.is_new ? fmt::format("serves on {}, {} after the start", list(change.nodes), after)
+                      : fmt::format("is back on {} after {}", list(change.nodes), after),
+        those_that_serve())};
   }
   const std::string where =
       change.requests == 0 ? ""
       : serving_ == 0
           ? fmt::format("; its {} unanswered requests wait", change.requests)
           : fmt::format("; its {} unanswered requests go to the others", change.requests);
-  std::vector<std::string> messages{fmt::format("step domain {} on {} is dropped: {}{}{}",
-                                                change.domain, list(change.nodes), now, where,
-                                                change.why.empty() ? "" : "; " + change.why)};
-  if (serving_ > 0) {
-    messages.push_back(fmt::format("it comes back as soon as there is a node; {}", remedy()));
-  } else {
-    messages.push_back(
-        fmt::format("waiting at most {} (restart.wait_seconds) for a node; {}",
-                    format_duration(static_cast<double>(config_.restart.wait_seconds)), remedy()));
-  }
-  return messages;
+  return {
+      fmt::format("step domain {} on {} is dropped: {}{}{}", change.domain, list(change.nodes),
+                  those_that_serve(), where, change.why.empty() ? "" : "; " + change.why),
+      serving_ > 0 ? "it comes back as soon as there is a node; " + remedy() : at_most("a node")};
 }
 
 std::string ReplacementWait::notice(Clock::time_point now) const {
   if (waits_.empty()) {
-    return serving_ == domains_ ? ""
-                                : fmt::format("{} of {} step domains serve", serving_, domains_);
+    return serving_ == domains_ ? "" : those_that_serve();
   }
   Clock::time_point since = now;
   std::set<std::string> lost;

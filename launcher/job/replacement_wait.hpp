@@ -30,7 +30,12 @@ class ReplacementWait {
   std::string notice(Clock::time_point now) const;
 
  private:
-  std::string remedy() const;
+  /// "waiting at most 5:00 (restart.wait_seconds) for WHOM; ...": and what can be done.
+  std::string at_most(const std::string& whom) const;
+  /// "1 of 2 step domains serve".
+  std::string those_that_serve() const;
+  std::string remedy() const;       ///< what can be done for lost nodes
+  std::string way_to_join() const;  ///< how further nodes come
 
   struct Wait {
     std::vector<std::string> lost;

@@ -1,9 +1,13 @@
 #pragma once
 
+#include <cstddef>
+#include <vector>
+
 #include "launcher/config/cluster_config.hpp"
 #include "models/config/model_config.hpp"
 #include "parallel/mesh/mesh.hpp"
 #include "runtime/base/result.hpp"
+#include "runtime/node/resources.hpp"
 
 namespace troupe {
 
@@ -18,6 +22,16 @@ int auto_expert_parallel_size(const MeshShape& shape, const ModelConfig& model,
 /// that begins with the YAML key and says what does not divide what, or does not fit: heads, KV
 /// heads, the segments of sums, experts, layers, devices.
 Result<Mesh> plan_mesh(const Config& config, const ModelConfig& model);
+
+/// True for elastic jobs over hosts: these may begin with fewer nodes than their replicas need.
+bool may_begin_with_fewer_nodes(const Config& config);
+
+/// Adds places for nodes that join later to `nodes`, those of the start, until the ranks of all
+/// replicas have one; returns how many. None if they fit, or if the job must begin with all.
+/// Errors: invalid_argument, which begins with the key, if not even one step domain fits on the
+/// nodes of the start, or if some of these are spares.
+Result<std::size_t> add_later_nodes(const Config& config, const Mesh& mesh,
+                                    std::vector<NodeSpec>& nodes);
 
 /// Refuses settings for which GPUs cannot give the same bits at every tensor size: other dtypes
 /// than bf16, tensor sizes above max_exact_segments, experts that are split. Errors: unsupported,

@@ -125,7 +125,8 @@ Result<void> Preflight::measure_links(const KeepGoing& keep_going) {
 
 Result<PreflightReport> Preflight::finish(Cluster& cluster, const KeepGoing& keep_going) {
   const auto begin = Clock::now();
-  const auto nodes = cluster.nodes();
+  auto nodes = cluster.nodes();
+  std::erase_if(nodes, [](const Cluster::NodeInfo& node) { return node.spec.joins_later; });
   looks_.resize(nodes.size());
   for (std::size_t i = 0; i < nodes.size(); ++i) {
     if (looks_[i].look) continue;

@@ -41,7 +41,8 @@ class Preflight {
   /// With the files of the checkpoints, once a node has been looked at.
   const PreflightNeeds& needs() const { return needs_; }
 
-  /// Looks at the nodes that were not looked at before, and at the links between all. Asks
+  /// Looks at the nodes that were not looked at before, but for those that join later, and at the
+  /// links between all. Asks
   /// `keep_going` now and then. Errors: cancelled; those of starting actors. A node that does not
   /// answer is a finding. Call once.
   Result<PreflightReport> finish(Cluster& cluster, const KeepGoing& keep_going = nullptr);

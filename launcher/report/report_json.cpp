@@ -83,12 +83,25 @@ ordered_json recoveries_json(const JobRecorder& job) {
           {"events", std::move(all)}};
 }
 
+const char* name_of(EngineDomainChange::Kind kind) {
+  switch (kind) {
+    case EngineDomainChange::Kind::dropped:
+      return "dropped";
+    case EngineDomainChange::Kind::back:
+      return "back";
+    case EngineDomainChange::Kind::awaited:
+      return "awaited";
+    case EngineDomainChange::Kind::answered:
+      return "answered";
+  }
+  return "";
+}
+
 ordered_json domain_changes_json(const JobRecorder& job) {
   ordered_json all = ordered_json::array();
   for (const auto& [change, answers] : job.domain_changes()) {
-    const bool is_back = change.kind == EngineDomainChange::Kind::back;
     all.push_back({{"domain", change.domain},
-                   {"change", is_back ? "back" : "dropped"},
+                   {"change", name_of(change.kind)},
                    {"nodes", change.nodes},
                    {"why", change.why},
                    {"requests", change.requests},

@@ -42,6 +42,13 @@ struct ClusterWait {
   std::function<void()> suspend{}, resume{};
 };
 
+/// Nodes that the user wants to be taken into a running cluster.
+struct JoinRequest {
+  std::vector<std::string> hosts;
+  std::string slurm_job;                 ///< the allocation of Slurm that the user asks from
+  std::vector<std::string> slurm_nodes;  ///< of that
+};
+
 class Cluster;
 
 /// A node that has joined, while others are awaited.
@@ -60,8 +67,10 @@ struct NodeVerdict {
 };
 
 struct ClusterOptions {
-  std::string name;             ///< for people, in what `troupe` shows; empty: the program's
-  std::vector<NodeSpec> nodes;  ///< empty: one node "node0" with the cpus of usable_cpus()
+  std::string name;  ///< for people, in what `troupe` shows; empty: the program's
+  /// Empty: one node "node0" with the cpus of usable_cpus(). Those that join later are behind the
+  /// others.
+  std::vector<NodeSpec> nodes;
   std::shared_ptr<NodeStarter> starter;  ///< empty: a LocalNodeStarter
   /// If given, agents come by themselves; `starter` is not used. They fill `nodes` as they come,
   /// which get the names of their hosts, with a number behind a name that is taken.
@@ -280,6 +289,9 @@ class Cluster {
     /// How the agent ended ("was killed by signal 9 (SIGKILL)"); empty while it lives or is
     /// awaited.
     std::string lost_because{};
+    bool was_drained = false;  ///< it is not there, since it was let go (dismiss_node)
+    /// When its agent connected at last; the clock's epoch if none has come.
+    std::chrono::steady_clock::time_point came_at{};
   };
   virtual std::vector<NodeInfo> nodes() const = 0;
 
@@ -287,23 +299,25 @@ class Cluster {
   /// name.
   virtual Result<void> close_node(const std::string& node) = 0;
   /// Ends the agent of a node, in order, and with it what is left there, and returns at once. The
-  /// node is lost then, because it "was drained"; start_lost_nodes() does not start it again, but
-  /// an agent may join in its place. Errors: not_found for an unknown name, peer_died if it is not
+  /// node is lost then (NodeInfo::was_drained); start_lost_nodes() does not start it again, but an
+  /// agent may join in its place. Errors: not_found for an unknown name, peer_died if it is not
   /// there.
   virtual Result<void> dismiss_node(const std::string& node) = 0;
   /// Lets a node go, and says for people what has become of what was there. Errors say why not.
   using DrainNode = std::function<Result<std::string>(const std::string& node)>;
-  /// What is to be done when the user asks for that (`troupe drain`): called on the observers'
-  /// thread, until shutdown(). Without it such requests are refused.
+  /// What is to be done when the user asks for that (`troupe drain`): called on a thread for such
+  /// changes, one at a time. shutdown() waits for it, so it must return soon once that has begun.
+  /// Without it such requests are refused.
   virtual void on_drain(DrainNode drain) = 0;
-  /// Begins to start an agent as the node of that name, in place of the lost node of that name or,
-  /// if there is none, of another lost or drained one, which has this name from now on; the starter
+  /// Begins to start an agent as the node of that name: in place of the lost node of that name or,
+  /// if there is none, of a drained one, in a place for nodes that join later
+  /// (NodeSpec::joins_later), or of another lost one, which has this name from now on; the starter
   /// must know it. Like one that is started again, it may be judged before it counts. Errors:
-  /// already_exists if that node is there; resource_exhausted if none is lost; unsupported where
-  /// agents join by themselves.
+  /// already_exists if that node is there; resource_exhausted if there is no such place;
+  /// unsupported where agents join by themselves.
   virtual Result<void> start_node(const std::string& node) = 0;
-  /// Takes nodes of these hosts in, and says for people what has been done, or how they come.
-  using JoinHosts = std::function<Result<std::string>(const std::vector<std::string>& hosts)>;
+  /// Takes nodes in, and says for people what has been done, or how they come.
+  using JoinHosts = std::function<Result<std::string>(const JoinRequest& request)>;
   /// The same as on_drain for `troupe join`.
   virtual void on_join(JoinHosts join) = 0;
 

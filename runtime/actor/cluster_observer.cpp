@@ -93,6 +93,7 @@ StateReply ClusterObserver::answer_to(const AskStatus&) const {
   StatusReply reply;
   for (const auto& node : agents_.infos()) {
     ++(node.alive                  ? reply.nodes_alive
+       : node.was_drained          ? reply.nodes_drained
        : node.lost_because.empty() ? reply.nodes_awaited
                                    : reply.nodes_lost);
   }
@@ -123,6 +124,7 @@ StateReply ClusterObserver::answer_to(const AskNodes& ask) const {
                     .log_path = logs_.of_agent(info.spec.name)};
     if (info.alive) state.life = NodeState::Life::alive;
     if (!info.alive && !info.lost_because.empty()) state.life = NodeState::Life::lost;
+    if (info.was_drained) state.life = NodeState::Life::drained;
     if (info.alive) state.free = registry_.free_on(first + i);
     reply.nodes.push_back(std::move(state));
   }
@@ -197,8 +199,10 @@ StateReply ClusterObserver::answer_to(const AskJoin& ask) const {
     join = join_;
   }
   if (!join) return not_offered();
-  log::warning("{} asks this cluster to take {} in", ask.from, fmt::join(ask.hosts, ", "));
-  return reply_of(join(ask.hosts));
+  std::string what = ask.hosts.empty() ? "nodes" : fmt::format("{}", fmt::join(ask.hosts, ", "));
+  if (!ask.slurm_job.empty()) what += " from Slurm's job " + ask.slurm_job;
+  log::warning("{} asks this cluster to take in {}", ask.from, what);
+  return reply_of(join({ask.hosts, ask.slurm_job, ask.slurm_nodes}));
 }
 
 }  // namespace troupe

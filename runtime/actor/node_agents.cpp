@@ -67,7 +67,9 @@ std::string NodeAgents::address() const {
 }
 
 void NodeAgents::start_keepers() {
-  for (std::size_t i = 0; i < nodes_.size(); ++i) start_keeper(i);
+  for (std::size_t i = 0; i < nodes_.size(); ++i) {
+    if (is_for_the_start(i)) start_keeper(i);
+  }
 }
 
 void NodeAgents::start_keeper(std::size_t index) {
@@ -109,11 +111,8 @@ void NodeAgents::start_lost() {
 
 Result<void> NodeAgents::wait() {
   Deadline deadline = deadline_in(options_.start_timeout);
-  const auto is_settled = [](const Node& node) {
-    return node.welcome || node.over || !node.refused.empty();
-  };
   std::unique_lock lock(mutex_);
-  while (!std::ranges::all_of(nodes_, is_settled) && !deadline.is_over()) {
+  while (!all_settled() && !deadline.is_over()) {
     const ClusterWait state = waiting();
     // A copy that does not get on is given up by itself.
     if (state.copies.hosts > 0) deadline = deadline_in(options_.start_timeout);
@@ -125,9 +124,9 @@ Result<void> NodeAgents::wait() {
     lock.lock();
     const std::uint64_t seen = arrivals_;
     (void)wait_for(changed_, lock, std::min<std::chrono::nanoseconds>(turn, deadline.left()),
-                   [&] { return arrivals_ != seen || std::ranges::all_of(nodes_, is_settled); });
+                   [&] { return arrivals_ != seen || all_settled(); });
   }
-  all_came_ = std::ranges::all_of(nodes_, [](const Node& node) { return node.welcome; });
+  all_came_ = welcome_nodes().size() == nodes_for_the_start();
   if (!all_came_ && options_.join) return not_all_joined();
   refused_at_start_ = refused_.size();
   if (options_.while_waiting) {
@@ -137,8 +136,9 @@ Result<void> NodeAgents::wait() {
     lock.lock();
   }
   std::optional<Error> failed;
-  for (const Node& node : nodes_) {
-    auto came = has_come(node);
+  for (std::size_t i = 0; i < nodes_.size(); ++i) {
+    if (!is_for_the_start(i)) continue;
+    auto came = has_come(nodes_[i]);
     if (came.ok()) continue;
     if (!failed) {
       failed = std::move(came).error();
@@ -154,26 +154,52 @@ Result<void> NodeAgents::wait() {
   return {};
 }
 
-ClusterWait NodeAgents::waiting() {
-  ClusterWait state{{},
-                    refused_,
-                    nodes_.size(),
-                    control_->port(),
-                    options_.starter ? options_.starter->copies() : ProgramCopies{},
-                    [this] { suspend(suspend_limit); },
-                    [this] { resume(); }};
-  for (const Node& node : nodes_) {
-    if (node.welcome) state.came.push_back(node.name);
+bool NodeAgents::is_settled(std::size_t index) const {
+  const Node& node = nodes_[index];
+  return !is_for_the_start(index) || node.welcome || node.over || !node.refused.empty();
+}
+
+bool NodeAgents::all_settled() const {
+  for (std::size_t i = 0; i < nodes_.size(); ++i) {
+    if (!is_settled(i)) return false;
   }
-  return state;
+  return true;
+}
+
+std::vector<std::string> NodeAgents::welcome_nodes() const {
+  std::vector<std::string> names;
+  for (std::size_t i = 0; i < nodes_.size(); ++i) {
+    if (is_for_the_start(i) && nodes_[i].welcome) names.push_back(nodes_[i].name);
+  }
+  return names;
+}
+
+std::size_t NodeAgents::nodes_for_the_start() const {
+  return static_cast<std::size_t>(
+      std::ranges::count(options_.nodes, false, &NodeSpec::joins_later));
+}
+
+void NodeAgents::vacate(std::size_t index) {
+  nodes_[index] = Node{};
+  nodes_[index].name = options_.nodes[index].name;
+}
+
+ClusterWait NodeAgents::waiting() {
+  return {welcome_nodes(),
+          refused_,
+          nodes_for_the_start(),
+          control_->port(),
+          options_.starter ? options_.starter->copies() : ProgramCopies{},
+          [this] { suspend(suspend_limit); },
+          [this] { resume(); }};
 }
 
 Error NodeAgents::not_all_joined() const {
-  const auto came = std::ranges::count_if(nodes_, [](const Node& node) { return node.welcome; });
   return fail(ErrorCode::timeout,
               "{} of {} nodes have joined within {} s; agents with another token are refused, and "
               "counted in the log{}",
-              came, nodes_.size(), std::chrono::duration<double>(options_.start_timeout).count(),
+              welcome_nodes().size(), nodes_for_the_start(),
+              std::chrono::duration<double>(options_.start_timeout).count(),
               last_refusal_.empty() ? "" : "; refused: " + last_refusal_);
 }
 
@@ -251,7 +277,7 @@ void NodeAgents::on_agent_lost(AgentKey agent, const Error& why) {
   if (is_replaceable) {
     events_.on_ended(index, fmt::format("is gone ({})", why.message));
     std::lock_guard lock(mutex_);
-    nodes_[index] = Node{};
+    vacate(index);
     return;
   }
   on_process_ended(index, fmt::format("is gone ({})", why.message));
@@ -385,8 +411,15 @@ std::vector<Cluster::NodeInfo> NodeAgents::infos(std::size_t first, std::size_t 
     const Node& node = nodes_[i];
     NodeSpec spec = options_.nodes[i];
     spec.name = node.name;
-    infos.push_back({std::move(spec), node.host, node.address, node.agent_pid,
-                     node.ready && !node.over, node.how});
+    const bool is_alive = node.ready && !node.over;
+    infos.push_back({.spec = std::move(spec),
+                     .host = node.host,
+                     .address = node.address,
+                     .agent_pid = node.agent_pid,
+                     .alive = is_alive,
+                     .lost_because = node.how,
+                     .was_drained = node.dismissed && !is_alive,
+                     .came_at = node.came_at});
   }
   return infos;
 }

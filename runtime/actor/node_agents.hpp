@@ -104,7 +104,8 @@ class NodeAgents {
     bool welcome = false;  ///< ready, and nothing speaks against it
     bool over = false;
     bool suspended = false;
-    bool dismissed = false;   ///< until an agent takes its place
+    std::chrono::steady_clock::time_point came_at{};  ///< the agent, at last
+    bool dismissed = false;                           ///< until an agent takes its place
     bool is_awaited = false;  ///< start_node() starts its agent, which has not come and not failed
     std::string how;          ///< how it ended; empty once it is there again
     std::string refused;      ///< why its agent was turned away
@@ -114,11 +115,21 @@ class NodeAgents {
   struct EarlyAgent {
     AgentKey key = 0;
     AgentReady hello;
+    std::chrono::steady_clock::time_point came_at;
     Deadline until;  ///< then it is refused
   };
 
   /// True while its agent is linked, whatever is thought of it; mutex_ is held.
   static bool is_there(const Node& node) { return node.ready && !node.over && node.agent != 0; }
+  /// False for a place that is for nodes which join later.
+  bool is_for_the_start(std::size_t node) const { return !options_.nodes[node].joins_later; }
+  bool is_settled(std::size_t node) const;  ///< mutex_ is held
+  bool all_settled() const;
+  /// The nodes for the start that are welcome; mutex_ is held.
+  std::vector<std::string> welcome_nodes() const;
+  std::size_t nodes_for_the_start() const;
+  /// Nobody has the place any more; mutex_ is held.
+  void vacate(std::size_t node);
   Result<void> listen();
   void start_keepers();
   void start_keeper(std::size_t index);
@@ -137,7 +148,8 @@ class NodeAgents {
   void refuse(const JoinedNode& node, const std::string& why);
   void note_refusal(std::string refusal);
   /// Gives a place to an agent; mutex_ is held.
-  void seat(Node& node, AgentKey agent, const AgentReady& hello);
+  void seat(Node& node, AgentKey agent, const AgentReady& hello,
+            std::chrono::steady_clock::time_point came_at);
   void seat_early_agents();
   void turn_away(AgentKey agent, const AgentReady& hello);
   /// Once all have come: judges nodes that take the place of lost ones, and refuses those that are

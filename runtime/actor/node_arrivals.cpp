@@ -43,7 +43,7 @@ void NodeAgents::on_agent_ready(AgentKey agent, const AgentReady& hello) {
   std::lock_guard lock(mutex_);
   if (!control_) return;
   Node* node = place_of(hello);
-  if (node != nullptr) return seat(*node, agent, hello);
+  if (node != nullptr) return seat(*node, agent, hello, std::chrono::steady_clock::now());
   if (!is_early(agent, hello)) turn_away(agent, hello);
 }
 
@@ -52,7 +52,7 @@ void NodeAgents::on_agent_ready(AgentKey agent, const AgentReady& hello) {
 bool NodeAgents::is_early(AgentKey agent, const AgentReady& hello) {
   if (!options_.join || !all_came_ || early_.size() == max_early_agents) return false;
   log::info("an agent on {} waits for a place", hello.host);
-  early_.push_back({agent, hello, deadline_in(early_limit)});
+  early_.push_back({agent, hello, std::chrono::steady_clock::now(), deadline_in(early_limit)});
   return true;
 }
 
@@ -71,29 +71,31 @@ void NodeAgents::seat_early_agents() {
     if (node == nullptr) return;
     const EarlyAgent early = std::move(early_.front());
     early_.erase(early_.begin());
-    seat(*node, early.key, early.hello);
+    seat(*node, early.key, early.hello, early.came_at);
   }
 }
 
-void NodeAgents::seat(Node& node, AgentKey agent, const AgentReady& hello) {
+void NodeAgents::seat(Node& node, AgentKey agent, const AgentReady& hello,
+                      std::chrono::steady_clock::time_point came_at) {
   if (options_.join) node.name = unused_name(hello.host);
   // An error means that it is lost again.
   if (!control_->send(agent, events_.bootstrap_of(node.name, hello)).ok()) return;
-  const bool on_trial = all_came_ && events_.judge_replacement != nullptr;
-  if (options_.join || !node.how.empty()) {
-    events_.on_named(static_cast<std::size_t>(&node - nodes_.data()), node.name, on_trial);
-  }
+  const auto index = static_cast<std::size_t>(&node - nodes_.data());
+  const bool is_later = all_came_ || !is_for_the_start(index);
+  const bool on_trial = is_later && events_.judge_replacement != nullptr;
+  if (options_.join || is_later) events_.on_named(index, node.name, on_trial);
   node.how.clear();
   node.dismissed = node.is_awaited = false;
   node.agent = agent;
   node.agent_pid = hello.pid;
   node.host = hello.host;
   node.address = hello.address;
+  node.came_at = came_at;
   node.cpus = hello.cpus;
   std::ranges::sort(node.cpus);
   node.arrival = ++arrivals_;
   node.ready = true;
-  node.welcome = all_came_ ? !on_trial : !events_.judge;
+  node.welcome = is_later ? !on_trial : !events_.judge;
   if (is_suspended_) (void)control_->send(agent, Suspend{});
   changed_.notify_all();
   log::debug("the agent of node '{}' has come from {} ({}), pid {}", node.name, hello.host,
@@ -121,7 +123,9 @@ bool NodeAgents::judge_nodes(const Judge& judge) {
     std::lock_guard lock(mutex_);
     for (std::size_t i = 0; i < nodes_.size(); ++i) {
       const Node& node = nodes_[i];
-      if (is_there(node) && !node.welcome) {
+      // Those that join later are judged once the others are there.
+      const bool is_its_turn = all_came_ || is_for_the_start(i);
+      if (is_its_turn && is_there(node) && !node.welcome) {
         unjudged.push_back({i, node.arrival, node.name, node.address});
       }
     }
@@ -136,7 +140,7 @@ bool NodeAgents::judge_nodes(const Judge& judge) {
     Node& node = nodes_[joined.index];
     node.welcome = is_there(node) && node.arrival == joined.arrival;
     if (!node.welcome || !all_came_) continue;
-    log::info("node '{}' takes the place of a lost one", node.name);
+    log::info("node '{}' has joined", node.name);
     events_.on_welcome(joined.index);
   }
   return some_are_pending;
@@ -164,7 +168,7 @@ void NodeAgents::refuse(const JoinedNode& joined, const std::string& why) {
     node.keeper->give_up("was refused: " + why);
     return;
   }
-  node = Node{};
+  vacate(joined.index);
   seat_early_agents();
 }
 

@@ -17,16 +17,19 @@ constexpr std::chrono::milliseconds dismiss_limit{500};
 
 NodeAgents::Node* NodeAgents::place_for(const std::string& name) {
   const auto is_free = [&](const Node& node) {
-    return node.keeper && node.agent == 0 && (!node.is_awaited || node.name == name);
+    return node.agent == 0 && (!node.is_awaited || node.name == name);
   };
-  auto found = std::ranges::find_if(
-      nodes_, [&](const Node& node) { return is_free(node) && node.name == name; });
-  if (found == nodes_.end()) {
-    found = std::ranges::find_if(nodes_,
-                                 [&](const Node& node) { return is_free(node) && node.dismissed; });
+  // The first that is of the best kind: a lost node may be there again soon, and so comes last.
+  const std::function<bool(const Node&)> kinds[] = {
+      [&](const Node& node) { return node.name == name; },
+      [](const Node& node) { return node.dismissed; },
+      [](const Node& node) { return node.keeper == nullptr; }, [](const Node&) { return true; }};
+  for (const auto& is_of_kind : kinds) {
+    for (Node& node : nodes_) {
+      if (is_free(node) && is_of_kind(node)) return &node;
+    }
   }
-  if (found == nodes_.end()) found = std::ranges::find_if(nodes_, is_free);
-  return found == nodes_.end() ? nullptr : &*found;
+  return nullptr;
 }
 
 Result<void> NodeAgents::start_node(const std::string& name) {
@@ -48,21 +51,24 @@ Result<void> NodeAgents::start_node(const std::string& name) {
     Node* place = place_for(name);
     if (place == nullptr) {
       return fail(ErrorCode::resource_exhausted,
-                  "all {} nodes are there: another one comes only in place of one that is lost or "
-                  "drained",
+                  "all {} nodes are there, or being started: another one comes only in place of "
+                  "one that is lost or drained",
                   nodes_.size());
     }
     index = static_cast<std::size_t>(place - nodes_.data());
     former = std::move(place->keeper);
   }
-  former->signal(SIGKILL);  // it may be starting the lost agent again
-  former->join();
+  if (former) {
+    former->signal(SIGKILL);  // it may be starting the lost agent again
+    former->join();
+  }
   {
     std::lock_guard lock(mutex_);
     Node& node = nodes_[index];
     node.name = name;
     node.over = node.ready = node.welcome = node.suspended = node.dismissed = false;
     node.is_awaited = true;
+    node.how.clear();
   }
   start_keeper(index);
   return {};

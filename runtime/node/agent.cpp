@@ -39,6 +39,8 @@ int run_agent() {
 
 int run_joining_agent(const JoinTarget& target) {
   forbid_dumps();
+  // Who is killed before it has joined has said that it was there: lines reach stderr at once.
+  (void)log::open("agent", log::to_stderr, log::Level::info);
   sigset_t ends;
   ::sigemptyset(&ends);
   for (const int number : {SIGINT, SIGTERM, SIGHUP}) ::sigaddset(&ends, number);
@@ -56,6 +58,8 @@ int run_joining_agent(const JoinTarget& target) {
   ticket.host = target.host;
   ticket.port = target.port;
   ticket.key = SecretKey(join_key(token->bytes, ticket.node));
+  log::info("agent (pid {}) on {} joins the job at {}:{}", ::getpid(), host_name(), target.host,
+            target.port);
   return AgentLoop(signals.get(), "it was asked to by a signal").run(ticket, target.patience);
 }
 

@@ -115,7 +115,7 @@ int AgentLoop::run(const NodeTicket& ticket, milliseconds patience) {
       break;
     }
     if (is_stopped_ || lost) {
-      log::warning("ending {} processes: {}", children_.size(),
+      log::warning("the agent ends, and {} processes with it: {}", children_.size(),
                    lost ? "the driver is gone (" + *lost + ")" : why_stopped_);
       kill_all();
       ::_exit(1);

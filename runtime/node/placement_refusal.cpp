@@ -68,9 +68,32 @@ std::string PlacementTable::holders(const Node& node, const AmountOf& amount_of)
   return text.empty() ? "" : fmt::format(" (held by {})", text);
 }
 
+std::string PlacementTable::why_closed(const Node& node) {
+  const char* why = "";
+  switch (node.stage) {
+    case Stage::open:
+      return "";
+    case Stage::awaited:
+      why = "has not joined";
+      break;
+    case Stage::on_trial:
+      why = "is being looked at";
+      break;
+    case Stage::closed:
+      why = "is being drained";
+      break;
+    case Stage::lost:
+      why = "is lost";
+      break;
+    case Stage::drained:
+      why = "was drained";
+      break;
+  }
+  return fmt::format("'{}' {}", node.spec.name, why);
+}
+
 std::string PlacementTable::lack(const Node& node, const Resources& asked) const {
-  if (!node.alive) return fmt::format("'{}' is lost", node.spec.name);
-  if (node.on_trial) return fmt::format("'{}' is being looked at", node.spec.name);
+  if (node.stage != Stage::open) return why_closed(node);
   std::vector<std::string> parts;
   const auto compare = [&](const AmountOf& amount_of, const std::string& what) {
     const std::int64_t free = amount_of(node.free.amounts);
@@ -106,8 +129,7 @@ Error PlacementTable::refusal(const PlacementGroupOptions& options) const {
   std::size_t count = 0;
   for (std::size_t i = 0; i < options.bundles.size(); ++i) {
     const Resources& asked = options.bundles[i];
-    if (std::ranges::any_of(
-            nodes_, [&](const Node& node) { return !node.on_trial && node.has_room(asked); })) {
+    if (std::ranges::any_of(nodes_, [&](const Node& node) { return node.is_open_for(asked); })) {
       continue;
     }
     if (++count > max_bundles_named) continue;
@@ -117,9 +139,9 @@ Error PlacementTable::refusal(const PlacementGroupOptions& options) const {
   if (count == 0) {
     why = fmt::format("each bundle has room by itself, but {}; free: {}",
                       why_not_together(options.strategy), of_nodes([](const Node& node) {
-                        return node.alive ? fmt::format("'{}' {}", node.spec.name,
-                                                        node.free.amounts.describe())
-                                          : fmt::format("'{}' is lost", node.spec.name);
+                        return node.stage == Stage::open ? fmt::format("'{}' {}", node.spec.name,
+                                                                       node.free.amounts.describe())
+                                                         : why_closed(node);
                       }));
   }
   return fail(ErrorCode::resource_exhausted, "there is no room for {} ({}, {} bundles): {}",

@@ -9,13 +9,14 @@ namespace troupe {
 PlacementTable::PlacementTable(std::vector<NodeSpec> nodes) {
   for (auto& spec : nodes) {
     ResourceRoom free = ResourceRoom::of(spec);
-    nodes_.push_back({.spec = std::move(spec), .free = std::move(free)});
+    const Stage stage = spec.joins_later ? Stage::awaited : Stage::open;
+    nodes_.push_back({.spec = std::move(spec), .free = std::move(free), .stage = stage});
   }
 }
 
 Result<std::size_t> PlacementTable::find_node(const std::string& name) const {
   auto found = std::ranges::find_if(
-      nodes_, [&](const Node& node) { return node.alive && node.spec.name == name; });
+      nodes_, [&](const Node& node) { return node.is_there() && node.spec.name == name; });
   if (found == nodes_.end()) {
     found = std::ranges::find_if(nodes_, [&](const Node& node) { return node.spec.name == name; });
   }
@@ -23,7 +24,7 @@ Result<std::size_t> PlacementTable::find_node(const std::string& name) const {
     return fail(ErrorCode::not_found, "no node is named '{}'; there is {}", name,
                 of_nodes([](const Node& node) { return fmt::format("'{}'", node.spec.name); }));
   }
-  if (!found->alive) return fail(ErrorCode::peer_died, "node '{}' is lost", name);
+  if (!found->is_there()) return fail(ErrorCode::peer_died, "node {}", why_closed(*found));
   return static_cast<std::size_t>(found - nodes_.begin());
 }
 
@@ -42,7 +43,7 @@ Result<PlacementTable::Reservation> PlacementTable::place(const Resources& asked
     const bool spreads =
         strategy == PlacementStrategy::spread || strategy == PlacementStrategy::strict_spread;
     for (std::size_t i = 0; i < nodes_.size(); ++i) {
-      if (nodes_[i].on_trial || !nodes_[i].has_room(asked)) continue;
+      if (!nodes_[i].is_open_for(asked)) continue;
       if (best == nodes_.size() || (spreads && nodes_[i].actors < nodes_[best].actors)) best = i;
     }
     if (best == nodes_.size()) {
@@ -192,7 +193,7 @@ std::optional<std::vector<std::size_t>> PlacementTable::find_places(
   std::vector<std::size_t> living;
   std::vector<Resources> free;
   for (std::size_t i = 0; i < nodes_.size(); ++i) {
-    if (!nodes_[i].alive || nodes_[i].on_trial) continue;
+    if (nodes_[i].stage != Stage::open) continue;
     if (nodes_[i].spec.is_spare && !with_spares) continue;
     living.push_back(i);
     free.push_back(nodes_[i].free.amounts);
@@ -315,18 +316,26 @@ std::vector<PlacementTable::BundleRoom> PlacementTable::room_in(PlacementGroupId
 }
 
 Resources PlacementTable::free_on(std::size_t node) const {
-  return nodes_[node].alive ? nodes_[node].free.amounts : Resources{};
+  return nodes_[node].is_there() ? nodes_[node].free.amounts : Resources{};
 }
 
 void PlacementTable::name_node(std::size_t node, const std::string& name, bool on_trial) {
   nodes_[node].spec.name = name;
-  nodes_[node].alive = true;
-  nodes_[node].on_trial = on_trial;
+  nodes_[node].stage = on_trial ? Stage::on_trial : Stage::open;
+}
+
+void PlacementTable::admit_node(std::size_t node) {
+  if (nodes_[node].stage == Stage::on_trial) nodes_[node].stage = Stage::open;
+}
+
+void PlacementTable::close_node(std::size_t node) {
+  if (nodes_[node].is_there()) nodes_[node].stage = Stage::closed;
 }
 
 void PlacementTable::remove_node(std::size_t index) {
   Node& node = nodes_[index];
-  node.alive = node.on_trial = false;
+  const bool was_let_go = node.stage == Stage::closed || node.stage == Stage::drained;
+  node.stage = was_let_go ? Stage::drained : Stage::lost;
   for (const auto& [id, count] : std::exchange(node.bundles, {})) {
     for (Bundle& bundle : groups_.at(id).bundles) {
       if (bundle.node != index || bundle.state != BundleState::held) continue;

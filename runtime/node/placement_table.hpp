@@ -85,23 +85,34 @@ class PlacementTable {
   /// The node has another name from now on, and is there, even if it was removed. `on_trial`: it
   /// takes only actors that name it, and no bundles, until it is admitted or removed.
   void name_node(std::size_t node, const std::string& name, bool on_trial = false);
-  void admit_node(std::size_t node) { nodes_[node].on_trial = false; }
-  /// It takes only actors that name it from now on, and no bundles; what it has stays.
-  void close_node(std::size_t node) { nodes_[node].on_trial = true; }
+  void admit_node(std::size_t node);
+  /// It takes only actors that name it from now on, and no bundles; what it has stays. Removed
+  /// then, it was drained.
+  void close_node(std::size_t node);
   /// The node gets no more actors, and the bundles on it are lost.
   void remove_node(std::size_t node);
 
  private:
+  /// Nodes on trial and closed ones take only actors that name them.
+  enum class Stage { awaited, on_trial, open, closed, lost, drained };
   struct Node {
     NodeSpec spec;
     ResourceRoom free;
     std::size_t actors = 0;
-    bool alive = true;
-    bool on_trial = false;
+    Stage stage = Stage::open;
     std::map<PlacementGroupId, std::size_t> bundles{};  ///< how many each group has here
 
-    bool has_room(const Resources& asked) const { return alive && free.amounts.covers(asked); }
+    bool is_there() const {
+      return stage == Stage::on_trial || stage == Stage::open || stage == Stage::closed;
+    }
+    bool has_room(const Resources& asked) const { return is_there() && free.amounts.covers(asked); }
+    /// The same for whom it is nothing special.
+    bool is_open_for(const Resources& asked) const {
+      return stage == Stage::open && has_room(asked);
+    }
   };
+  /// "'a' is lost"; empty for an open node.
+  static std::string why_closed(const Node& node);
   enum class BundleState { held, lost, returned };
   struct Bundle {
     std::size_t node = 0;

@@ -44,6 +44,9 @@ struct NodeSpec {
   std::unordered_map<std::string, std::int64_t> custom{};
   /// It gets bundles of placement groups only if the other nodes have no room for them.
   bool is_spare = false;
+  /// It is a place for a node that may join a running cluster: nobody waits for it at the start,
+  /// and it has no room before its agent has come.
+  bool joins_later = false;
 
   Resources capacity() const {
     return {cpus, static_cast<int>(devices.size()), memory_bytes, custom};
@@ -51,7 +54,7 @@ struct NodeSpec {
 
   template <class Archive>
   void fields(Archive& archive) {
-    archive(name, cpus, devices, memory_bytes, custom, is_spare);
+    archive(name, cpus, devices, memory_bytes, custom, is_spare, joins_later);
   }
 };
 

@@ -16,6 +16,17 @@ constexpr auto program_timeout = std::chrono::seconds(10);
 
 }  // namespace
 
+void SlurmNodeStarter::set_job(const std::string& node, std::string job) {
+  const std::lock_guard lock(mutex_);
+  jobs_[node] = std::move(job);
+}
+
+std::string SlurmNodeStarter::job_of(const std::string& node) const {
+  const std::lock_guard lock(mutex_);
+  const auto job = jobs_.find(node);
+  return job == jobs_.end() ? "" : job->second;
+}
+
 Result<std::unique_ptr<NodeProcess>> SlurmNodeStarter::start(const NodeTicket& ticket,
                                                              const std::string& log_path) {
   TROUPE_TRY(const std::string program, own_program());
@@ -24,11 +35,20 @@ Result<std::unique_ptr<NodeProcess>> SlurmNodeStarter::start(const NodeTicket& t
                          program_timeout));
   // The step has all of the allocation's cpus and memory on the node; other steps of the job may
   // share them.
+  std::vector<std::string> arguments{
+      "srun",      "--nodes=1", "--ntasks=1",     "--nodelist=" + ticket.node,
+      "--overlap", "--mem=0",   "--cpu-bind=none"};
+  if (const std::string job = job_of(ticket.node); !job.empty()) {
+    arguments.push_back("--jobid=" + job);
+  }
+  arguments.insert(arguments.end(), {program, agent_flag});
   return StartedNode::start(
-      credential, {.arguments = {"srun", "--nodes=1", "--ntasks=1", "--nodelist=" + ticket.node,
-                                 "--overlap", "--mem=0", "--cpu-bind=none", program, agent_flag},
-                   .output_path = log_path,
-                   .program = "srun"});
+      credential, {.arguments = std::move(arguments), .output_path = log_path, .program = "srun"});
+}
+
+std::string slurm_job() {
+  const char* job = std::getenv("SLURM_JOB_ID");
+  return job == nullptr ? "" : job;
 }
 
 Result<std::vector<std::string>> slurm_nodes() {
@@ -48,7 +68,7 @@ Result<std::vector<std::string>> slurm_nodes() {
 
 Result<std::string> slurm_login_host() {
   const char* host = std::getenv("SLURM_SUBMIT_HOST");
-  if (host == nullptr || *host == '\0' || std::getenv("SLURM_JOB_ID") == nullptr) {
+  if (host == nullptr || *host == '\0' || slurm_job().empty()) {
     return fail(ErrorCode::not_found, "this is no job of Slurm");
   }
   if (host == host_name()) {

@@ -40,6 +40,10 @@ Result<Message> decode_any(std::span<const std::byte> bytes) {
 
 }  // namespace
 
+bool is_change(const StateRequest& request) {
+  return std::holds_alternative<AskDrain>(request) || std::holds_alternative<AskJoin>(request);
+}
+
 Bytes encode_request(const StateRequest& request) { return encode_any(request); }
 Bytes encode_reply(const StateReply& reply) { return encode_any(reply); }
 Result<StateRequest> decode_request(std::span<const std::byte> bytes) {

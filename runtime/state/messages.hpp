@@ -19,7 +19,7 @@ namespace troupe {
 
 /// Changes whenever a message below does. Observer and driver may be of different builds, so each
 /// message begins with it.
-inline constexpr std::uint32_t state_protocol = 4;
+inline constexpr std::uint32_t state_protocol = 5;
 
 /// The role and the name of every observer on its link to the driver.
 inline constexpr const char* observer_role = "observer";
@@ -91,14 +91,19 @@ struct AskDrain {
 /// The driver's program is to take nodes in (Cluster::on_join).
 struct AskJoin {
   std::vector<std::string> hosts;
-  std::string from;  ///< who asks, for the log
+  std::string from;                      ///< who asks, for the log
+  std::string slurm_job;                 ///< the allocation of Slurm that this is asked from
+  std::vector<std::string> slurm_nodes;  ///< of that
   template <class Archive>
   void fields(Archive& archive) {
-    archive(hosts, from);
+    archive(hosts, from, slurm_job, slurm_nodes);
   }
 };
 using StateRequest =
     std::variant<AskStatus, AskNodes, AskActors, AskGroups, AskLog, AskStop, AskDrain, AskJoin>;
+
+/// True for what changes the cluster, and so may take seconds.
+bool is_change(const StateRequest& request);
 
 struct StatusReply {
   /// What the driver's program does about a SIGTERM.
@@ -106,20 +111,21 @@ struct StatusReply {
   std::uint32_t nodes_alive = 0;
   std::uint32_t nodes_lost = 0;
   std::uint32_t nodes_awaited = 0;  ///< that have not come yet
-  std::uint64_t actors = 0;         ///< those that wait for a restart included
+  std::uint32_t nodes_drained = 0;
+  std::uint64_t actors = 0;  ///< those that wait for a restart included
   std::uint64_t actors_restarting = 0;
   std::uint64_t placement_groups = 0;
   AtSigterm at_sigterm = AtSigterm::dies;
   std::string job_folder, log_folder;  ///< of the driver's host; may be empty
   template <class Archive>
   void fields(Archive& archive) {
-    archive(nodes_alive, nodes_lost, nodes_awaited, actors, actors_restarting, placement_groups,
-            at_sigterm, job_folder, log_folder);
+    archive(nodes_alive, nodes_lost, nodes_awaited, nodes_drained, actors, actors_restarting,
+            placement_groups, at_sigterm, job_folder, log_folder);
   }
 };
 
 struct NodeState {
-  enum class Life : std::uint8_t { awaited, alive, lost };
+  enum class Life : std::uint8_t { awaited, alive, lost, drained };
   std::string name;
   std::string host, address;  ///< empty until it has come
   Life life = Life::awaited;

@@ -10,7 +10,8 @@ namespace {
 constexpr std::size_t max_links = 32;
 /// Of one link. An observer waits for an answer before it asks again.
 constexpr std::size_t max_waiting = 4;
-constexpr std::size_t max_request_bytes = 4096;
+/// AskJoin names as many hosts as the largest jobs have nodes.
+constexpr std::size_t max_request_bytes = std::size_t{256} << 10;
 
 }  // namespace
 
@@ -50,26 +51,31 @@ void StateServer::on_frame(const std::shared_ptr<TlsLink>& link, std::vector<std
   const auto waiting = waiting_.find(link.get());
   if (waiting == waiting_.end() || is_stopping_) return;
   if (waiting->second >= max_waiting) return link->close();
-  if (!thread_.joinable()) {
-    try {
-      thread_ = std::thread([this] { run(); });
-    } catch (const std::system_error& error) {
-      log::warning("an observer cannot be answered: no thread: {}", error.what());
-      return link->close();
-    }
-  }
+  Lane& lane = is_change(*request) ? changes_ : questions_;
+  if (!begin(lane)) return link->close();
   ++waiting->second;
-  requests_.push_back({link, *std::move(request)});
-  changed_.notify_one();
+  lane.requests.push_back({link, *std::move(request)});
+  lane.changed.notify_one();
 }
 
-void StateServer::run() {
+bool StateServer::begin(Lane& lane) {
+  if (lane.thread.joinable()) return true;
+  try {
+    lane.thread = std::thread([this, &lane] { run(lane); });
+    return true;
+  } catch (const std::system_error& error) {
+    log::warning("an observer cannot be answered: no thread: {}", error.what());
+    return false;
+  }
+}
+
+void StateServer::run(Lane& lane) {
   std::unique_lock lock(mutex_);
   while (true) {
-    changed_.wait(lock, [this] { return is_stopping_ || !requests_.empty(); });
+    lane.changed.wait(lock, [&] { return is_stopping_ || !lane.requests.empty(); });
     if (is_stopping_) return;
-    const Request next = std::move(requests_.front());
-    requests_.pop_front();
+    const Request next = std::move(lane.requests.front());
+    lane.requests.pop_front();
     const auto waiting = waiting_.find(next.link.get());
     if (waiting == waiting_.end()) continue;  // it has gone meanwhile
     --waiting->second;
@@ -84,15 +90,19 @@ void StateServer::run() {
 }
 
 void StateServer::stop() {
-  std::thread thread;
+  std::vector<std::thread> threads;
   {
     std::lock_guard lock(mutex_);
     is_stopping_ = true;
-    requests_.clear();
-    thread = std::move(thread_);
-    changed_.notify_all();
+    for (Lane* lane : {&questions_, &changes_}) {
+      lane->requests.clear();
+      threads.push_back(std::move(lane->thread));
+      lane->changed.notify_all();
+    }
   }
-  if (thread.joinable()) thread.join();
+  for (std::thread& thread : threads) {
+    if (thread.joinable()) thread.join();
+  }
 }
 
 }  // namespace troupe

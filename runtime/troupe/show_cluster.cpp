@@ -13,6 +13,8 @@ const char* name_of(NodeState::Life life) {
       return "alive";
     case NodeState::Life::lost:
       return "lost";
+    case NodeState::Life::drained:
+      return "drained";
   }
   return "";
 }

@@ -25,7 +25,8 @@ auto of_answer(T StatusReply::* member) {
 std::string nodes_cell(const Row& row) {
   if (!row.reached.status.ok()) return "";
   const StatusReply& status = *row.reached.status;
-  const auto nodes = status.nodes_alive + status.nodes_lost + status.nodes_awaited;
+  const auto nodes =
+      status.nodes_alive + status.nodes_lost + status.nodes_awaited + status.nodes_drained;
   return nodes == status.nodes_alive ? std::to_string(nodes)
                                      : fmt::format("{} of {}", status.nodes_alive, nodes);
 }
@@ -42,6 +43,7 @@ Columns<Row> status_columns() {
       in_json<Row>("nodes_alive", of_answer(&StatusReply::nodes_alive)),
       in_json<Row>("nodes_lost", of_answer(&StatusReply::nodes_lost)),
       in_json<Row>("nodes_awaited", of_answer(&StatusReply::nodes_awaited)),
+      in_json<Row>("nodes_drained", of_answer(&StatusReply::nodes_drained)),
       in_json<Row>("actors_restarting", of_answer(&StatusReply::actors_restarting)),
       in_json<Row>("job_folder", of_answer(&StatusReply::job_folder)),
       in_json<Row>("log_folder", of_answer(&StatusReply::log_folder)),

@@ -107,20 +107,28 @@ Example:
   %s drain stories gpu07)"},
       {Kind::join,
        "join",
-       "Takes hosts into a running job, in place of lost or drained nodes.",
+       "Takes hosts into a running job, in place of lost or drained nodes or beside the others.",
        "CLUSTER",
        true,
        "which cluster, by its name, pid, HOST:PID or id as `status --json` tells it; behind it "
-       "hosts "
-       "as cluster.hosts has them",
-       {json, folder},
+       "hosts as cluster.hosts has them",
+       {{"--no-wait", "", "",
+         "in an allocation of Slurm: end at once, and not when its nodes are let go"},
+        json,
+        folder},
        R"(With `cluster.launch: ssh` the launcher starts an agent on each host; without
-hosts, on those of the nodes that were drained. With `join` it says what is to
-be run on a node. A node comes in place of one that is lost or drained, and is
-looked at as the others were at the start. Other jobs refuse it.
+hosts, on those of the nodes that were drained. With `slurm` it is to be run in
+another allocation, on whose nodes the launcher then starts agents by srun; it
+ends when the job has ended or its nodes are drained, and the allocation with
+it. With `join` it says what is to be run on a node.
 
-Example:
-  %s join stories gpu09 me@gpu10:2222)"},
+A node comes in place of one that is lost or drained, or as one of those that a
+job with fewer nodes than replicas has places for. It is looked at as the others
+were at the start.
+
+Examples:
+  %s join stories gpu09 me@gpu10:2222
+  sbatch --nodes=2 --wrap '%s join stories')"},
       {Kind::stop,
        "stop",
        "Asks a cluster to end in order, and waits until it has.",
@@ -181,6 +189,7 @@ Result<StateCommand> judge_state_command(const StateCommandInfo& info, const Giv
     if (name == "--json") command.json = true;
     if (name == "--follow") command.follows = true;
     if (name == "--clean") command.cleans = true;
+    if (name == "--no-wait") command.stays = false;
     if (name == "--lines") {
       TROUPE_TRY(command.lines, number_of(name, value, 1'000'000'000));
     }

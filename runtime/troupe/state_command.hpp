@@ -21,6 +21,7 @@ struct StateCommand {
   std::vector<std::string> logs;   ///< of `logs`: whose; empty: list them
   std::string node;                ///< of `drain`
   std::vector<std::string> hosts;  ///< of `join`
+  bool stays = true;               ///< of `join` in an allocation of Slurm: as long as its nodes do
   bool json = false;
   bool follows = false;
   bool cleans = false;                 ///< of `status`: the file of `cluster`, which is named, goes

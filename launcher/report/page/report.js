@@ -145,8 +145,10 @@
     document.getElementById("domain-changes").hidden = false;
     fill("domain-changes-table", ["Step domain", "Change", "Nodes", "Serving then", "After answers"],
       report.domain_changes.map((event) => [
-        event.domain, event.change === "back" ? "back after " + duration(event.seconds)
-          : "dropped; " + short(event.requests) + " requests handed over",
+        event.change === "awaited" ? "from " + event.domain : event.domain,
+        { back: "serves after " + duration(event.seconds), awaited: "no node at the start",
+          answered: "first answer " + event.seconds.toFixed(2) + " s after its node was there",
+          dropped: "dropped; " + short(event.requests) + " requests handed over" }[event.change],
         event.nodes.join(", "), event.serving + " of " + event.domains, short(event.answered)]));
   }
   if (runs.length > 1) {

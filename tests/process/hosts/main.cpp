@@ -21,7 +21,7 @@ int main(int argc, char** argv) {
   if (argc > 1 && std::string_view(argv[1]) == "--observed") {
     return troupe::test::run_observed_program({argv + 2, argv + argc});
   }
-  troupe::test::run_with_hosts(4, argc, argv);
+  troupe::test::run_with_hosts(5, argc, argv);
   ::testing::InitGoogleTest(&argc, argv);
   return RUN_ALL_TESTS();
 }

@@ -10,13 +10,8 @@
 namespace troupe::launcher_test {
 namespace {
 
-std::string missing_for_slurm() {
-  return test::missing_for_hosts(
-      {"/usr/sbin/slurmctld", "/usr/sbin/slurmd", "/usr/sbin/munged", "/sbin/ip"});
-}
-
 TEST(Slurm, a_job_in_an_allocation_gives_the_bytes_of_one_worker_over_its_nodes) {
-  if (const auto missing = missing_for_slurm(); !missing.empty()) GTEST_SKIP() << missing;
+  if (const auto missing = test::missing_slurm(); !missing.empty()) GTEST_SKIP() << missing;
   const LauncherJob job;
   job.write_input(golden_input());
   const auto command = fmt::format(
@@ -33,7 +28,7 @@ TEST(Slurm, a_job_in_an_allocation_gives_the_bytes_of_one_worker_over_its_nodes)
 }
 
 TEST(Slurm, init_in_an_allocation_writes_a_configuration_that_runs_over_its_nodes) {
-  if (const auto missing = missing_for_slurm(); !missing.empty()) GTEST_SKIP() << missing;
+  if (const auto missing = test::missing_slurm(); !missing.empty()) GTEST_SKIP() << missing;
   const LauncherJob job;
   job.write_input(golden_input());
   std::ofstream(job.folder() / "hosts") << "127.0.0.1 localhost n1 n2\n";
@@ -94,7 +89,7 @@ std::string run_beside_slurm(const LauncherJob& job, int nodes, const std::strin
 }
 
 TEST(Submit, runs_the_job_over_the_nodes_that_slurm_gives_it) {
-  if (const auto missing = missing_for_slurm(); !missing.empty()) GTEST_SKIP() << missing;
+  if (const auto missing = test::missing_slurm(); !missing.empty()) GTEST_SKIP() << missing;
   const LauncherJob job;
   job.write_input(golden_input());
   const auto printed = run_beside_slurm(
@@ -105,7 +100,7 @@ TEST(Submit, runs_the_job_over_the_nodes_that_slurm_gives_it) {
 }
 
 TEST(Submit, of_an_array_shares_out_the_lines_among_jobs_with_outputs_of_their_own) {
-  if (const auto missing = missing_for_slurm(); !missing.empty()) GTEST_SKIP() << missing;
+  if (const auto missing = test::missing_slurm(); !missing.empty()) GTEST_SKIP() << missing;
   const LauncherJob job;
   job.write_input(golden_input());
   run_beside_slurm(job, 2, submit_and_wait(job, "--array 2 -- --nodes=1"));
@@ -118,7 +113,7 @@ TEST(Submit, of_an_array_shares_out_the_lines_among_jobs_with_outputs_of_their_o
 }
 
 TEST(Submit, puts_a_job_that_drained_before_its_time_limit_back_into_the_queue) {
-  if (const auto missing = missing_for_slurm(); !missing.empty()) GTEST_SKIP() << missing;
+  if (const auto missing = test::missing_slurm(); !missing.empty()) GTEST_SKIP() << missing;
   const LauncherJob job;
   job.write_input(golden_input());
   // One sequence at a time, so that there is time for the signal after the first answer.
@@ -129,7 +124,7 @@ TEST(Submit, puts_a_job_that_drained_before_its_time_limit_back_into_the_queue) 
 }
 
 TEST(Submit, puts_a_job_whose_launcher_was_killed_back_into_the_queue) {
-  if (const auto missing = missing_for_slurm(); !missing.empty()) GTEST_SKIP() << missing;
+  if (const auto missing = test::missing_slurm(); !missing.empty()) GTEST_SKIP() << missing;
   const LauncherJob job;
   job.write_input(golden_input());
   run_beside_slurm(
@@ -142,7 +137,7 @@ TEST(Submit, puts_a_job_whose_launcher_was_killed_back_into_the_queue) {
 }
 
 TEST(Submit, logs_beside_an_output_whose_name_looks_like_a_pattern) {
-  if (const auto missing = missing_for_slurm(); !missing.empty()) GTEST_SKIP() << missing;
+  if (const auto missing = test::missing_slurm(); !missing.empty()) GTEST_SKIP() << missing;
   const LauncherJob job;
   job.write_input(golden_input());
   const auto printed =

@@ -19,11 +19,7 @@ using ::testing::HasSubstr;
 class StateInSlurm : public testing::Test {
  protected:
   void SetUp() override {
-    if (const auto missing = test::missing_for_hosts(
-            {"/usr/sbin/slurmctld", "/usr/sbin/slurmd", "/usr/sbin/munged", "/sbin/ip"});
-        !missing.empty()) {
-      GTEST_SKIP() << missing;
-    }
+    if (const auto missing = test::missing_slurm(); !missing.empty()) GTEST_SKIP() << missing;
     job_.emplace();
     // More than is answered before it has been looked at.
     std::string input = golden_input();

@@ -34,6 +34,11 @@ std::string missing_for_hosts(std::initializer_list<const char*> programs) {
   return "";
 }
 
+std::string missing_slurm() {
+  return missing_for_hosts(
+      {"/usr/sbin/slurmctld", "/usr/sbin/slurmd", "/usr/sbin/munged", "/sbin/ip"});
+}
+
 std::string missing_hosts() {
   if (std::getenv(marker) != nullptr) return "";
   return missing_for_hosts({"/usr/sbin/sshd", "/usr/bin/ssh", "/usr/bin/unshare", "/sbin/ip"});

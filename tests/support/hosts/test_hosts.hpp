@@ -16,6 +16,8 @@ std::string missing_hosts();
 /// Why with-hosts and with-slurm cannot run here, of which `programs` are the needs; empty if they
 /// can.
 std::string missing_for_hosts(std::initializer_list<const char*> programs);
+/// The same for with-slurm.
+std::string missing_slurm();
 
 /// The host's name and address, from 1: "h1", "10.77.0.1". This one is 10.77.0.254.
 std::string host_name(int index);

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
+#include "tests/support/dev_shm.hpp"
 #include "tests/support/time_scale.hpp"
 
 namespace troupe::test {

@@ -349,15 +349,6 @@ std::vector<std::string> still_bound(const std::vector<std::string>& names) {
   return bound;
 }
 
-std::vector<std::string> dev_shm_entries() {
-  std::vector<std::string> entries;
-  for (const auto& entry : fs::directory_iterator("/dev/shm")) {
-    const std::string name = entry.path().filename();
-    if (name.find("troupe") != std::string::npos) entries.push_back(name);
-  }
-  return entries;
-}
-
 Result<std::size_t> count_whole_answers(const std::string& output) {
   if (!output.empty() && output.back() != '\n') {
     return fail(ErrorCode::corrupt_data, "the output ends in the middle of a line: ...{}",

@@ -97,9 +97,6 @@ class LauncherRun {
 /// Returns those of `names` that /proc/net/unix lists now.
 std::vector<std::string> still_bound(const std::vector<std::string>& names);
 
-/// Entries of /dev/shm with the runtime's name in them.
-std::vector<std::string> dev_shm_entries();
-
 /// Checks that all lines are whole JSON with a unique custom_id; returns the number of lines, or an
 /// error.
 Result<std::size_t> count_whole_answers(const std::string& output);

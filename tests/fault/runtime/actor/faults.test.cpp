@@ -8,6 +8,7 @@
 #include <sys/wait.h>
 
 #include "tests/fault/runtime/actor/victims.hpp"
+#include "tests/support/dev_shm.hpp"
 #include "tests/support/time_scale.hpp"
 
 namespace troupe::test {

@@ -118,13 +118,4 @@ std::vector<std::string> abstract_sockets(const std::string& job_marker) {
   return found;
 }
 
-std::vector<std::string> dev_shm_entries() {
-  std::vector<std::string> entries;
-  for (const auto& entry : std::filesystem::directory_iterator("/dev/shm")) {
-    const auto name = entry.path().filename().string();
-    if (name.find("troupe") != std::string::npos) entries.push_back(name);
-  }
-  return entries;
-}
-
 }  // namespace troupe::test

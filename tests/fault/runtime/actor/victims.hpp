@@ -55,6 +55,5 @@ std::vector<int> wait_until_gone(const std::vector<int>& pids, std::chrono::mill
 std::vector<int> children_called(const std::string& begin, int parent);
 /// Lines of /proc/net/unix with the job's marker.
 std::vector<std::string> abstract_sockets(const std::string& job_marker);
-std::vector<std::string> dev_shm_entries();
 
 }  // namespace troupe::test

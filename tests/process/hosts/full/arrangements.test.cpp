@@ -89,7 +89,7 @@ TEST_P(HostsAndArrangements, give_the_bytes_of_one_worker) {
   const Case& of = GetParam();
   if (const auto missing = test::missing_hosts(); !missing.empty()) GTEST_SKIP() << missing;
   if (of.starter == "slurm") {
-    const auto missing = test::missing_for_hosts({"/usr/sbin/slurmctld", "/usr/sbin/munged"});
+    const auto missing = test::missing_slurm();
     if (!missing.empty()) GTEST_SKIP() << missing;
   }
   const auto model = golden::golden_model(of.model);

@@ -2,8 +2,8 @@
 
 #include <cstdio>
 #include <cstdlib>
-#include <filesystem>
 #include <fstream>
+#include <vector>
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -13,6 +13,7 @@
 #include "runtime/process/shell_word.hpp"
 #include "tests/process/hosts/support/cluster_settings.hpp"
 #include "tests/process/launcher/support/launcher_job.hpp"
+#include "tests/support/dev_shm.hpp"
 #include "tests/support/hosts/test_hosts.hpp"
 
 namespace troupe::launcher_test {
@@ -80,7 +81,7 @@ void run_over_ssh(const LauncherJob& job, const std::vector<std::string>& words)
 
 std::string missing_for(const BrokenBatch& batch) {
   if (batch.starter == "ssh") return test::missing_hosts();
-  return test::missing_for_hosts({"/usr/sbin/slurmctld", "/usr/sbin/slurmd", "/usr/sbin/munged"});
+  return test::missing_slurm();
 }
 
 void expect_survived(const LauncherJob& job, const BrokenBatch& batch) {
@@ -97,9 +98,7 @@ void expect_survived(const LauncherJob& job, const BrokenBatch& batch) {
     EXPECT_TRUE(fault["noticed_ms"].is_number()) << fault;
     EXPECT_TRUE(fault["next_step_seconds"].is_number()) << fault;
   }
-  for (const auto& entry : std::filesystem::directory_iterator("/dev/shm")) {
-    EXPECT_EQ(entry.path().filename().string().find("troupe"), std::string::npos) << entry.path();
-  }
+  EXPECT_EQ(test::dev_shm_entries(), std::vector<std::string>());
 }
 
 }  // namespace troupe::launcher_test

@@ -32,6 +32,9 @@ int JoiningAgent::wait() {
   return status && !status->signalled ? status->code : -1;
 }
 
-std::string JoiningAgent::log() const { return golden::file_bytes(log_); }
+std::string JoiningAgent::log() {
+  const auto status = process_->wait(std::chrono::milliseconds(0));
+  return golden::file_bytes(log_) + (status ? "[its ssh " + status->describe() + "]\n" : "");
+}
 
 }  // namespace troupe::launcher_test

@@ -21,7 +21,8 @@ class JoiningAgent {
 
   /// Its exit code; -1 if it does not end.
   int wait();
-  std::string log() const;
+  /// What it has printed, and how it has ended, if it has.
+  std::string log();
 
  private:
   std::filesystem::path log_;

@@ -65,6 +65,17 @@ TEST(RankPlacement, reserves_a_bundle_for_each_tensor_group_that_fits_on_a_node)
   EXPECT_EQ(bundle_of(mesh, 5, ranks.size()), 5U);
 }
 
+TEST(RankPlacement, takes_nodes_that_join_later_once_the_others_have_no_room) {
+  std::vector<NodeSpec> nodes = nodes_with({{"a", 3}, {"later-1", 2}, {"later-2", 2}});
+  nodes[1].joins_later = nodes[2].joins_later = true;
+  EXPECT_THAT(*place_ranks(*Mesh::create({.data = 3}), nodes), ElementsAre(0, 0, 0));
+  // What is left on a node is no place for two, so the second replica waits.
+  EXPECT_THAT(*place_ranks(*Mesh::create({.data = 2, .pipeline = 2}), nodes),
+              ElementsAre(0, 0, 1, 1));
+  const PlacementGroup none = no_places({{.devices = 1}});
+  EXPECT_FALSE(has_places(none));
+}
+
 TEST(RankPlacement, says_what_does_not_fit) {
   const auto none =
       place_ranks(*Mesh::create({.pipeline = 2, .tensor = 2}), nodes_with({{"a", 3}, {"b", 1}}));

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "launcher/job/engine_session.hpp"
+
 namespace troupe {
 namespace {
 
@@ -36,6 +38,24 @@ TEST(PendingRequests, are_bounded_in_number) {
   EXPECT_FALSE(pending.has_room());
   (void)pending.take(first.request.id);
   EXPECT_TRUE(pending.has_room());
+}
+
+TEST(PendingRequests, are_as_many_as_the_replicas_that_serve_take) {
+  PendingRequests pending(1);
+  BatchRequest first = request_of("a", 1);
+  pending.add(first);
+  EXPECT_FALSE(pending.has_room());
+  pending.set_most(2);
+  EXPECT_TRUE(pending.has_room());
+  pending.set_most(1);
+  EXPECT_FALSE(pending.has_room());
+  EXPECT_EQ(pending.size(), 1U);
+  EngineSpec engine;
+  engine.data_parallel_size = 6;
+  engine.max_num_seqs = 8;
+  EXPECT_EQ(request_window(engine), 6U * 80);
+  EXPECT_EQ(request_window(engine, 1, 3), 2U * 80) << "one step domain of two replicas";
+  EXPECT_EQ(request_window(engine, 0, 3), 2U * 80) << "they wait for it";
 }
 
 TEST(PendingRequests, wait_while_the_engine_keeps_too_much_of_those_before) {

@@ -85,6 +85,44 @@ TEST(ReplacementWait, says_which_step_domains_are_dropped_and_back) {
   EXPECT_EQ(wait.notice(start), "");
 }
 
+TEST(ReplacementWait, says_how_nodes_come_for_step_domains_that_had_none_at_the_start) {
+  Config config = config_for("ssh");
+  config.name = "stories";
+  const EngineDomainChange awaited{.kind = EngineDomainChange::Kind::awaited,
+                                   .domain = 1,
+                                   .nodes = {},
+                                   .why = {},
+                                   .serving = 1,
+                                   .all = 3};
+  const std::string text =
+      "1 of 3 step domains serve; the others have no node yet, and come as soon as there are "
+      "some; ";
+  ReplacementWait wait(config);
+  EXPECT_THAT(wait.take(awaited), ElementsAre(text + "`launcher join stories HOST...` takes hosts "
+                                                     "in"));
+  EXPECT_EQ(wait.notice(start), "1 of 3 step domains serve");
+  EXPECT_THAT(wait.take({.kind = EngineDomainChange::Kind::back,
+                         .domain = 2,
+                         .nodes = {"h2"},
+                         .why = {},
+                         .serving = 2,
+                         .all = 3,
+                         .is_new = true,
+                         .seconds = 65}),
+              ElementsAre("step domain 2 serves on 'h2', 1:05 after the start: 2 of 3 step domains "
+                          "serve"));
+  EXPECT_THAT(wait.take({.kind = EngineDomainChange::Kind::answered,
+                         .domain = 2,
+                         .nodes = {"h2"},
+                         .why = {},
+                         .serving = 2,
+                         .all = 3}),
+              IsEmpty());
+  config.cluster.launch = "slurm";
+  EXPECT_THAT(wait.take(awaited),
+              ElementsAre(text + "run `launcher join stories` in another allocation of Slurm"));
+}
+
 TEST(ReplacementWait, sums_up_the_waits_of_several_step_domains) {
   const Config config = config_for("slurm");
   ReplacementWait wait(config);

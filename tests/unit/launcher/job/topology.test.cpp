@@ -250,5 +250,27 @@ TEST(Topology, deterministic_gpus_take_whole_experts_and_tensor_sizes_up_to_four
                 otherwise);
 }
 
+TEST(LaterNodes, are_added_until_all_replicas_of_an_elastic_job_have_places) {
+  Config config;
+  config.cluster.launch = "ssh";
+  config.cluster.elastic = true;
+  const Mesh mesh = *Mesh::create({.data = 4, .pipeline = 2});
+  std::vector<NodeSpec> nodes{{.name = "h1", .cpus = 4, .devices = {0, 1, 2}}};
+  EXPECT_EQ(*add_later_nodes(config, mesh, nodes), 2U);
+  ASSERT_EQ(nodes.size(), 3U);
+  EXPECT_FALSE(nodes[0].joins_later);
+  EXPECT_EQ(nodes[2].name, "later-2");
+  EXPECT_TRUE(nodes[2].joins_later);
+  EXPECT_EQ(nodes[2].devices, nodes[0].devices);
+
+  std::vector<NodeSpec> enough{{.name = "h1", .devices = {0, 1, 2, 3, 4, 5, 6, 7}}};
+  EXPECT_EQ(*add_later_nodes(config, mesh, enough), 0U);
+  std::vector<NodeSpec> few{{.name = "h1", .devices = {0}}};
+  EXPECT_FALSE(add_later_nodes(config, mesh, few).ok()) << "no replica has a place";
+  config.cluster.elastic = false;
+  few = {{.name = "h1", .devices = {0, 1}}};
+  EXPECT_EQ(*add_later_nodes(config, mesh, few), 0U) << "plan_mesh refuses it";
+}
+
 }  // namespace
 }  // namespace troupe

@@ -295,6 +295,42 @@ TEST(PlacementTable, gives_a_node_on_trial_only_what_names_it) {
   EXPECT_EQ(placed->bundles[1].node, "c");
 }
 
+TEST(PlacementTable, has_no_room_on_a_node_that_joins_later_before_it_has_joined) {
+  PlacementTable table(
+      {{.name = "a", .devices = {0}}, {.name = "later-1", .devices = {0}, .joins_later = true}});
+  const PlacementGroupOptions one{.bundles = {{.devices = 1}}};
+  EXPECT_EQ(table.create_group(one)->bundles[0].node, "a");
+  const auto refused = table.create_group(one);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_NE(refused.error().message.find("'later-1' has not joined"), std::string::npos)
+      << refused.error().message;
+  EXPECT_EQ(table.free_on(1).devices, 0);
+  EXPECT_EQ(table.place({}, "later-1", PlacementStrategy::pack).error().code, ErrorCode::peer_died);
+  table.name_node(1, "b", true);
+  EXPECT_FALSE(table.create_group(one).ok()) << "it is on trial";
+  table.admit_node(1);
+  EXPECT_EQ(table.create_group(one)->bundles[0].node, "b");
+}
+
+TEST(PlacementTable, tells_a_closed_node_from_one_on_trial_and_a_drained_one_from_a_lost_one) {
+  PlacementTable table({{"a", 1, {0}}, {"b", 1, {0}}});
+  const auto refusal = [&] {
+    return table.create_group({.bundles = {{.devices = 1}}}).error().message;
+  };
+  table.close_node(0);
+  table.close_node(1);
+  table.admit_node(0);  // that is for one on trial
+  EXPECT_NE(refusal().find("'a' is being drained, 'b' is being drained"), std::string::npos);
+  EXPECT_TRUE(table.place({.cpus = 1}, "a", PlacementStrategy::pack).ok()) << "it names the node";
+  table.remove_node(0);
+  EXPECT_NE(refusal().find("'a' was drained, 'b' is being drained"), std::string::npos);
+  table.name_node(0, "c");
+  table.remove_node(0);
+  EXPECT_NE(refusal().find("'c' is lost"), std::string::npos);
+  table.close_node(0);  // too late
+  EXPECT_NE(refusal().find("'c' is lost"), std::string::npos);
+}
+
 TEST(PlacementTable, forgets_the_trial_of_a_node_that_is_lost) {
   PlacementTable table({{"a", 1, {0}}});
   table.name_node(0, "a", true);
