@@ -85,7 +85,11 @@ struct EngineRecovery {
   /// From the first report until the first step after it; absent while it goes on.
   std::optional<double> seconds = {};
   std::uint64_t sequences = 0;  ///< that lost their KV and are computed anew
-  std::uint32_t epoch = 0;      ///< of the workers' group from then on
+  LostWork lost_work = {};      ///< theirs
+  /// Tokens that lost executors had counted in reports, but not handed over yet
+  /// (EngineReport::progress), and which are sampled again.
+  std::uint64_t unsaved_tokens = 0;
+  std::uint32_t epoch = 0;  ///< of the workers' group from then on
   /// Hashes of the prompts of requests that are given up, because processes that had them crashed
   /// or hung again and again (32 hexadecimal digits of XXH3-128).
   std::vector<std::string> given_up = {};
@@ -122,7 +126,9 @@ struct EngineDomainChange {
   std::size_t requests = 0;        ///< unanswered ones that others go on with
   std::int32_t serving = 0;        ///< domains from now on, of `all`
   std::int32_t all = 0;
-  double seconds = 0;  ///< since it was dropped, when it is back
+  double seconds = 0;                ///< since it was dropped, when it is back
+  std::vector<ActorId> actors = {};  ///< that end with it
+  std::uint64_t unsaved_tokens = 0;  ///< of its requests; see EngineRecovery
 };
 
 /// Callbacks of an engine. Called on the engine's threads; must not block.

@@ -78,6 +78,8 @@ class StepLoop {
   bool take_inbox();
   /// Adds a request to its scheduler; answers one that the scheduler refuses.
   void start(std::size_t replica, PreparedRequest request, std::vector<SequenceUpdate> progress);
+  /// Counts what a request that goes on here had elsewhere.
+  void note_resumed(const SequenceGroupSpec& spec);
   /// Errors: the scheduler and the answer contradict each other.
   Result<void> carry_out(RequestTracker::Outcome outcome);
   void drop_waiting();
