@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "launcher/job/exit_messages.hpp"
 #include "launcher/progress/progress_view.hpp"
 
 namespace troupe {
@@ -75,7 +76,7 @@ std::vector<std::string> ReplacementWait::take(const EngineDomainChange& change)
   waits_.erase(change.domain);
   serving_ = change.serving;
   domains_ = change.all;
-  const std::string now = fmt::format("{} of {} step domains serve", serving_, domains_);
+  const std::string now = serving_domains(serving_, domains_);
   if (change.kind == EngineDomainChange::Kind::back) {
     return {fmt::format("step domain {} is back on {} after {}: {}", change.domain,
                         list(change.nodes), format_duration(change.seconds), now)};
@@ -100,8 +101,7 @@ std::vector<std::string> ReplacementWait::take(const EngineDomainChange& change)
 
 std::string ReplacementWait::notice(Clock::time_point now) const {
   if (waits_.empty()) {
-    return serving_ == domains_ ? ""
-                                : fmt::format("{} of {} step domains serve", serving_, domains_);
+    return serving_ == domains_ ? "" : serving_domains(serving_, domains_);
   }
   Clock::time_point since = now;
   std::set<std::string> lost;

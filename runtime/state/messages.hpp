@@ -19,7 +19,7 @@ namespace troupe {
 
 /// Changes whenever a message below does. Observer and driver may be of different builds, so each
 /// message begins with it.
-inline constexpr std::uint32_t state_protocol = 4;
+inline constexpr std::uint32_t state_protocol = 5;
 
 /// The role and the name of every observer on its link to the driver.
 inline constexpr const char* observer_role = "observer";
@@ -111,10 +111,11 @@ struct StatusReply {
   std::uint64_t placement_groups = 0;
   AtSigterm at_sigterm = AtSigterm::dies;
   std::string job_folder, log_folder;  ///< of the driver's host; may be empty
+  std::string program_state;           ///< Cluster::tell_state
   template <class Archive>
   void fields(Archive& archive) {
     archive(nodes_alive, nodes_lost, nodes_awaited, actors, actors_restarting, placement_groups,
-            at_sigterm, job_folder, log_folder);
+            at_sigterm, job_folder, log_folder, program_state);
   }
 };
 
