@@ -114,10 +114,9 @@ std::string domain_table(const FaultFigures& figures) {
     }
   }
   if (dropped == 0) return "";
-  std::string text =
-      fmt::format("\n{} step domain{} dropped with {} requests, {} back after s:", dropped,
-                  dropped == 1 ? " was" : "s were", requests, away.size());
-  text += quantiles(away, 1) + "\n";
+  std::string text = fmt::format("\n{} step domain{} dropped with {} requests, {} back\n", dropped,
+                                 dropped == 1 ? " was" : "s were", requests, away.size());
+  text += fmt::format("{:<43}{}\n", "back after, s", quantiles(away, 1));
   for (const std::string& one : figures.domain_contradictions) text += one + "\n";
   return text;
 }
@@ -160,12 +159,12 @@ std::string memory_table(const FaultFigures& figures) {
 /// 200 ms before its end are.
 std::string token_line(const FaultFigures& figures) {
   if (!figures.is_complete) return "";
-  const std::string line = fmt::format("\n{} tokens of answers were sampled, {} of them again",
+  const std::string line = fmt::format("\n{} tokens of answers were sampled, {} of them again\n",
                                        figures.answered_tokens, figures.sampled_again());
-  if (!figures.counts_agree) return line + "\n";
+  if (!figures.counts_agree) return line;
   const std::uint64_t saved = figures.saved_and_sampled_again();
-  return saved == 0 ? line + "; none of these had been handed over\n"
-                    : line + fmt::format("; {} of these had been handed over\n", saved);
+  return line + fmt::format("{} of these had been handed over\n",
+                            saved == 0 ? "none" : std::to_string(saved));
 }
 
 std::string verdict(const FaultFigures& figures) {

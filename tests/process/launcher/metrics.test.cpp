@@ -2,9 +2,13 @@
 #include <csignal>
 #include <map>
 
+#include <arpa/inet.h>
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include "tests/process/launcher/support/launcher_job.hpp"
 #include "tests/process/launcher/support/metrics_page.hpp"
@@ -17,6 +21,7 @@ using std::chrono::seconds;
 using testing::HasSubstr;
 
 constexpr std::chrono::milliseconds event_limit = seconds(30);
+
 /// Samples by name and labels, as written. A line that is not in the text format fails the test.
 std::map<std::string, double> samples_of(const std::string& text) {
   const std::string comment = R"(# (HELP|TYPE) [a-zA-Z_:][a-zA-Z0-9_:]* .+)";

@@ -274,8 +274,7 @@ TEST_F(BatchWriting, cuts_off_and_keeps_lines_that_are_lost_when_they_are_synced
 }
 
 TEST_F(BatchWriting, counts_the_lines_that_wait_for_room_and_those_that_an_error_loses) {
-  // What is written is cut off again when it cannot be synced, and there is a limit for the size of
-  // the file before it can be written anew.
+  // What is written is cut off again as it cannot be synced; then no file may grow any more.
   for (const std::string name : {"out", "out.gz"}) {
     auto writer = BatchWriter::open(path(name), {.input_path = {}, .keeps_backlog = true});
     ASSERT_TRUE(writer.ok());

@@ -10,6 +10,7 @@
 namespace troupe {
 namespace {
 
+using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
 
@@ -51,10 +52,8 @@ TEST(FaultReport, has_the_times_of_each_kind_and_says_that_all_bytes_are_the_sam
   expect_fits(table);
   EXPECT_THAT(table, HasSubstr("worker         2      2.0      2.9      3.0     1.00     1.45"));
   EXPECT_THAT(table, HasSubstr("30.0 MiB"));
-  EXPECT_THAT(
-      table,
-      HasSubstr("1000 tokens of answers were sampled, 7 of them again; none of these had been "
-                "handed over\n"));
+  EXPECT_THAT(table, HasSubstr("1000 tokens of answers were sampled, 7 of them again\n"
+                               "none of these had been handed over\n"));
   EXPECT_THAT(
       table, HasSubstr("stop                 1234     1234        9        9        3        3\n"));
   EXPECT_THAT(table, HasSubstr("all 24 answers of 3 rounds are the bytes of the undisturbed run"));
@@ -127,11 +126,11 @@ TEST(FaultReport, finds_tokens_that_were_sampled_again_although_they_had_been_ha
   EXPECT_FALSE(of.failed());
   of.sampled_tokens = 1009;
   EXPECT_TRUE(of.failed());
-  EXPECT_THAT(to_table(of), HasSubstr("9 of them again; 2 of these had been handed over\n"));
+  EXPECT_THAT(to_table(of), HasSubstr("9 of them again\n2 of these had been handed over\n"));
   EXPECT_EQ(to_json(of)["saved_tokens_sampled_again"], 2);
   of.counts_agree = false;
   EXPECT_FALSE(of.failed()) << "the counts tell nothing";
-  EXPECT_THAT(to_table(of), HasSubstr("9 of them again\n"));
+  EXPECT_THAT(to_table(of), AllOf(HasSubstr("9 of them again\n"), Not(HasSubstr("handed over\n"))));
   EXPECT_TRUE(to_json(of)["saved_tokens_sampled_again"].is_null());
 }
 
