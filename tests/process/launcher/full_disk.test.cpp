@@ -23,7 +23,7 @@ using testing::Not;
 
 constexpr int requests = 60;
 /// More than are in the engine at a time (request_window).
-constexpr int many_requests = 200;
+constexpr int many_requests = 100;
 constexpr std::size_t disk_bytes = std::size_t{8} << 20;
 
 std::string input(int count = requests, int tokens = 60) {
@@ -100,7 +100,7 @@ class FullDisk : public testing::Test {
 };
 
 TEST_F(FullDisk, pauses_the_job_until_there_is_room) {
-  input_ = input(many_requests, 20);
+  input_ = input(many_requests, 8);
   job_.write_input(input_);
   ASSERT_NO_FATAL_FAILURE(start_and_fill({"--set", "metrics.port=0"}));
   // What runs is finished, and nothing new is begun.
