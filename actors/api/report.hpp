@@ -82,6 +82,7 @@ struct OverdueStep {
 /// The report that an executor sends to the driver from time to time.
 struct EngineReport {
   std::int32_t domain = 0;
+  std::uint64_t executor = 0;     ///< the actor's id
   std::uint32_t incarnation = 0;  ///< of the executor, whose figures begin anew with it
   std::uint32_t epoch = 0;        ///< in which its steps are
   std::vector<Completion> completions;
@@ -102,8 +103,8 @@ struct EngineReport {
 
   template <class Archive>
   void fields(Archive& archive) {
-    archive(domain, incarnation, epoch, completions, dropped, stats, steps, first_token, resumed,
-            progress, overdue, kept_share);
+    archive(domain, executor, incarnation, epoch, completions, dropped, stats, steps, first_token,
+            resumed, progress, overdue, kept_share);
   }
 };
 

@@ -314,6 +314,8 @@ void Driver::refuse(std::int32_t domain, const std::vector<std::uint64_t>& reque
 void Driver::report(EngineReport report) {
   if (!is_there(report.domain)) return;  // others answer its requests
   const auto& domain = domains_.at(static_cast<std::size_t>(report.domain));
+  // It may be of a dropped one's executor, delivered when a cut link is there again.
+  if (!domain->has(report.executor)) return;
   domain->note_answers(report);
   if (report.resumed) {
     Recovery& recovery = *recoveries_.at(static_cast<std::size_t>(report.domain));

@@ -19,12 +19,14 @@ constexpr std::size_t max_report_bytes = std::size_t{64} << 20;
 }  // namespace
 
 StepLoop::StepLoop(StepDomain domain, std::vector<StepChannels> channels, ExecutorInbox& inbox,
-                   const ExecutorSpec& spec, std::uint32_t incarnation, const Tokenizer* tokenizer)
+                   const ExecutorSpec& spec, const ActorAddress& executor,
+                   const Tokenizer* tokenizer)
     : domain_(std::move(domain)),
       channels_(std::move(channels)),
       inbox_(inbox),
       index_(spec.domain),
-      incarnation_(incarnation),
+      executor_(executor.id),
+      incarnation_(executor.incarnation),
       keeps_progress_(spec.keeps_progress),
       answers_(tokenizer, spec.keeps_progress),
       reports_(spec.reports),
@@ -343,6 +345,7 @@ Result<void> StepLoop::report_now() {
   const SpanScope scope(&recorder_, SpanKind::report);
   update_stats();
   report_.domain = index_;
+  report_.executor = executor_;
   report_.incarnation = incarnation_;
   report_.epoch = epoch_;
   if (keeps_progress_ && now - last_progress_ >= report_interval) {
