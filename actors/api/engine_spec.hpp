@@ -88,7 +88,11 @@ struct EngineRecovery {
   /// From the first report until the first step after it; absent while it goes on.
   std::optional<double> seconds = {};
   std::uint64_t sequences = 0;  ///< that lost their KV and are computed anew
-  std::uint32_t epoch = 0;      ///< of the workers' group from then on
+  LostWork lost_work = {};      ///< theirs
+  /// Tokens that lost executors had counted in reports, but not handed over yet
+  /// (EngineReport::progress), and which are sampled again.
+  std::uint64_t unsaved_tokens = 0;
+  std::uint32_t epoch = 0;  ///< of the workers' group from then on
   /// Hashes of the prompts of requests that are given up, because processes that had them crashed
   /// or hung again and again (32 hexadecimal digits of XXH3-128).
   std::vector<std::string> given_up = {};
@@ -132,6 +136,8 @@ struct EngineDomainChange {
   /// Back: since it was dropped, or since the start. Answered: since the agent of the last of its
   /// nodes connected, or it was dropped if that was later.
   double seconds = 0;
+  std::vector<ActorId> actors = {};  ///< that end with it
+  std::uint64_t unsaved_tokens = 0;  ///< of its requests; see EngineRecovery
 };
 
 /// Callbacks of an engine. Called on the engine's threads; must not block.

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "actors/api/request.hpp"
+#include "actors/scheduler/lost_work.hpp"
 #include "actors/scheduler/scheduler_counters.hpp"
 #include "actors/scheduler/sequence_update.hpp"
 #include "actors/telemetry/step_record.hpp"
@@ -55,10 +56,14 @@ struct FirstStep {
   std::uint32_t epoch = 0;
   std::uint64_t wait_us = 0;    ///< since the executor was started in that epoch
   std::uint64_t sequences = 0;  ///< that lost their KV and are computed anew
+  LostWork lost;                ///< theirs
+  /// Tokens that the requests had which the executor was made to forget
+  /// (ExecutorStart::taken_back).
+  std::uint64_t forgotten_tokens = 0;
 
   template <class Archive>
   void fields(Archive& archive) {
-    archive(epoch, wait_us, sequences);
+    archive(epoch, wait_us, sequences, lost, forgotten_tokens);
   }
 };
 
@@ -77,6 +82,7 @@ struct OverdueStep {
 /// The report that an executor sends to the driver from time to time.
 struct EngineReport {
   std::int32_t domain = 0;
+  std::uint64_t executor = 0;     ///< the actor's id
   std::uint32_t incarnation = 0;  ///< of the executor, whose figures begin anew with it
   std::uint32_t epoch = 0;        ///< in which its steps are
   std::vector<Completion> completions;
@@ -97,8 +103,8 @@ struct EngineReport {
 
   template <class Archive>
   void fields(Archive& archive) {
-    archive(domain, incarnation, epoch, completions, dropped, stats, steps, first_token, resumed,
-            progress, overdue, kept_share);
+    archive(domain, executor, incarnation, epoch, completions, dropped, stats, steps, first_token,
+            resumed, progress, overdue, kept_share);
   }
 };
 

@@ -8,6 +8,7 @@
 
 #include "actors/driver/driver.hpp"
 #include "actors/driver/rank_placement.hpp"
+#include "actors/executor/step_limit.hpp"
 #include "runtime/base/available_memory.hpp"
 #include "runtime/base/log.hpp"
 #include "runtime/call/answers.hpp"
@@ -20,6 +21,10 @@ constexpr auto spawn_timeout = std::chrono::seconds(30);
 /// Limit for reading a checkpoint; large ones on slow disks take long.
 constexpr auto load_timeout = std::chrono::hours(2);
 constexpr auto start_timeout = std::chrono::minutes(10);
+
+StepLimit::Duration least_step_limit(DeviceKind device) {
+  return device == DeviceKind::cpu ? StepLimit::least_on_cpus : StepLimit::least_on_gpus;
+}
 
 /// The most rows of a step that can need logits, not counting scored prompts.
 std::int32_t max_head_rows(const EngineSpec& spec) {
@@ -119,6 +124,7 @@ void Domain::begin_spawn(const ActorHandle<Driver>& driver,
                    .max_model_len = spec_.max_model_len,
                    .created = spec_.created,
                    .keeps_progress = can_restart(),
+                   .least_step_limit_us = least_step_limit(spec_.device).count(),
                    .reports = reports}));
   const int end = first_rank() + replicas() * workers_per_replica();
   for (int rank = first_rank(); rank < end; ++rank) {
@@ -306,6 +312,12 @@ bool Domain::has(ActorId actor) const {
          std::ranges::any_of(workers_, [&](const auto& worker) { return worker.id() == actor; });
 }
 
+std::vector<ActorId> Domain::actors() const {
+  std::vector<ActorId> actors{executor_.id()};
+  for (const auto& worker : workers_) actors.push_back(worker.id());
+  return actors;
+}
+
 std::vector<std::string> Domain::nodes() const {
   const auto first = static_cast<std::size_t>(first_rank());
   const std::int64_t ranks = std::int64_t{replicas()} * workers_per_replica();
@@ -424,6 +436,11 @@ void Domain::note_stats(const EngineReport& report) {
     stats_incarnation_ = report.incarnation;
   }
   stats_ = report.stats;
+}
+
+std::uint64_t Domain::take_unsaved() {
+  const std::lock_guard lock(requests_mutex_);
+  return ledger_.take_unsaved();
 }
 
 double Domain::kept_share() {

@@ -94,6 +94,7 @@ class Domain {
   void give_due();
   /// True for an actor of this domain.
   bool has(ActorId actor) const;
+  std::vector<ActorId> actors() const;
   /// True if an attempt has found no places for it within PlaceFinder::drop_after; between
   /// attempts.
   bool gave_up_early() const { return places_.gave_up_early(); }
@@ -116,6 +117,8 @@ class Domain {
   std::vector<std::string> take_given_up();
   /// The number of requests that became suspects since the last call (EngineRecovery::suspects).
   std::size_t take_suspects();
+  /// RequestLedger::take_unsaved.
+  std::uint64_t take_unsaved();
   /// The epoch of the workers' group.
   std::uint32_t epoch() const { return group_->epoch(); }
   /// When the executor was last asked to begin.

@@ -16,9 +16,6 @@ namespace troupe {
 namespace {
 
 constexpr auto board_timeout = std::chrono::seconds(10);
-/// On GPUs a rank's calls are enqueued, so that a step which is only slow looks like one that
-/// hangs: it has this long at least. Sooner than who waits for the GPU gives up (30 s).
-constexpr double device_patience_s = 20;
 
 }  // namespace
 
@@ -351,23 +348,24 @@ void Driver::refuse(std::int32_t domain, const std::vector<std::uint64_t>& reque
   for (const std::uint64_t id : requests) {
     refusals.completions.push_back(troupe::refuse(id, code, why));
   }
-  pass_on(std::move(refusals));
+  domains_.at(static_cast<std::size_t>(domain))->note_answers(refusals);
+  publish(std::move(refusals));
 }
 
 void Driver::report(EngineReport report) {
   if (!is_there(report.domain)) return;  // others answer its requests
+  const auto& domain = domains_.at(static_cast<std::size_t>(report.domain));
+  // It may be of a dropped one's executor, delivered when a cut link is there again.
+  if (!domain->has(report.executor)) return;
+  domain->note_answers(report);
   if (report.resumed) {
     Recovery& recovery = *recoveries_.at(static_cast<std::size_t>(report.domain));
     recovery.note(*report.resumed);
     tell_if_complete(recovery);
   }
-  const auto& domain = domains_.at(static_cast<std::size_t>(report.domain));
   domain->note_stats(report);
-  const bool on_cpus = spec_.device == DeviceKind::cpu;
-  if (report.overdue && (on_cpus || report.overdue->seconds >= device_patience_s) &&
-      !recoveries_[static_cast<std::size_t>(report.domain)]->is_running()) {
-    domain->look_into(*report.overdue);
-  }
+  const bool recovers = recoveries_[static_cast<std::size_t>(report.domain)]->is_running();
+  if (report.overdue && !recovers) domain->look_into(*report.overdue);
   pass_on(std::move(report));
 }
 

@@ -108,7 +108,6 @@ class Driver final : public ReportSink {
   void give_up(std::vector<ActorDown> losses, const std::string& why);
   void tell_if_complete(Recovery& recovery);
   /// Passes a report on, with the figures of all domains.
-  void pass_on(EngineReport report);
   void publish(EngineReport report);
 
   /// A domain that is not there.

@@ -75,7 +75,9 @@ void Driver::drop(std::int32_t domain, const std::string& why) {
                             .why = why,
                             .requests = requests.size(),
                             .serving = there_,
-                            .all = static_cast<std::int32_t>(domains_.size())};
+                            .all = static_cast<std::int32_t>(domains_.size()),
+                            .actors = gone->actors(),
+                            .unsaved_tokens = gone->take_unsaved()};
   log::warning("step domain {} is dropped; its {} requests go to the other {}{}{}", domain,
                change.requests, change.serving, why.empty() ? "" : ": ", why);
   begin_search(domain, change.nodes, std::move(losses));

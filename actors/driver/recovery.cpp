@@ -71,6 +71,8 @@ std::optional<EngineRecovery> Recovery::take_complete() {
   return EngineRecovery{.lost = losses_.take(),
                         .seconds = until_start.count() + static_cast<double>(step.wait_us) * 1e-6,
                         .sequences = step.sequences,
+                        .lost_work = step.lost,
+                        .unsaved_tokens = domain_.take_unsaved(),
                         .epoch = step.epoch,
                         .given_up = {},
                         .suspects = 0,

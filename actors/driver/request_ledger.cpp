@@ -20,6 +20,12 @@ std::size_t bytes_of(const Request& request) {
          request.prompt_ids.size() * sizeof(std::int32_t) + request.template_variables.size();
 }
 
+std::int64_t tokens_of(const Completion& done) {
+  std::int64_t tokens = 0;
+  for (const Choice& choice : done.choices) tokens += std::ssize(choice.token_ids);
+  return tokens;
+}
+
 /// Hashes the prompt as it was given: messages, text or token ids.
 std::string hash_of_prompt(const Request& request) {
   Hasher128 hasher;
@@ -58,22 +64,34 @@ void RequestLedger::bound() {
 }
 
 void RequestLedger::take(EngineReport& report, bool is_current) {
-  const auto forget = [this](std::uint64_t id) {
+  if (is_current) {
+    counted_ = std::max(counted_, static_cast<std::int64_t>(report.stats.output_tokens));
+    if (report.resumed) {
+      const std::int64_t forgotten =
+          static_cast<std::int64_t>(report.resumed->forgotten_tokens) - std::exchange(frozen_, 0);
+      saved_ += forgotten;  // counted once
+      unsaved_ += forgotten;
+    }
+  }
+  const auto forget = [this, is_current](std::uint64_t id, std::int64_t tokens) {
     const auto found = unanswered_.find(id);
     if (found == unanswered_.end()) return false;
+    if (is_current && tokens > 0) saved_ += tokens - found->second.generated;
     if (!found->second.is_given) --held_back_;
     bytes_ -= bytes_of(found->second.request) + found->second.progress.bytes();
     unanswered_.erase(found);
     return true;
   };
-  std::erase_if(report.completions, [&](const Completion& done) { return !forget(done.id); });
-  std::erase_if(report.dropped, [&](std::uint64_t id) { return !forget(id); });
+  std::erase_if(report.completions,
+                [&](const Completion& done) { return !forget(done.id, tokens_of(done)); });
+  std::erase_if(report.dropped, [&](std::uint64_t id) { return !forget(id, 0); });
   for (SequenceUpdate& update : report.progress) {
     const auto found = unanswered_.find(update.request);
     if (!is_current || found == unanswered_.end()) continue;
     Unanswered& request = found->second;
     if (request.frozen_in && report.epoch <= *request.frozen_in) continue;
     note_progress(request, update.tokens.size());
+    saved_ += std::ssize(update.tokens);
     if (request.is_long) continue;
     bytes_ -= request.progress.bytes();
     request.progress.add(std::move(update));
@@ -84,7 +102,20 @@ void RequestLedger::take(EngineReport& report, bool is_current) {
   report.progress.clear();
 }
 
+void RequestLedger::count_unsaved() {
+  unsaved_ += std::exchange(counted_, 0) - std::exchange(saved_, 0);
+  frozen_ = 0;
+  for (const auto& [id, request] : unanswered_) {
+    if (request.is_long && request.is_given) unsaved_ += request.generated;  // it begins anew
+  }
+}
+
+std::uint64_t RequestLedger::take_unsaved() {
+  return static_cast<std::uint64_t>(std::max<std::int64_t>(0, std::exchange(unsaved_, 0)));
+}
+
 void RequestLedger::take_back_all() {
+  count_unsaved();
   for (auto& [id, request] : unanswered_) {
     request.is_given = false;
     request.frozen_in.reset();
@@ -98,6 +129,7 @@ void RequestLedger::note_progress(Unanswered& request, std::size_t tokens) {
 }
 
 std::vector<RequestLedger::Unanswered> RequestLedger::release_all() {
+  count_unsaved();
   std::vector<Unanswered> released;
   released.reserve(unanswered_.size());
   for (auto& [id, request] : unanswered_) released.push_back(std::move(request));
@@ -144,6 +176,7 @@ RequestLedger::CrashVerdict RequestLedger::note_crash(std::span<const UnderWay> 
     if (std::exchange(request.is_given, false)) {
       ++held_back_;
       request.frozen_in = epoch;
+      frozen_ += request.generated;
       verdict.taken_back.push_back(id);
     }
     if (request.crashes < max_crashes) continue;

@@ -48,6 +48,10 @@ class RequestLedger {
 
   /// A new executor has none of the requests.
   void take_back_all();
+  /// Returns the number of tokens that executors have counted in their reports, but that have been
+  /// lost with them before they had handed them over, since the last call: they are sampled again.
+  /// What an executor had generated since its last report is not known.
+  std::uint64_t take_unsaved();
 
   /// Requests that an executor must forget, and those of them that are to be answered with an
   /// error.
@@ -102,6 +106,8 @@ class RequestLedger {
   }
 
  private:
+  /// Counts what the executor had not handed over; it has ended.
+  void count_unsaved();
   /// Gives the progress up.
   void begin_anew(Unanswered& request);
   /// Takes the tokens that a request has generated, and acquits it if it is further than it was.
@@ -113,6 +119,12 @@ class RequestLedger {
   std::size_t bytes_ = 0;                           ///< of requests and their progress
   std::map<std::uint64_t, Unanswered> unanswered_;  ///< by Request::id
   std::size_t held_back_ = 0;                       ///< number of those that are not given
+
+  // Tokens. Of the executor that has the requests:
+  std::int64_t counted_ = 0;  ///< in its reports
+  std::int64_t saved_ = 0;    ///< of these, in answers and progress
+  std::int64_t frozen_ = 0;   ///< in the progress of requests that it is made to forget
+  std::int64_t unsaved_ = 0;  ///< see take_unsaved()
 };
 
 }  // namespace troupe

@@ -58,9 +58,9 @@ Result<void> Executor::start(const ExecutorStart& start) {
     steps_->restart(std::move(channels), start.epoch, start.taken_back);
   } else {
     TROUPE_TRY(auto schedulers, make_schedulers(start));
-    steps_ = std::make_unique<StepLoop>(StepDomain(std::move(schedulers)), std::move(channels),
-                                        inbox_, spec_, context_.address().incarnation,
-                                        preprocessor_->tokenizer());
+    steps_ =
+        std::make_unique<StepLoop>(StepDomain(std::move(schedulers)), std::move(channels), inbox_,
+                                   spec_, context_.address(), preprocessor_->tokenizer());
     if (start.takes_over) steps_->take_over(start.epoch);
     since_ns_ = monotonic_ns();
   }

@@ -13,6 +13,7 @@
 #include "actors/api/report_sink.hpp"
 #include "actors/api/request_progress.hpp"
 #include "actors/executor/request_preprocessor.hpp"
+#include "actors/executor/step_limit.hpp"
 #include "actors/scheduler/scheduler.hpp"
 #include "actors/scheduler/scheduler_config.hpp"
 #include "actors/scheduler/under_way.hpp"
@@ -34,11 +35,13 @@ struct ExecutorSpec {
   std::int64_t max_model_len = 0;
   std::int64_t created = 0;     ///< see EngineSpec
   bool keeps_progress = false;  ///< its reports tell the progress of unfinished requests
+  std::int64_t least_step_limit_us = StepLimit::least_on_cpus.count();
   ActorHandle<ReportSink> reports;
 
   template <class Archive>
   void fields(Archive& archive) {
-    archive(model_path, domain, max_model_len, created, keeps_progress, reports);
+    archive(model_path, domain, max_model_len, created, keeps_progress, least_step_limit_us,
+            reports);
   }
 };
 

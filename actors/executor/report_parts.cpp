@@ -11,6 +11,7 @@ std::vector<EngineReport> split_report(EngineReport report, std::size_t max_byte
   std::vector<Completion> completions = std::exchange(report.completions, {});
   EngineReport rest;
   rest.domain = report.domain;
+  rest.executor = report.executor;
   rest.incarnation = report.incarnation;
   rest.epoch = report.epoch;
   rest.stats = report.stats;

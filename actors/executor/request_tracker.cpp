@@ -24,6 +24,7 @@ SequenceGroupSpec RequestTracker::begin(std::size_t replica, PreparedRequest req
   entry.replica = replica;
   entry.since = now;
   entry.answer = make_answer(std::move(request), tokenizer_);
+  for (const SequenceUpdate& update : progress) entry.tokens += update.tokens.size();
   SequenceGroupSpec spec = entry.answer->begin();
   if (!progress.empty()) resume(*entry.answer, std::move(progress), spec);
   return spec;
@@ -51,6 +52,7 @@ RequestTracker::Outcome RequestTracker::take(SequenceUpdate update, Clock::time_
   Entry& entry = found->second;
   Outcome outcome{.known = true, .replica = entry.replica, .request = request};
   const bool ended_by_scheduler = update.end.has_value();
+  entry.tokens += update.tokens.size();
   if (!update.tokens.empty()) note_tokens(entry, sequence, update.tokens.size(), now);
   if (keeps_progress_) entry.progress.add(update);
   Answer::Step step = entry.answer->take(std::move(update));
@@ -90,8 +92,15 @@ RequestTracker::Outcome RequestTracker::fail(std::uint64_t request, std::string 
   return outcome;
 }
 
-void RequestTracker::drop(std::span<const std::uint64_t> requests) {
-  for (const std::uint64_t request : requests) answers_.erase(request);
+std::uint64_t RequestTracker::drop(std::span<const std::uint64_t> requests) {
+  std::uint64_t tokens = 0;
+  for (const std::uint64_t request : requests) {
+    const auto found = answers_.find(request);
+    if (found == answers_.end()) continue;
+    tokens += found->second.tokens;
+    answers_.erase(found);
+  }
+  return tokens;
 }
 
 }  // namespace troupe

@@ -48,8 +48,8 @@ class RequestTracker {
   /// in order.
   std::vector<SequenceUpdate> take_progress();
 
-  /// Forgets the answers to `requests`.
-  void drop(std::span<const std::uint64_t> requests);
+  /// Forgets the answers to `requests`. Returns the number of tokens that they had.
+  std::uint64_t drop(std::span<const std::uint64_t> requests);
 
   std::size_t size() const { return answers_.size(); }
 
@@ -61,6 +61,7 @@ class RequestTracker {
   struct Entry {
     std::size_t replica = 0;
     std::unique_ptr<Answer> answer;
+    std::uint64_t tokens = 0;  ///< of all its sequences
     Clock::time_point since;
     std::optional<Clock::time_point> first_token;
     Clock::time_point last_token;

@@ -38,7 +38,7 @@ std::optional<StepLimit::Duration> StepLimit::limit(std::uint64_t work) const {
   if (!expected) return std::nullopt;
   const double most = static_cast<double>(Duration(std::chrono::hours(24)).count());
   const double wanted = std::min(most, factor * *expected);
-  return std::max(least, Duration(static_cast<Duration::rep>(wanted)));
+  return std::max(least_, Duration(static_cast<Duration::rep>(wanted)));
 }
 
 }  // namespace troupe

@@ -19,15 +19,18 @@ constexpr std::size_t max_report_bytes = std::size_t{64} << 20;
 }  // namespace
 
 StepLoop::StepLoop(StepDomain domain, std::vector<StepChannels> channels, ExecutorInbox& inbox,
-                   const ExecutorSpec& spec, std::uint32_t incarnation, const Tokenizer* tokenizer)
+                   const ExecutorSpec& spec, const ActorAddress& executor,
+                   const Tokenizer* tokenizer)
     : domain_(std::move(domain)),
       channels_(std::move(channels)),
       inbox_(inbox),
       index_(spec.domain),
-      incarnation_(incarnation),
+      executor_(executor.id),
+      incarnation_(executor.incarnation),
       keeps_progress_(spec.keeps_progress),
       answers_(tokenizer, spec.keeps_progress),
-      reports_(spec.reports) {}
+      reports_(spec.reports),
+      limit_(StepLimit::Duration(spec.least_step_limit_us)) {}
 
 Result<void> StepLoop::run() {
   if (began_us_ == 0) began_us_ = now_us();
@@ -55,16 +58,17 @@ Result<void> StepLoop::run() {
 
 void StepLoop::restart(std::vector<StepChannels> channels, std::uint32_t epoch,
                        std::span<const std::uint64_t> taken_back) {
-  const std::uint64_t before = resuming_ ? resuming_->sequences : 0;  // no step since
-  resuming_ = FirstStep{.epoch = epoch, .sequences = before + domain_.running()};
+  if (!resuming_) resuming_.emplace();  // else there was no step since the last restart
+  resuming_->epoch = epoch;
+  resuming_->sequences += domain_.running();
   restarted_us_ = now_us();
   channels_ = std::move(channels);
   sent_.clear();
   limit_.restart();
   epoch_ = epoch;
-  domain_.restart(epoch);
+  resuming_->lost.add(domain_.restart(epoch));
   domain_.abort(taken_back);
-  answers_.drop(taken_back);
+  resuming_->forgotten_tokens += answers_.drop(taken_back);
 }
 
 void StepLoop::take_over(std::uint32_t epoch) {
@@ -129,11 +133,20 @@ void StepLoop::start(std::size_t replica, PreparedRequest request,
   const std::uint64_t id = request.id;
   SequenceGroupSpec spec =
       answers_.begin(replica, std::move(request), Clock::now(), std::move(progress));
-  if (resuming_) resuming_->sequences += spec.resumed.size();
+  if (resuming_) note_resumed(spec);
   const Result<void> added = domain_.replica(replica).add(std::move(spec));
   if (added.ok()) return;
   RequestTracker::Outcome refused = answers_.fail(id, "invalid_request", added.error().message);
   report_.completions.push_back(*std::move(refused.completion));
+}
+
+void StepLoop::note_resumed(const SequenceGroupSpec& spec) {
+  resuming_->sequences += spec.resumed.size();
+  for (const ResumedSequence& sequence : spec.resumed) {
+    // The last token had no keys and values yet.
+    const std::size_t known = spec.prompt.size() + sequence.tokens.size();
+    resuming_->lost.kv_tokens += std::max<std::size_t>(known, 1) - 1;
+  }
 }
 
 Result<void> StepLoop::carry_out(RequestTracker::Outcome outcome) {
@@ -151,7 +164,7 @@ Result<void> StepLoop::carry_out(RequestTracker::Outcome outcome) {
 
 void StepLoop::drop_waiting() {
   const std::vector<std::uint64_t> dropped = domain_.abort_waiting();
-  answers_.drop(dropped);
+  (void)answers_.drop(dropped);
   report_.dropped.insert(report_.dropped.end(), dropped.begin(), dropped.end());
 }
 
@@ -332,6 +345,7 @@ Result<void> StepLoop::report_now() {
   const SpanScope scope(&recorder_, SpanKind::report);
   update_stats();
   report_.domain = index_;
+  report_.executor = executor_;
   report_.incarnation = incarnation_;
   report_.epoch = epoch_;
   if (keeps_progress_ && now - last_progress_ >= report_interval) {

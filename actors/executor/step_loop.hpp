@@ -21,6 +21,7 @@
 #include "actors/telemetry/step_record.hpp"
 #include "models/text/tokenizer.hpp"
 #include "runtime/actor/actor_handle.hpp"
+#include "runtime/call/actor_address.hpp"
 #include "runtime/channel/channel.hpp"
 
 namespace troupe {
@@ -41,9 +42,9 @@ struct StepChannels {
 class StepLoop {
  public:
   /// `inbox` and `tokenizer` (null: answers have no text) outlive the loop. `channels` has one
-  /// entry for each replica of the domain; `spec` and `incarnation` are the executor's.
+  /// entry for each replica of the domain; `spec` and `executor` are the executor's.
   StepLoop(StepDomain domain, std::vector<StepChannels> channels, ExecutorInbox& inbox,
-           const ExecutorSpec& spec, std::uint32_t incarnation, const Tokenizer* tokenizer);
+           const ExecutorSpec& spec, const ActorAddress& executor, const Tokenizer* tokenizer);
 
   /// Runs until inbox.stopping or inbox.pausing: then ok. All that is answered has been reported.
   /// May be called again after restart(). Errors: a worker that does not answer, or answers
@@ -78,6 +79,8 @@ class StepLoop {
   bool take_inbox();
   /// Adds a request to its scheduler; answers one that the scheduler refuses.
   void start(std::size_t replica, PreparedRequest request, std::vector<SequenceUpdate> progress);
+  /// Counts what a request that goes on here had elsewhere.
+  void note_resumed(const SequenceGroupSpec& spec);
   /// Errors: the scheduler and the answer contradict each other.
   Result<void> carry_out(RequestTracker::Outcome outcome);
   void drop_waiting();
@@ -106,6 +109,7 @@ class StepLoop {
   std::vector<StepChannels> channels_;
   ExecutorInbox& inbox_;
   std::int32_t index_;
+  ActorId executor_;
   std::uint32_t incarnation_;
   bool keeps_progress_;
   RequestTracker answers_;

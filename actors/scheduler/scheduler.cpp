@@ -325,9 +325,12 @@ std::vector<UnderWay> Scheduler::under_way() const {
   return all;
 }
 
-void Scheduler::restart(std::uint32_t epoch) {
+LostWork Scheduler::restart(std::uint32_t epoch) {
+  LostWork lost;
   for (SequenceId id = 0; id < slots_.size(); ++id) {
     if (slots_[id].ended) continue;
+    lost.kv_tokens += static_cast<std::uint64_t>(slots_[id].computed);
+    lost.in_flight_tokens += static_cast<std::uint64_t>(slots_[id].sampled_in_flight);
     kv_.release(slots_[id].blocks);
     wait_again(id);
   }
@@ -348,6 +351,7 @@ void Scheduler::restart(std::uint32_t epoch) {
   in_flight_.clear();
   evicting_ = 0;
   epoch_ = epoch;
+  return lost;
 }
 
 }  // namespace troupe

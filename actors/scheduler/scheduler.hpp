@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "actors/scheduler/kv_tables.hpp"
+#include "actors/scheduler/lost_work.hpp"
 #include "actors/scheduler/prompt_lookup.hpp"
 #include "actors/scheduler/scheduler_config.hpp"
 #include "actors/scheduler/scheduler_counters.hpp"
@@ -98,8 +99,9 @@ class Scheduler {
 
   /// After workers died: forgets plans in flight, blocks and ids, and puts every admitted request
   /// back to waiting with the tokens that it has. The next plans are of `epoch` and start every
-  /// sequence anew. Unfinished prompt scores are sent again from the beginning.
-  void restart(std::uint32_t epoch);
+  /// sequence anew. Unfinished prompt scores are sent again from the beginning. Returns what is
+  /// computed again.
+  LostWork restart(std::uint32_t epoch);
 
   /// The requests of living sequences in plans in flight, in the order of their ids.
   std::vector<UnderWay> under_way() const;

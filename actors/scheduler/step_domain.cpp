@@ -43,8 +43,10 @@ Result<std::vector<SequenceUpdate>> StepDomain::apply(std::vector<StepResult> re
   return all;
 }
 
-void StepDomain::restart(std::uint32_t epoch) {
-  for (Scheduler& replica : replicas_) replica.restart(epoch);
+LostWork StepDomain::restart(std::uint32_t epoch) {
+  LostWork lost;
+  for (Scheduler& replica : replicas_) lost.add(replica.restart(epoch));
+  return lost;
 }
 
 void StepDomain::abort(std::span<const std::uint64_t> requests) {

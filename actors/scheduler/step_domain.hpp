@@ -32,7 +32,7 @@ class StepDomain {
   Result<std::vector<SequenceUpdate>> apply(std::vector<StepResult> results);
 
   /// See Scheduler::restart; of all replicas.
-  void restart(std::uint32_t epoch);
+  LostWork restart(std::uint32_t epoch);
 
   /// Ends these requests, whatever replica has them, without updates.
   void abort(std::span<const std::uint64_t> requests);

@@ -351,7 +351,7 @@ class Bench {
       if (failed) return ExitCode::finished_with_errors;
     }
     if constexpr (std::is_same_v<Figures, FaultFigures>) {
-      if (figures.different > 0) return ExitCode::finished_with_errors;
+      if (figures.failed()) return ExitCode::finished_with_errors;
     }
     if constexpr (requires { figures.failed; }) {
       if (figures.failed > 0) return ExitCode::finished_with_errors;

@@ -14,16 +14,13 @@
 
 #include "launcher/batch/input/byte_source.hpp"
 #include "launcher/job/engine_session.hpp"
+#include "launcher/job/engine_start.hpp"
 #include "launcher/job/exit_messages.hpp"
 #include "launcher/job/job_files.hpp"
 #include "launcher/job/job_output.hpp"
 #include "launcher/job/job_reporter.hpp"
 #include "launcher/job/job_teller.hpp"
 #include "launcher/job/mesh_table.hpp"
-#include "launcher/job/node_join.hpp"
-#include "launcher/job/node_preflight.hpp"
-#include "launcher/job/node_wait.hpp"
-#include "launcher/job/output_wait.hpp"
 #include "launcher/job/pending_requests.hpp"
 #include "launcher/job/replacement_wait.hpp"
 #include "launcher/job/request_feed.hpp"
@@ -32,7 +29,6 @@
 #include "launcher/metrics/metrics_endpoint.hpp"
 #include "launcher/progress/progress_printer.hpp"
 #include "launcher/report/report_json.hpp"
-#include "launcher/terminal/format_bytes.hpp"
 
 namespace troupe {
 namespace {
@@ -82,7 +78,6 @@ class BatchJob {
   Result<void> read_ahead();
   Result<void> check_failures() const;
   Result<void> tend_output();
-  Result<bool> finish_output();
   Result<void> take_report(EngineReport report);
   Result<void> write_answers(std::vector<Completion>& completions);
   void count_lines();
@@ -106,7 +101,6 @@ class BatchJob {
 
   JobReporter reporter_;
   ReplacementWait replacement_wait_{plan_.config};
-  OutputWait output_wait_{config_.output, config_.disk_full_wait_seconds};
   std::string failure_;
   std::optional<JobFiles> files_;
   std::optional<JobOutput> output_;
@@ -145,10 +139,12 @@ Result<void> BatchJob::open_files() {
   TROUPE_TRY(files_, JobFiles::open(plan_, options_, [this] { return may_wait(); }));
   TROUPE_TRY(metrics_,
              MetricsEndpoint::open(plan_.config, plan_.engine.max_model_len, files_->folder));
+  if (metrics_) metrics_->metrics().set_domains(plan_.step_domains(), plan_.step_domains());
   state_.phase.clear();
   const Journal& journal = files_->journal;
   state_.total = files_->total;
-  output_.emplace(files_->journal, config_.ordered);
+  output_.emplace(files_->journal, config_.ordered,
+                  OutputWait(config_.output, config_.disk_full_wait_seconds));
   feed_.emplace(files_->input, RequestFeed::Sinks{
                                    .output = *output_,
                                    .pending = pending_,
@@ -234,11 +230,11 @@ ExitCode BatchJob::write_refusals() {
     if (const auto few = check_failures(); !few.ok()) return failed(few.error());
     update_progress();
     if (feed_->state() == Input::ended) {
-      const auto finished = finish_output();
+      const auto finished = output_->finish();
       if (!finished.ok()) return failed(finished.error());
       if (*finished) break;
     }
-    if (files_->journal.backlog() == nullptr) continue;
+    if (!output_->waits_for_room()) continue;
     if (signals_.count() > 0) return stopped("no request was begun", ExitCode::drained);
     std::this_thread::sleep_for(tick);
   }
@@ -246,67 +242,26 @@ ExitCode BatchJob::write_refusals() {
 }
 
 std::optional<ExitCode> BatchJob::start_engine() {
-  JobPlan plan = plan_;
-  // The resumed job's time, if one is resumed, so that its prompts are the same.
-  plan.engine.created = files_->journal.identity().created;
-  NodeWait nodes(plan.config, [this](const std::string& line) {
-    log::info("{}", line);
-    progress_.tell("launcher: " + line);
-  });
-  const auto goes_on = [this] {
-    update_progress();
-    return signals_.count() == 0;
-  };
-  auto session = EngineSession::start(
-      plan, files_->folder, options_.log_level,
-      {.while_waiting =
-           [&](const ClusterWait& wait) {
-             state_.phase = nodes.update(wait);
-             signals_.on_pause(wait.suspend, wait.resume);
-             return goes_on();
-           },
-       .keep_going = goes_on,
-       .on_staging =
-           [&](std::uint64_t copied, std::uint64_t total, std::size_t copies) {
-             state_.phase = copies == 0 ? "looking for copies of the checkpoint"
-                                        : fmt::format("copying the checkpoint {} time{}: {} of {}",
-                                                      copies, copies == 1 ? "" : "s",
-                                                      format_bytes(copied), format_bytes(total));
-             return goes_on();
-           },
-       .on_preflight =
-           [this](const PreflightReport& report) {
-             reporter_.recorder().set_hosts(job_hosts(plan_, report));
-             teller_.tell_preflight(report);
-           }});
-  signals_.on_pause({}, {});
+  EngineStart start(plan_, *files_, options_, signals_,
+                    {.progress = progress_,
+                     .state = state_,
+                     .teller = teller_,
+                     .recorder = reporter_.recorder(),
+                     .keep_going = [this] {
+                       update_progress();
+                       return signals_.count() == 0;
+                     }});
+  auto session = start.begin();
   if (!session.ok()) return failed(session.error());
-  replacement_wait_.set_join_command(nodes.join_command());
   session_ = *std::move(session);
-  session_->cluster().on_join([cluster = &session_->cluster(), &plan = plan_,
-                               command = nodes.join_command(),
-                               keep_going = session_->keep_going()](const JoinRequest& request) {
-    return join_nodes(*cluster, plan, command, request, keep_going);
-  });
+  replacement_wait_.set_join_command(start.join_command());
   signals_.on_pause([this] { session_->suspend(); }, [this] { session_->resume(); });
-  state_.phase = "loading " + plan_.config.model.path;
-  const auto info = session_->wait_until_ready([this] {
-    const LoadingState loading = session_->loading();
-    if (loading.total_bytes > 0) {
-      state_.phase = fmt::format("loading {}: {} of {}", plan_.config.model.path,
-                                 format_bytes(loading.bytes), format_bytes(loading.total_bytes));
-    }
-    update_progress();
-    return signals_.count() == 0;
-  });
-  if (!info.ok() && info.error().code == ErrorCode::cancelled && signals_.count() > 0) {
+  const auto ready = start.finish(*session_);
+  if (!ready.ok() && ready.error().code == ErrorCode::cancelled && signals_.count() > 0) {
     return stopped("the model was not loaded yet",
                    signals_.count() > 1 ? ExitCode::interrupted : ExitCode::drained);
   }
-  if (!info.ok()) return failed(info.error());
-  log::info("{} KV blocks, {} bytes of KV, {} bytes of weights", info->kv_cache_blocks,
-            info->kv_bytes, info->weight_bytes);
-  state_.phase.clear();
+  if (!ready.ok()) return failed(ready.error());
   for (const EngineDomainChange& change : session_->take_domain_changes()) note(change);
   reporter_.engine_ready();
   return std::nullopt;
@@ -326,6 +281,7 @@ void BatchJob::note(const EngineDomainChange& change) {
   for (const auto& message : replacement_wait_.take(change)) teller_.tell_wait(message);
   pending_.set_most(request_window(plan_.engine, change.serving, change.all));
   reporter_.recorder().take(change);
+  if (metrics_) metrics_->metrics().set_domains(change.serving, change.all);
 }
 
 ExitCode BatchJob::serve() {
@@ -335,7 +291,7 @@ ExitCode BatchJob::serve() {
       if (const auto read = read_ahead(); !read.ok()) return failed(read.error());
     }
     if (pending_.empty() && (feed_->state() == Input::ended || draining_)) {
-      const auto finished = finish_output();
+      const auto finished = output_->finish();
       if (!finished.ok()) return failed(finished.error());
       if (*finished || draining_) break;
     }
@@ -363,16 +319,12 @@ ExitCode BatchJob::serve() {
     if (const auto few = check_failures(); !few.ok()) return failed(few.error());
     update_progress();
   }
-  if (files_->journal.backlog() != nullptr) {
-    progress_.finish(state_);
-    return stopped("the requests that ran are finished", ExitCode::drained);
-  }
-  if (feed_->broken()) return failed(*feed_->broken());
-  if (draining_ && !(feed_->state() == Input::ended && dropped_ == 0)) {
-    progress_.finish(state_);
-    return stopped("the requests that ran are finished", ExitCode::drained);
-  }
-  return ExitCode::all_answered;
+  const bool is_broken = feed_->broken() && !output_->waits_for_room();
+  if (is_broken) return failed(*feed_->broken());
+  const bool is_all = feed_->state() == Input::ended && dropped_ == 0;
+  if (!output_->waits_for_room() && (!draining_ || is_all)) return ExitCode::all_answered;
+  progress_.finish(state_);
+  return stopped("the requests that ran are finished", ExitCode::drained);
 }
 
 std::optional<ExitCode> BatchJob::handle_signals() {
@@ -390,7 +342,7 @@ std::optional<ExitCode> BatchJob::handle_signals() {
     }
   }
   if (wished == StopRequest::Wish::drain || pending_.empty()) return std::nullopt;
-  if (const auto finished = finish_output(); !finished.ok()) return failed(finished.error());
+  if (const auto finished = output_->finish(); !finished.ok()) return failed(finished.error());
   progress_.finish(state_);
   return stopped(fmt::format("{} requests still ran after job.grace_seconds ({}) and are given up",
                              pending_.size(), config_.grace_seconds),
@@ -407,23 +359,11 @@ Result<void> BatchJob::read_ahead() {
   return read;
 }
 
-/// Writes what waits, and waits for room while the disk is full.
 Result<void> BatchJob::tend_output() {
-  Journal& journal = files_->journal;
-  TROUPE_CHECK(journal.sync_if_due(Clock::now()));
+  TROUPE_TRY(const std::string told, output_->tend(Clock::now()));
   count_lines();
-  TROUPE_TRY(const std::string told, output_wait_.update(journal.backlog(), Clock::now()));
   if (!told.empty()) teller_.tell_wait(told);
   return {};
-}
-
-/// True once all lines are on the disk; false while it has no room for them.
-Result<bool> BatchJob::finish_output() {
-  if (files_->journal.backlog() != nullptr) return false;  // tend_output() tries again
-  const auto finished = files_->journal.finish();
-  if (finished.ok()) return true;
-  if (files_->journal.backlog() == nullptr) return finished.error();
-  return false;
 }
 
 Result<void> BatchJob::check_failures() const {
@@ -470,7 +410,7 @@ void BatchJob::count_lines() {
 void BatchJob::update_progress() {
   state_.seconds = std::chrono::duration<double>(Clock::now() - began_).count();
   state_.notice = replacement_wait_.notice(Clock::now());
-  const std::string output_notice = output_wait_.notice(Clock::now());
+  const std::string output_notice = output_ ? output_->notice(Clock::now()) : "";
   if (!state_.notice.empty() && !output_notice.empty()) state_.notice += "; ";
   state_.notice += output_notice;
   progress_.update(state_);
@@ -480,7 +420,7 @@ void BatchJob::update_progress() {
 
 ExitCode BatchJob::stopped(std::string_view what, ExitCode code) {
   std::string text(what);
-  if (const auto lost = lost_with(files_->journal.backlog()); !lost.empty()) text += "; " + lost;
+  if (const auto lost = output_->lost(); !lost.empty()) text += "; " + lost;
   log::info("stopped by a signal; {}", text);
   progress_.tell(stopped_text(text, standing()));
   return code;

@@ -97,7 +97,15 @@ Result<std::unique_ptr<EngineSession>> EngineSession::start(const JobPlan& plan,
                       .on_loading = [&mailbox](const LoadingState& s) { mailbox.put(s); },
                       .on_recovery = [&mailbox](const EngineRecovery& r) { mailbox.put(r); },
                       .on_wait = [&mailbox](const EngineWait& w) { mailbox.put(w); },
-                      .on_domain = [&mailbox](const EngineDomainChange& c) { mailbox.put(c); }}));
+                      .on_domain =
+                          [&mailbox, &cluster = *session->cluster_](const EngineDomainChange& c) {
+                            cluster.tell_state(serving_domains(c.serving, c.all));
+                            mailbox.put(c);
+                          }}));
+  if (plan.engine.elastic) {
+    const std::int32_t domains = plan.step_domains();
+    session->cluster_->tell_state(serving_domains(domains, domains));
+  }
   session->cluster_->on_drain([&cluster = *session->cluster_, &engine = *session->engine_,
                                keep_going = session->keep_going()](const std::string& node) {
     return drain_node(cluster, engine, node, keep_going);

@@ -76,6 +76,10 @@ std::string describe_losses(std::span<const ActorDown> lost) {
 
 }  // namespace
 
+std::string serving_domains(std::int32_t serving, std::int32_t all) {
+  return fmt::format("{} of {} step domains serve", serving, all);
+}
+
 std::string describe(const EngineRecovery& recovery) {
   if (recovery.seconds) {
     return fmt::format("recovered in {:.2f} s: {} sequence{} computed anew", *recovery.seconds,

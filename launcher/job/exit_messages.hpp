@@ -36,6 +36,9 @@ std::string describe_end(const ActorDown& down);
 /// What is told when a recovery begins, naming what was lost, and when it has ended.
 std::string describe(const EngineRecovery& recovery);
 
+/// "1 of 2 step domains serve".
+std::string serving_domains(std::int32_t serving, std::int32_t all);
+
 /// The message after signals: `what` happened to the running requests.
 std::string stopped_text(std::string_view what, const JobStanding& standing);
 

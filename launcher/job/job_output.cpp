@@ -30,9 +30,21 @@ Result<void> JobOutput::write(OutputLine line) {
   return {};
 }
 
+Result<std::string> JobOutput::tend(Clock::time_point now) {
+  TROUPE_CHECK(journal_->sync_if_due(now));
+  return wait_.update(journal_->backlog(), now);
+}
+
+Result<bool> JobOutput::finish() {
+  if (waits_for_room()) return false;  // tend() tries again
+  const auto finished = journal_->finish();
+  if (!finished.ok() && !waits_for_room()) return finished.error();
+  return finished.ok();
+}
+
 Result<void> JobOutput::append(const OutputLine& line) {
+  ++written_;  // one that an error loses is missing then
   TROUPE_CHECK(journal_->append(line.text));
-  ++written_;
   if (!line.error_code.empty()) errors_.add(line.line, line.error_code, line.error);
   return {};
 }

@@ -45,7 +45,8 @@ class OutputWait {
   std::optional<Wait> wait_;
 };
 
-/// "31 answers that the disk had no room for are lost, and are computed again". Empty for null.
+/// What a job that ends now loses: "31 lines that the disk had no room for are lost, and are
+/// computed again". Empty if nothing waits.
 std::string lost_with(const OutputBacklog* backlog);
 
 }  // namespace troupe

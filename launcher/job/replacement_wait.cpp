@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "launcher/job/exit_messages.hpp"
 #include "launcher/progress/progress_view.hpp"
 
 namespace troupe {
@@ -38,7 +39,7 @@ std::string ReplacementWait::at_most(const std::string& whom) const {
 }
 
 std::string ReplacementWait::those_that_serve() const {
-  return fmt::format("{} of {} step domains serve", serving_, domains_);
+  return serving_domains(serving_, domains_);
 }
 
 std::string ReplacementWait::way_to_join() const {

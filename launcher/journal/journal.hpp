@@ -89,6 +89,7 @@ class Journal {
   /// Does nothing before begin().
   Result<void> finish() { return writer_ ? writer_->finish() : Result<void>(); }
   const OutputBacklog* backlog() const { return writer_ ? writer_->backlog() : nullptr; }
+  std::size_t missing_lines() const { return writer_ ? writer_->missing_lines() : 0; }
 
  private:
   Journal(JournalOptions options, Fingerprint fingerprint, JobLock lock);

@@ -80,6 +80,12 @@ void JobMetrics::count_recovery(const EngineRecovery& recovery) {
   recomputed_sequences_ += recovery.sequences;
 }
 
+void JobMetrics::set_domains(std::int32_t serving, std::int32_t all) {
+  const std::scoped_lock lock(mutex_);
+  domains_serving_ = serving;
+  domains_ = all;
+}
+
 void JobMetrics::set_lines(std::uint64_t done, std::uint64_t total) {
   const std::scoped_lock lock(mutex_);
   lines_done_ = done;
@@ -155,6 +161,10 @@ void JobMetrics::write_job(Exposition& out) const {
             static_cast<double>(lines_total_));
   out.counter("troupe:lines_done_total", "Lines of the output: answers and errors.",
               static_cast<double>(lines_done_));
+  out.gauge("troupe:step_domains", "Groups of replicas that step together.",
+            static_cast<double>(domains_));
+  out.gauge("troupe:step_domains_serving", "Of these, those that have not been dropped.",
+            static_cast<double>(domains_serving_));
   out.counter("troupe:recoveries_total", "Losses of processes that the job went on after.",
               static_cast<double>(recoveries_));
   out.counter("troupe:recovery_seconds_total", "Time from these losses to the next steps.",

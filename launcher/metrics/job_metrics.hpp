@@ -30,6 +30,9 @@ class JobMetrics {
   /// Counts a recovery that has ended.
   void count_recovery(const EngineRecovery& recovery);
 
+  /// Sets how many step domains are there, of all; at first one of one.
+  void set_domains(std::int32_t serving, std::int32_t all);
+
   /// Sets the lines with an answer or an error in the output, and all lines, 0 if not known.
   void set_lines(std::uint64_t done, std::uint64_t total);
 
@@ -52,6 +55,8 @@ class JobMetrics {
   std::uint64_t lines_done_ = 0;
   std::uint64_t lines_total_ = 0;
   std::vector<double> rank_busy_;
+  std::int32_t domains_serving_ = 1;
+  std::int32_t domains_ = 1;
   std::uint64_t recoveries_ = 0;
   double recovery_seconds_ = 0;
   std::uint64_t recomputed_sequences_ = 0;

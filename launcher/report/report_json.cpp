@@ -74,6 +74,9 @@ ordered_json recoveries_json(const JobRecorder& job) {
     all.push_back({{"lost", std::move(lost)},
                    {"seconds", rounded(recovery.seconds.value_or(0))},
                    {"sequences", recovery.sequences},
+                   {"kv_tokens", recovery.lost_work.kv_tokens},
+                   {"in_flight_tokens", recovery.lost_work.in_flight_tokens},
+                   {"unsaved_tokens", recovery.unsaved_tokens},
                    {"answered", answers},
                    {"hang", recovery.hang}});
   }

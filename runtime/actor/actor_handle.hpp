@@ -69,8 +69,9 @@ class ActorHandle {
     return promise.future();
   }
 
-  /// Runs `task` after `delay` on a thread of this process's runtime, for which it must not block,
-  /// and whose calls fail rather than wait for credits; never if the runtime has ended.
+  /// Runs `task` after `delay` on a thread of this process's runtime. The task must not block: its
+  /// calls to actors fail where others would wait for credits. It does not run if the runtime ends
+  /// before.
   void run_after(std::chrono::milliseconds delay, std::function<void()> task) const {
     if (const auto hub = hub_.lock()) hub->run_after(delay, std::move(task));
   }

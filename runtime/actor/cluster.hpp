@@ -321,6 +321,10 @@ class Cluster {
   /// The same as on_drain for `troupe join`.
   virtual void on_join(JoinHosts join) = 0;
 
+  /// What `troupe status` says of the program beside its nodes and actors, in a few words: "1 of 2
+  /// step domains serve". Empty: nothing, as at first. Any thread.
+  virtual void tell_state(std::string state) = 0;
+
   virtual std::weak_ptr<CallHub> hub() const = 0;
 
   /// Makes all agents stop their processes (SIGSTOP) and waits at most `timeout` until they have,

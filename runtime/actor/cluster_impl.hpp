@@ -64,6 +64,8 @@ class ClusterImpl final : public Cluster {
   void on_drain(DrainNode drain) override { observer_.on_drain(std::move(drain)); }
   Result<void> start_node(const std::string& node) override { return agents_.start_node(node); }
   void on_join(JoinHosts join) override { observer_.on_join(std::move(join)); }
+
+  void tell_state(std::string state) override { observer_.tell_state(std::move(state)); }
   std::weak_ptr<CallHub> hub() const override { return services_->hub; }
   void suspend(std::chrono::milliseconds timeout) override { agents_.suspend(timeout); }
   void resume() override { agents_.resume(); }

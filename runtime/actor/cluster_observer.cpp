@@ -104,6 +104,8 @@ StateReply ClusterObserver::answer_to(const AskStatus&) const {
   reply.at_sigterm = at_sigterm();
   reply.job_folder = options_.job_folder;
   reply.log_folder = options_.log_folder;
+  const std::lock_guard lock(changes_mutex_);
+  reply.program_state = program_state_;
   return reply;
 }
 
@@ -179,6 +181,11 @@ void ClusterObserver::on_drain(Cluster::DrainNode drain) {
 void ClusterObserver::on_join(Cluster::JoinHosts join) {
   const std::lock_guard lock(changes_mutex_);
   join_ = std::move(join);
+}
+
+void ClusterObserver::tell_state(std::string state) {
+  const std::lock_guard lock(changes_mutex_);
+  program_state_ = std::move(state);
 }
 
 StateReply ClusterObserver::answer_to(const AskDrain& ask) const {

@@ -30,6 +30,7 @@ class ClusterObserver {
   /// See Cluster.
   void on_drain(Cluster::DrainNode drain);
   void on_join(Cluster::JoinHosts join);
+  void tell_state(std::string state);
   /// Nobody finds the cluster any more.
   void hide() { published_.reset(); }
   /// Answers nobody any more. The agents have been stopped, and with them the links.
@@ -53,9 +54,10 @@ class ClusterObserver {
   const LogPlaces& logs_;
   const ActorRegistry& registry_;
   NodeAgents& agents_;
-  mutable std::mutex changes_mutex_;  ///< of the next two
+  mutable std::mutex changes_mutex_;  ///< of the next three
   Cluster::DrainNode drain_;
   Cluster::JoinHosts join_;
+  std::string program_state_;
   StateServer server_{[this](const StateRequest& request) { return answer(request); }};
   std::optional<PublishedCluster> published_;
 };

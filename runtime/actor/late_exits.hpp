@@ -11,10 +11,10 @@
 
 namespace troupe {
 
-/// The actors of a process that have asked to end themselves. One that has not after a while is
-/// given up: its method does not return, or its destruction, as with a device that has failed.
-/// Takes the time as an argument; time in which the process was stopped does not count (Deadline).
-/// Not synchronised.
+/// The actors of a process that have asked to end themselves. One that has not ended after a while
+/// is given up: its method does not return, or its destructor does not, as when its device has
+/// failed. Takes the time as an argument; time in which the process was stopped does not count
+/// (Deadline). Not synchronised.
 class LateExits {
  public:
   using Clock = Deadline::Clock;
@@ -33,7 +33,7 @@ class LateExits {
   /// Returns those that are to be given up now, each once.
   std::vector<Late> take_late(Clock::time_point now);
   bool is_given_up(ActorId actor) const;
-  /// Until when to look at the latest; none if nobody is awaited. 0: now.
+  /// How long take_late() may wait for its next call; none if nobody is awaited.
   std::optional<std::chrono::milliseconds> left(Clock::time_point now);
 
  private:

@@ -1,5 +1,6 @@
 #include "runtime/base/line_file.hpp"
 
+#include <algorithm>
 #include <cerrno>
 #include <utility>
 
@@ -23,6 +24,12 @@ std::size_t write_some(int fd, std::string_view bytes) {
   return written;
 }
 
+std::string dropped_lines(std::uint64_t lines) {
+  return fmt::format("{} line{} of this log {} dropped, as the disk did not take {}", lines,
+                     lines == 1 ? "" : "s", lines == 1 ? "was" : "were",
+                     lines == 1 ? "it" : "them");
+}
+
 }  // namespace
 
 Result<LineFile> LineFile::open(const std::string& path) {
@@ -40,13 +47,27 @@ bool LineFile::open_file() {
 }
 
 LineFile::LineFile(LineFile&& other) noexcept
-    : fd_(std::exchange(other.fd_, -1)), path_(std::move(other.path_)), is_torn_(other.is_torn_) {}
+    : fd_(std::exchange(other.fd_, -1)),
+      path_(std::move(other.path_)),
+      is_torn_(other.is_torn_),
+      dropped_(other.dropped_) {}
 
 LineFile::~LineFile() {
   if (fd_ >= 0) ::close(fd_);
 }
 
-bool LineFile::append(std::string_view lines) {
+std::string LineFile::of_troupe(const std::string& text) {
+  return fmt::format("troupe: {}\n", text);
+}
+
+bool LineFile::append(std::string_view lines, const MakeLine& make_line) {
+  if (dropped_ > 0 && write(make_line(dropped_lines(dropped_)))) dropped_ = 0;
+  if (dropped_ == 0 && write(lines)) return true;
+  dropped_ += static_cast<std::uint64_t>(std::ranges::count(lines, '\n'));
+  return false;
+}
+
+bool LineFile::write(std::string_view lines) {
   if (fd_ < 0 && !open_file()) return false;
   std::string mended;
   if (is_torn_) {
@@ -60,12 +81,6 @@ bool LineFile::append(std::string_view lines) {
   }
   if (written > 0) is_torn_ = lines[written - 1] != '\n';
   return false;
-}
-
-std::string dropped_lines(std::uint64_t lines) {
-  return fmt::format("{} line{} of this log {} dropped, as the disk did not take {}", lines,
-                     lines == 1 ? "" : "s", lines == 1 ? "was" : "were",
-                     lines == 1 ? "it" : "them");
 }
 
 }  // namespace troupe

@@ -26,7 +26,7 @@ spdlog::level::level_enum to_spdlog(Level level) {
   return spdlog::level::info;
 }
 
-/// A log file; lines that a full disk drops are told in it once there is room.
+/// A log file.
 class FileSink final : public spdlog::sinks::base_sink<std::mutex> {
  public:
   explicit FileSink(LineFile file) : file_(std::move(file)) {}
@@ -34,26 +34,19 @@ class FileSink final : public spdlog::sinks::base_sink<std::mutex> {
 
  private:
   void sink_it_(const spdlog::details::log_msg& message) override {
-    if (dropped_ > 0) {
-      const std::string text = dropped_lines(dropped_);
-      if (!append({message.time, {}, message.logger_name, spdlog::level::warn, text})) {
-        ++dropped_;
-        return;
-      }
-      dropped_ = 0;
-    }
-    if (!append(message)) ++dropped_;
+    file_.append(line_of(message), [&](const std::string& text) {
+      return line_of({message.time, {}, message.logger_name, spdlog::level::warn, text});
+    });
   }
   void flush_() override {}
 
-  bool append(const spdlog::details::log_msg& message) {
+  std::string line_of(const spdlog::details::log_msg& message) {
     spdlog::memory_buf_t line;
     formatter_->format(message, line);
-    return file_.append({line.data(), line.size()});
+    return {line.data(), line.size()};
   }
 
   LineFile file_;
-  std::uint64_t dropped_ = 0;
 };
 
 /// The logger of a process that has not opened a file: writes warnings and errors to stderr.
@@ -93,7 +86,7 @@ Result<void> open(std::string_view process_name, const std::string& path, Level 
     }
     auto logger = std::make_shared<spdlog::logger>(std::string(process_name), std::move(sink));
     logger->set_level(to_spdlog(threshold));
-    logger->flush_on(spdlog::level::debug);  // of stderr
+    logger->flush_on(spdlog::level::debug);  // stderr is buffered, files are not
     logger->set_pattern("%Y-%m-%dT%H:%M:%S.%fZ %L %n: %v", spdlog::pattern_time_type::utc);
     spdlog::set_default_logger(std::move(logger));
   } catch (const spdlog::spdlog_ex& e) {

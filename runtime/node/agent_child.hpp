@@ -82,7 +82,8 @@ class AgentChild {
   std::optional<Deadline> usual_start_;
   std::optional<Deadline> kill_at_;
   const std::chrono::milliseconds kill_limit_;
-  std::optional<Deadline> end_limit_;  ///< set while it is killed and is not told to survive that
+  /// Set from its kill until it has ended, or is reported to survive.
+  std::optional<Deadline> end_limit_;
   bool is_unreaped_ = false;
   bool was_heard_ = false;
   bool is_unresponsive_ = false;

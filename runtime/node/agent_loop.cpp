@@ -177,7 +177,9 @@ void AgentLoop::poll_once(bool may_wait) {
 
 void AgentLoop::tick() {
   next_tick_ = Clock::now() + heartbeat_interval;
-  if (const auto kills = oom_kills()) oom_blame_.note(kills->count, Clock::now());
+  if (oom_blame_.is_due(Clock::now())) {
+    if (const auto kills = oom_kills()) oom_blame_.note(kills->count, Clock::now());
+  }
   if (is_suspended_) return;
   for (auto& [id, child] : children_) {
     child.tend();

@@ -1,6 +1,5 @@
 #include "runtime/node/log_relay.hpp"
 
-#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <utility>
@@ -46,7 +45,7 @@ void LogRelay::run() {
     const bool is_last = polled[1].revents != 0;
     if (!take() || is_last) break;
   }
-  if (!unfinished_.empty()) append(std::exchange(unfinished_, {}) + "\n");
+  if (!unfinished_.empty()) file_.append(std::exchange(unfinished_, {}) + "\n");
 }
 
 /// Copies what can be read now; false once there will be no more.
@@ -63,21 +62,9 @@ bool LogRelay::take() {
     }
     const std::size_t end = unfinished_.rfind('\n');
     if (end == std::string::npos) continue;
-    append(std::string_view(unfinished_).substr(0, end + 1));
+    file_.append(std::string_view(unfinished_).substr(0, end + 1));
     unfinished_.erase(0, end + 1);
   }
-}
-
-void LogRelay::append(std::string_view lines) {
-  const auto count = static_cast<std::uint64_t>(std::ranges::count(lines, '\n'));
-  if (dropped_ > 0) {
-    if (!file_.append(fmt::format("troupe: {}\n", dropped_lines(dropped_)))) {
-      dropped_ += count;
-      return;
-    }
-    dropped_ = 0;
-  }
-  if (!file_.append(lines)) dropped_ += count;
 }
 
 }  // namespace troupe

@@ -38,13 +38,11 @@ class LogRelay {
         ended_(std::move(ended)) {}
   void run();
   bool take();
-  void append(std::string_view lines);
 
   LineFile file_;
   UniqueFd input_, output_;  ///< of a pipe: the program's end, and the one that is read
   UniqueFd ended_;           ///< an eventfd, readable once finish is called
   std::string unfinished_;   ///< a line without its end
-  std::uint64_t dropped_ = 0;
   std::thread thread_;
 };
 

@@ -117,10 +117,11 @@ struct StatusReply {
   std::uint64_t placement_groups = 0;
   AtSigterm at_sigterm = AtSigterm::dies;
   std::string job_folder, log_folder;  ///< of the driver's host; may be empty
+  std::string program_state;           ///< Cluster::tell_state
   template <class Archive>
   void fields(Archive& archive) {
     archive(nodes_alive, nodes_lost, nodes_awaited, nodes_drained, actors, actors_restarting,
-            placement_groups, at_sigterm, job_folder, log_folder);
+            placement_groups, at_sigterm, job_folder, log_folder, program_state);
   }
 };
 

@@ -44,6 +44,7 @@ Columns<Row> status_columns() {
       in_json<Row>("nodes_lost", of_answer(&StatusReply::nodes_lost)),
       in_json<Row>("nodes_awaited", of_answer(&StatusReply::nodes_awaited)),
       in_json<Row>("nodes_drained", of_answer(&StatusReply::nodes_drained)),
+      in_json<Row>("program_state", of_answer(&StatusReply::program_state)),
       in_json<Row>("actors_restarting", of_answer(&StatusReply::actors_restarting)),
       in_json<Row>("job_folder", of_answer(&StatusReply::job_folder)),
       in_json<Row>("log_folder", of_answer(&StatusReply::log_folder)),
@@ -114,6 +115,12 @@ Result<int> show_status(LinkLoop& loop, const StateCommand& command) {
     print(paragraph(fmt::format("no cluster of yours runs (looked in {})", folder), columns));
   } else {
     print(text_table(status_columns(), rows).text(columns));
+  }
+  for (const Row& row : rows) {
+    const auto& status = row.reached.status;
+    if (!status.ok() || status->program_state.empty()) continue;
+    print(paragraph(fmt::format("{}: {}", row.reached.found.file.name, status->program_state),
+                    columns));
   }
   std::fputs(notes(rows, reached.ended, command, columns).c_str(), stderr);
   return 0;

@@ -149,30 +149,37 @@ BatchWriter::BatchWriter(UniqueFd fd, std::string path, bool is_regular, OutputO
 
 Result<void> BatchWriter::append(std::string_view line) {
   unsynced_ = true;
+  const auto now = std::chrono::steady_clock::now();
   if (compression_ == Compression::none) {
-    blocks_.push_back({fmt::format("{}\n", line)});
+    add({fmt::format("{}\n", line)});
+    if (!backlog_) TROUPE_CHECK(write_blocks());
   } else {
     pending_ += line;
     pending_ += '\n';
     ++pending_lines_;
-  }
-  const auto now = std::chrono::steady_clock::now();
-  if (compression_ == Compression::none) {
-    if (!backlog_) TROUPE_CHECK(write_blocks());
-  } else if (pending_.size() >= member_bytes && !backlog_) {
-    last_sync_ = now;
-    return sync();
+    if (pending_.size() >= member_bytes && !backlog_) {
+      last_sync_ = now;
+      return sync();
+    }
   }
   count_backlog();
   return sync_if_due(now);
 }
 
+void BatchWriter::add(Block block) {
+  unwritten_.add(block);
+  blocks_.push_back(std::move(block));
+}
+
 Result<void> BatchWriter::write_blocks() {
   while (written_blocks_ < blocks_.size()) {
-    const std::string& text = blocks_[written_blocks_].text;
-    TROUPE_CHECK(write(text));
+    const Block& block = blocks_[written_blocks_];
+    if (auto written = write(block.text); !written.ok()) {
+      return lose_unwritten(std::move(written).error());
+    }
     if (backlog_) return {};
-    if (is_regular_) file_bytes_ += text.size();
+    unwritten_.remove(block);
+    if (is_regular_) file_bytes_ += block.text.size();
     if (is_regular_ && options_.keeps_backlog) {
       ++written_blocks_;  // kept until it is synced
     } else {
@@ -204,7 +211,7 @@ Result<void> BatchWriter::write(std::string_view bytes) {
     } else if (written > 0) {
       TROUPE_CHECK(cut_to(file_bytes_, why));
     }
-    return keep_or_drop(why);
+    return keep_or_fail(why);
   }
   return {};
 }
@@ -217,28 +224,34 @@ Result<void> BatchWriter::cut_to(std::uint64_t bytes, int why) {
   return fail(ErrorCode::io, "{}; its last line is torn", write_error(why, path_).message);
 }
 
-/// A write has failed: keeps the blocks that are not written as the backlog, if the disk is full
-/// and there may be one; else drops them and returns the error.
-Result<void> BatchWriter::keep_or_drop(int why) {
+/// A write has failed: what is not written is the backlog from now on if the disk is full and there
+/// may be one. Else returns the error.
+Result<void> BatchWriter::keep_or_fail(int why) {
   Error error = write_error(why, path_);
   if (options_.keeps_backlog && is_full_disk(why)) {
     if (!backlog_) backlog_.emplace(OutputBacklog{.reason = error.message});
     count_backlog();
     return {};
   }
+  return error;
+}
+
+/// Drops what is not written.
+Error BatchWriter::lose_unwritten(Error why) {
+  lost_lines_ += unwritten_.lines + pending_lines_;
+  unwritten_ = {};
   blocks_.resize(written_blocks_);
   written_of_block_ = 0;
-  return error;
+  pending_.clear();
+  pending_lines_ = 0;
+  backlog_.reset();
+  return why;
 }
 
 void BatchWriter::count_backlog() {
   if (!backlog_) return;
-  backlog_->lines = pending_lines_;
-  backlog_->bytes = pending_.size();
-  for (std::size_t i = written_blocks_; i < blocks_.size(); ++i) {
-    backlog_->lines += blocks_[i].lines;
-    backlog_->bytes += blocks_[i].text.size();
-  }
+  backlog_->lines = unwritten_.lines + pending_lines_;
+  backlog_->bytes = unwritten_.bytes + pending_.size();
 }
 
 Result<void> BatchWriter::wait_for_room() {
@@ -269,8 +282,9 @@ Result<void> BatchWriter::finish() {
 Result<void> BatchWriter::pack() {
   if (pending_.empty()) return {};
   Block block{.text = {}, .lines = pending_lines_};
-  TROUPE_CHECK(append_member(compression_, pending_, block.text));
-  blocks_.push_back(std::move(block));
+  auto packed = append_member(compression_, pending_, block.text);
+  if (!packed.ok()) return lose_unwritten(std::move(packed).error());
+  add(std::move(block));
   pending_.clear();
   pending_lines_ = 0;
   return {};
@@ -294,8 +308,9 @@ Result<void> BatchWriter::sync_file() {
     // The blocks behind synced_bytes_ may be in the file or not: they are cut off and written anew.
     TROUPE_CHECK(cut_to(synced_bytes_, why));
     file_bytes_ = synced_bytes_;
+    for (std::size_t i = 0; i < written_blocks_; ++i) unwritten_.add(blocks_[i]);
     written_blocks_ = 0;
-    return keep_or_drop(why);
+    return keep_or_fail(why);
   }
   if (::fstat(fd_.get(), &status) != 0) return write_error(errno, path_);
   if (has_name_ && status.st_nlink == 0) {

@@ -72,6 +72,9 @@ class BatchWriter {
 
   /// The lines for which the disk has no room; null if there are none.
   const OutputBacklog* backlog() const { return backlog_ ? &*backlog_ : nullptr; }
+  /// Lines that were appended and are not in the output: those of the backlog, and those that an
+  /// error has lost.
+  std::size_t missing_lines() const { return lost_lines_ + (backlog_ ? backlog_->lines : 0); }
 
  private:
   /// What is written by one write(2): a line, or a member of packed lines.
@@ -79,16 +82,30 @@ class BatchWriter {
     std::string text;
     std::size_t lines = 1;
   };
+  struct Amount {
+    std::size_t lines = 0;
+    std::size_t bytes = 0;
+    void add(const Block& block) {
+      lines += block.lines;
+      bytes += block.text.size();
+    }
+    void remove(const Block& block) {
+      lines -= block.lines;
+      bytes -= block.text.size();
+    }
+  };
 
   BatchWriter(UniqueFd fd, std::string path, bool is_regular, OutputOptions options);
   Result<void> begin_file(const std::string& folder);
+  void add(Block block);
   Result<void> pack();
   Result<void> sync();
   Result<void> sync_file();
   Result<void> write_blocks();
   Result<void> write(std::string_view bytes);
   Result<void> wait_for_room();
-  Result<void> keep_or_drop(int why);
+  Result<void> keep_or_fail(int why);
+  Error lose_unwritten(Error why);
   Result<void> cut_to(std::uint64_t bytes, int why);
   void count_backlog();
 
@@ -104,6 +121,8 @@ class BatchWriter {
   std::size_t pending_lines_ = 0;     ///< of these
   std::deque<Block> blocks_;          ///< not synced, in order
   std::size_t written_blocks_ = 0;    ///< the first ones, which are in the file
+  Amount unwritten_;                  ///< in the other ones
+  std::size_t lost_lines_ = 0;        ///< by an error
   std::size_t written_of_block_ = 0;  ///< bytes of the next one that a pipe has taken
   std::uint64_t file_bytes_ = 0;      ///< of a file, with the blocks that are in it
   std::uint64_t synced_bytes_ = 0;    ///< of a file, at its last sync

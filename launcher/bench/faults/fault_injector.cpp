@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <csignal>
+#include <map>
 #include <mutex>
 #include <utility>
 
@@ -78,28 +79,31 @@ Result<ActorHandle<Saboteur>> FaultInjector::ready_saboteur_on(const std::string
 }
 
 Result<void> FaultInjector::check(const std::vector<FaultKind>& kinds) {
-  if (std::ranges::find(kinds, FaultKind::link) != kinds.end()) {
-    for (const auto& node : cluster_.nodes()) {
-      TROUPE_CHECK(check_on(node.spec.name, [this](const ActorHandle<Saboteur>& saboteur) {
-        return saboteur.call<&Saboteur::check_link>(options_.link_device);
-      }));
+  const auto has = [&](FaultKind kind) { return std::ranges::find(kinds, kind) != kinds.end(); };
+  std::map<std::string, std::vector<int>> hung;  // pids, by node
+  if (has(FaultKind::hang)) {
+    for (const Victim& victim : candidates(FaultKind::hang)) {
+      hung[victim.node].push_back(victim.pid);
     }
   }
-  if (std::ranges::find(kinds, FaultKind::hang) != kinds.end()) {
-    for (const Victim& victim : candidates(FaultKind::hang)) {
-      TROUPE_CHECK(check_on(victim.node, [&](const ActorHandle<Saboteur>& saboteur) {
-        return saboteur.call<&Saboteur::check_hang>(victim.pid);
-      }));
-    }
+  for (const auto& node : cluster_.nodes()) {
+    const auto& pids = hung[node.spec.name];
+    if (!has(FaultKind::link) && pids.empty()) continue;
+    TROUPE_CHECK(check_on(node.spec.name, has(FaultKind::link), pids));
   }
   return {};
 }
 
-Result<void> FaultInjector::check_on(
-    const std::string& node,
-    const std::function<Future<void>(const ActorHandle<Saboteur>&)>& check) {
+Result<void> FaultInjector::check_on(const std::string& node, bool has_link,
+                                     const std::vector<int>& hung_pids) {
   TROUPE_TRY(const auto saboteur, saboteur_on(node));
-  const Result<void> checked = check(saboteur).get(answer_limit);
+  Result<void> checked;
+  if (has_link) {
+    checked = saboteur.call<&Saboteur::check_link>(options_.link_device).get(answer_limit);
+  }
+  for (const int pid : hung_pids) {
+    if (checked.ok()) checked = saboteur.call<&Saboteur::check_hang>(pid).get(answer_limit);
+  }
   saboteur.call<&Saboteur::leave>();
   return checked;
 }
@@ -171,6 +175,10 @@ std::string FaultInjector::problem() const {
 
 void FaultInjector::note(const EngineRecovery& recovery) {
   if (progress_) progress_->note(recovery);
+}
+
+void FaultInjector::note(const EngineDomainChange& change) {
+  if (progress_) progress_->note(change);
 }
 
 FaultRecord FaultInjector::take() {

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -42,6 +41,7 @@ class FaultInjector {
   /// The fault under way; none before the first, or once it has been taken.
   const FaultProgress* current() const { return progress_.get(); }
   void note(const EngineRecovery& recovery);
+  void note(const EngineDomainChange& change);
   /// Takes the fault under way, however far it has come.
   FaultRecord take();
   /// Why the fault could not be made, if its node has told that only later; empty if it has not.
@@ -56,8 +56,7 @@ class FaultInjector {
 
   std::vector<Victim> candidates(FaultKind kind) const;
   /// Asks a Saboteur on that node.
-  Result<void> check_on(const std::string& node,
-                        const std::function<Future<void>(const ActorHandle<Saboteur>&)>& check);
+  Result<void> check_on(const std::string& node, bool has_link, const std::vector<int>& hung_pids);
   Result<ActorHandle<Saboteur>> saboteur_on(const std::string& node);
   /// The same, once it is connected with this process.
   Result<ActorHandle<Saboteur>> ready_saboteur_on(const std::string& node);

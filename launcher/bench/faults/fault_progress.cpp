@@ -39,8 +39,21 @@ void FaultProgress::note(const EngineRecovery& recovery) {
   for (const ActorDown& down : recovery.lost) waiting_.erase(down.id);
   record_.lost += recovery.lost.size();
   record_.sequences += recovery.sequences;
+  record_.kv_tokens += recovery.lost_work.kv_tokens;
+  record_.in_flight_tokens += recovery.lost_work.in_flight_tokens;
+  record_.unsaved_tokens += recovery.unsaved_tokens;
   const double until = first.value_or(0) + *recovery.seconds;
   record_.next_step_seconds = std::max(record_.next_step_seconds.value_or(0), until);
+}
+
+void FaultProgress::note(const EngineDomainChange& change) {
+  if (change.kind != EngineDomainChange::Kind::dropped) return;
+  bool is_of_fault = false;
+  for (const ActorId actor : change.actors) is_of_fault |= waiting_.erase(actor) > 0;
+  if (!is_of_fault) return;
+  ++record_.dropped_domains;
+  record_.lost += change.actors.size();
+  record_.unsaved_tokens += change.unsaved_tokens;
 }
 
 FaultRecord FaultProgress::record() const {

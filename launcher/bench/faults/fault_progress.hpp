@@ -26,6 +26,10 @@ struct FaultRecord {
   std::optional<double> noticed_ms = {};         ///< until its first loss was reported
   std::optional<double> next_step_seconds = {};  ///< until the first step after the recovery
   std::uint64_t sequences = 0;                   ///< computed anew
+  std::uint64_t kv_tokens = 0;                   ///< of these; see LostWork
+  std::uint64_t in_flight_tokens = 0;            ///< see LostWork
+  std::uint64_t unsaved_tokens = 0;              ///< see EngineRecovery
+  std::size_t dropped_domains = 0;               ///< of an elastic job
   std::uint64_t driver_bytes = 0;                ///< resident memory of this process after it
 };
 
@@ -44,7 +48,9 @@ class FaultProgress {
   /// Takes a recovery; those that have not ended, or of other losses, change nothing but the
   /// number of losses.
   void note(const EngineRecovery& recovery);
-  /// True once each victim is in a recovery that has ended.
+  /// Takes a step domain that is dropped: others go on without its actors.
+  void note(const EngineDomainChange& change);
+  /// True once each victim is in a recovery that has ended, or in a domain that is dropped.
   bool is_recovered() const { return waiting_.empty(); }
   /// True once the first loss is reported. Callable from any thread.
   bool is_noticed() const;

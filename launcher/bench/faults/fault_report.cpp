@@ -38,18 +38,18 @@ struct Times {
   std::int64_t count = 0;
   std::uint64_t sequences = 0;
   std::vector<double> noticed_ms, next_step_seconds;
+  std::vector<double> kv_tokens, in_flight_tokens, unsaved_tokens;
 
   void add(const FaultRecord& fault) {
     ++count;
     sequences += fault.sequences;
+    kv_tokens.push_back(static_cast<double>(fault.kv_tokens));
+    in_flight_tokens.push_back(static_cast<double>(fault.in_flight_tokens));
+    unsaved_tokens.push_back(static_cast<double>(fault.unsaved_tokens));
     if (fault.noticed_ms) noticed_ms.push_back(*fault.noticed_ms);
     if (fault.next_step_seconds) next_step_seconds.push_back(*fault.next_step_seconds);
   }
 };
-
-std::uint64_t sampled_again(const FaultFigures& figures) {
-  return figures.sampled_tokens - std::min(figures.sampled_tokens, figures.answered_tokens);
-}
 
 std::map<FaultKind, Times> by_kind(std::span<const FaultRecord> faults) {
   std::map<FaultKind, Times> times;
@@ -79,6 +79,46 @@ std::string kind_table(const FaultFigures& figures) {
                          times.sequences);
   }
   return table;
+}
+
+/// P50 and the most, of a fault.
+std::string middle_and_most(const std::vector<double>& values) {
+  if (values.empty()) return fmt::format("{:>9}{:>9}", "-", "-");
+  return fmt::format("{:>9.0f}{:>9.0f}", distribution_of(values).p50, most(values));
+}
+
+std::string lost_work_table(const FaultFigures& figures) {
+  if (figures.faults.empty()) return "";
+  std::string table = fmt::format("\n{:<16}{:>18}{:>18}{:>18}\n", "tokens computed", "keys, values",
+                                  "in flight", "not handed over");
+  table += fmt::format("{:<16}{:>9}{:>9}{:>9}{:>9}{:>9}{:>9}\n", "again by a fault", "P50", "most",
+                       "P50", "most", "P50", "most");
+  for (const auto& [kind, times] : by_kind(figures.faults)) {
+    table +=
+        fmt::format("{:<16}{}{}{}\n", to_string(kind), middle_and_most(times.kv_tokens),
+                    middle_and_most(times.in_flight_tokens), middle_and_most(times.unsaved_tokens));
+  }
+  return table;
+}
+
+std::string domain_table(const FaultFigures& figures) {
+  std::vector<double> away;
+  std::size_t dropped = 0;
+  std::uint64_t requests = 0;
+  for (const DomainRecord& record : figures.domain_changes) {
+    if (record.change.kind == EngineDomainChange::Kind::back) {
+      away.push_back(record.change.seconds);
+    } else {
+      ++dropped;
+      requests += record.change.requests;
+    }
+  }
+  if (dropped == 0) return "";
+  std::string text = fmt::format("\n{} step domain{} dropped with {} requests, {} back\n", dropped,
+                                 dropped == 1 ? " was" : "s were", requests, away.size());
+  text += fmt::format("{:<43}{}\n", "back after, s", quantiles(away, 1));
+  for (const std::string& one : figures.domain_contradictions) text += one + "\n";
+  return text;
 }
 
 std::string target_table(const FaultFigures& figures) {
@@ -115,12 +155,16 @@ std::string memory_table(const FaultFigures& figures) {
          row(after.agents.size() == 1 ? "agent" : "largest agent", largest(before), largest(after));
 }
 
-/// Tokens that an executor has reported are not sampled again by its successor; those of the 200 ms
-/// before its end are.
+/// Tokens that an executor has handed over are not sampled again by its successor; those of the
+/// 200 ms before its end are.
 std::string token_line(const FaultFigures& figures) {
   if (!figures.is_complete) return "";
-  return fmt::format("\n{} tokens of answers were sampled, {} of them again\n",
-                     figures.answered_tokens, sampled_again(figures));
+  const std::string line = fmt::format("\n{} tokens of answers were sampled, {} of them again\n",
+                                       figures.answered_tokens, figures.sampled_again());
+  if (!figures.counts_agree) return line;
+  const std::uint64_t saved = figures.saved_and_sampled_again();
+  return line + fmt::format("{} of these had been handed over\n",
+                            saved == 0 ? "none" : std::to_string(saved));
 }
 
 std::string verdict(const FaultFigures& figures) {
@@ -162,7 +206,26 @@ ordered_json fault_json(const FaultRecord& fault) {
           {"next_step_seconds", optional(fault.next_step_seconds)},
           {"lost_processes", fault.lost},
           {"sequences", fault.sequences},
+          {"kv_tokens", fault.kv_tokens},
+          {"in_flight_tokens", fault.in_flight_tokens},
+          {"unsaved_tokens", fault.unsaved_tokens},
+          {"dropped_domains", fault.dropped_domains},
           {"driver_bytes", fault.driver_bytes}};
+}
+
+ordered_json domain_json(const DomainRecord& record) {
+  const EngineDomainChange& change = record.change;
+  const bool is_back = change.kind == EngineDomainChange::Kind::back;
+  return {{"change", is_back ? "back" : "dropped"},
+          {"domain", change.domain},
+          {"at_seconds", rounded(record.at_seconds)},
+          {"nodes", change.nodes},
+          {"why", change.why},
+          {"requests", change.requests},
+          {"unsaved_tokens", change.unsaved_tokens},
+          {"serving", change.serving},
+          {"domains", change.all},
+          {"away_seconds", is_back ? ordered_json(rounded(change.seconds)) : ordered_json()}};
 }
 
 ordered_json memory_json(const std::optional<MemoryReading>& reading) {
@@ -189,9 +252,21 @@ std::string fault_line(std::size_t number, const FaultRecord& fault) {
                      fault.sequences);
 }
 
+std::string domain_line(const DomainRecord& record) {
+  const EngineDomainChange& change = record.change;
+  const std::string now = fmt::format("{} of {} serve", change.serving, change.all);
+  const std::string what = change.kind == EngineDomainChange::Kind::back
+                               ? fmt::format("step domain {} is back after {:.1f} s; {}",
+                                             change.domain, change.seconds, now)
+                               : fmt::format("step domain {} is dropped; {}, {} requests move",
+                                             change.domain, now, change.requests);
+  return fmt::format("{:>5}  {:>8}  {}", "", clock_time(record.at_seconds), what);
+}
+
 std::string to_table(const FaultFigures& figures) {
-  return kind_table(figures) + target_table(figures) + memory_table(figures) + token_line(figures) +
-         "\n" + verdict(figures);
+  return kind_table(figures) + lost_work_table(figures) + target_table(figures) +
+         memory_table(figures) + domain_table(figures) + token_line(figures) + "\n" +
+         verdict(figures);
 }
 
 ordered_json to_json(const FaultFigures& figures) {
@@ -208,7 +283,10 @@ ordered_json to_json(const FaultFigures& figures) {
         {"count", times.count},
         {"noticed_ms", times_json(times.noticed_ms)},
         {"next_step_seconds", times_json(times.next_step_seconds)},
-        {"sequences", times.sequences}};
+        {"sequences", times.sequences},
+        {"kv_tokens", times_json(times.kv_tokens)},
+        {"in_flight_tokens", times_json(times.in_flight_tokens)},
+        {"unsaved_tokens", times_json(times.unsaved_tokens)}};
   }
   json["targets"] = ordered_json::array();
   for (const FaultTarget& target : fault_targets(figures.faults)) {
@@ -226,7 +304,16 @@ ordered_json to_json(const FaultFigures& figures) {
   json["memory_before"] = memory_json(figures.memory_before);
   json["memory_after"] = memory_json(figures.memory_after);
   json["tokens_of_answers"] = figures.answered_tokens;
-  json["tokens_sampled_again"] = sampled_again(figures);
+  json["tokens_sampled_again"] = figures.sampled_again();
+  json["tokens_not_handed_over"] = figures.unsaved_tokens;
+  json["saved_tokens_sampled_again"] = figures.counts_agree && figures.is_complete
+                                           ? ordered_json(figures.saved_and_sampled_again())
+                                           : ordered_json();
+  json["domain_changes"] = ordered_json::array();
+  for (const DomainRecord& record : figures.domain_changes) {
+    json["domain_changes"].push_back(domain_json(record));
+  }
+  json["domain_contradictions"] = figures.domain_contradictions;
   json["answers_compared"] = figures.compared;
   json["answers_different"] = figures.different;
   json["differences"] = ordered_json::array();

@@ -13,7 +13,11 @@ namespace troupe {
 std::string fault_heading();
 std::string fault_line(std::size_t number, const FaultRecord& fault);
 
-/// Tables for a person, at most 79 columns: times by kind, memory, and whether all answers are the
+/// A step domain that was dropped or is back, as such a line.
+std::string domain_line(const DomainRecord& record);
+
+/// Tables for a person, at most 79 columns: times by kind, what was computed
+/// again, memory, step domains, and whether all answers are the
 /// bytes of the undisturbed run.
 std::string to_table(const FaultFigures& figures);
 

@@ -69,6 +69,7 @@ Result<void> FaultRun::run(const std::vector<FaultKind>& kinds, std::uint64_t se
   if (is_disturbed_) {
     return fail(ErrorCode::peer_died, "a process was lost in the run that was to be undisturbed");
   }
+  figures_.counts_agree = figures_.sampled_tokens == figures_.answered_tokens;
   if (options_.alters_request) alter_request();
 
   for (PlannedFault& fault : plan_faults(kinds, options_.count, options_.interval_seconds, seed)) {
@@ -80,8 +81,9 @@ Result<void> FaultRun::run(const std::vector<FaultKind>& kinds, std::uint64_t se
                              std::chrono::duration<double>(planned_.front().wait_seconds));
   end_ = no_end;
   makes_faults_ = true;
-  const Result<void> broken =
-      until([this] { return planned_.empty() && injector_.current() == nullptr; });
+  const Result<void> broken = until([this] {
+    return planned_.empty() && injector_.current() == nullptr && domains_.away().empty();
+  });
   if (injector_.current() != nullptr) finish_fault();
   TROUPE_CHECK(broken);
   makes_faults_ = false;
@@ -137,11 +139,8 @@ Result<void> FaultRun::take_reports() {
       book_.take(std::move(completion));
     }
   }
-  for (const EngineRecovery& recovery : content.recoveries) {
-    is_disturbed_ = true;
-    heard_ = Clock::now();
-    injector_.note(recovery);
-  }
+  for (const EngineRecovery& recovery : content.recoveries) take(recovery);
+  for (const EngineDomainChange& change : content.domain_changes) take(change);
   for (const EngineWait& wait : content.waits) {
     for (const std::string& text : waits_.take(wait, Clock::now())) tell_wait(text);
   }
@@ -151,6 +150,34 @@ Result<void> FaultRun::take_reports() {
   if (makes_faults_) figures_.seconds = seconds_since_begin();
   if (content.downs.empty()) return {};
   return session_.cause_of(std::move(content.downs), [](const EngineReport&) {});
+}
+
+void FaultRun::take(const EngineRecovery& recovery) {
+  is_disturbed_ = true;
+  heard_ = Clock::now();
+  figures_.unsaved_tokens += recovery.unsaved_tokens;
+  injector_.note(recovery);
+}
+
+void FaultRun::take(const EngineDomainChange& change) {
+  is_disturbed_ = true;
+  heard_ = Clock::now();
+  figures_.unsaved_tokens += change.unsaved_tokens;
+  domains_changed_ = heard_;
+  domains_.take(change, makes_faults_ ? seconds_since_begin() : 0);
+  figures_.domain_changes = domains_.changes();
+  figures_.domain_contradictions = domains_.contradictions();
+  injector_.note(change);
+  tell_(domain_line(figures_.domain_changes.back()));
+  (void)waits_.take(change);  // the wait that it ends
+}
+
+Result<void> FaultRun::check_domains() const {
+  const auto limit = recovery_limit + std::chrono::seconds(plan_.config.restart.wait_seconds);
+  const std::vector<std::int32_t> away = domains_.away();
+  if (away.empty() || Clock::now() - domains_changed_ < limit) return {};
+  return fail(ErrorCode::timeout, "step domain {} was dropped and is not back within {} s",
+              away.front(), limit.count());
 }
 
 void FaultRun::tell_wait(const std::string& text) {
@@ -167,9 +194,11 @@ void FaultRun::tell_wait(const std::string& text) {
 
 Result<void> FaultRun::advance_faults() {
   if (!makes_faults_) return {};
+  TROUPE_CHECK(check_domains());
   const FaultProgress* under_way = injector_.current();
   if (under_way == nullptr) {
-    const bool is_time = !planned_.empty() && Clock::now() >= next_fault_ && running_ > 0;
+    const bool is_time =
+        !planned_.empty() && Clock::now() >= next_fault_ && running_ > 0 && domains_.away().empty();
     if (!is_time) return {};
     TROUPE_TRY(const bool is_made, injector_.make(planned_.front(), seconds_since_begin()));
     if (is_made) planned_.pop_front();

@@ -8,6 +8,7 @@
 
 #include "actors/api/request.hpp"
 #include "launcher/bench/faults/answer_book.hpp"
+#include "launcher/bench/faults/domain_book.hpp"
 #include "launcher/bench/faults/fault_figures.hpp"
 #include "launcher/bench/faults/fault_injector.hpp"
 #include "launcher/bench/faults/fault_plan.hpp"
@@ -47,9 +48,14 @@ class FaultRun {
   Result<void> until(const std::function<bool()>& is_done);
   Result<void> submit();
   Result<void> take_reports();
+  void take(const EngineRecovery& recovery);
+  void take(const EngineDomainChange& change);
+  /// Errors: timeout if a step domain that was dropped is not back in time.
+  Result<void> check_domains() const;
   /// Tells a text of several lines; commands, which are indented, on lines of their own.
   void tell_wait(const std::string& text);
-  /// Makes the next fault if it is time, and ends the one under way once the job has recovered.
+  /// Makes the next fault if it is time and no step domain is away, and ends the one under way once
+  /// the job has recovered.
   Result<void> advance_faults();
   void finish_fault();
   void alter_request();
@@ -65,6 +71,7 @@ class FaultRun {
   FaultInjector injector_;
   ReplacementWait waits_;
   AnswerBook book_;
+  DomainBook domains_;
   FaultFigures figures_;
   std::deque<PlannedFault> planned_;
   std::size_t window_ = 1;  ///< the most unanswered requests
@@ -75,7 +82,8 @@ class FaultRun {
   std::uint64_t running_ = 0;  ///< requests that the engine computes, as last reported
   Clock::time_point began_{};  ///< the faults
   Clock::time_point next_fault_{};
-  Clock::time_point heard_{};  ///< the last answer or recovery
+  Clock::time_point heard_{};            ///< the last answer or recovery
+  Clock::time_point domains_changed_{};  ///< the last time
 };
 
 }  // namespace troupe

@@ -27,6 +27,9 @@ class HostFaultsBench : public testing::Test {
   Ended bench(const std::vector<std::string>& more) {
     std::vector<std::string> settings = on_hosts(3, 1);
     settings.emplace_back("parallel.tensor_parallel_size=2");
+    return bench_on(settings, more);
+  }
+  Ended bench_on(const std::vector<std::string>& settings, const std::vector<std::string>& more) {
     std::vector<std::string> arguments{
         "bench", "faults",      "--config", "cluster.yaml", "--json", "f.json",     "--num-prompts",
         "8",     "--input-len", "10:40",    "--output-len", "20:80",  "--interval", "0.2"};
@@ -64,6 +67,29 @@ TEST_F(HostFaultsBench, freezes_nodes_and_cuts_links_for_a_while) {
   for (const json& fault : found["faults"]) {
     EXPECT_GT(fault["noticed_ms"], 500.0) << "by a lease: " << fault;
   }
+}
+
+TEST_F(HostFaultsBench, tells_of_replicas_that_are_dropped_and_come_back) {
+  std::vector<std::string> settings = on_hosts(2, 1);
+  settings.emplace_back("parallel.data_parallel_size=2");
+  settings.emplace_back("cluster.elastic=true");
+  const Ended ended = bench_on(
+      settings, {"--kinds", "link", "--link-device", "eth0", "--count", "2", "--outage", "8"});
+  ASSERT_EQ(ended.code, 0) << ended.describe();
+  const json found = figures();
+  EXPECT_EQ(found["answers_different"], 0);
+  EXPECT_EQ(found["saved_tokens_sampled_again"], 0) << found;
+  EXPECT_EQ(found["domain_contradictions"], json::array());
+  ASSERT_EQ(found["domain_changes"].size(), 4U) << found;
+  for (std::size_t i = 0; i < 4; ++i) {
+    const json& change = found["domain_changes"][i];
+    EXPECT_EQ(change["change"], i % 2 == 0 ? "dropped" : "back") << change;
+    EXPECT_EQ(change["serving"], i % 2 == 0 ? 1 : 2) << change;
+  }
+  for (const json& fault : found["faults"]) EXPECT_EQ(fault["dropped_domains"], 1) << fault;
+  EXPECT_THAT(ended.err, HasSubstr("is dropped; 1 of 2 serve, "));
+  EXPECT_THAT(ended.err, HasSubstr("; 2 of 2 serve"));
+  EXPECT_THAT(ended.out, HasSubstr("2 step domains were dropped with "));
 }
 
 TEST_F(HostFaultsBench, breaks_experts_over_replicas_of_stages_on_four_hosts) {

@@ -65,10 +65,20 @@ TEST_F(FaultsBench, compares_the_answers_of_a_batch_that_loses_processes) {
     EXPECT_GT(noticed, fault["kind"] == "stop" ? 500.0 : 0.0) << fault << " by its lease";
     EXPECT_GT(fault["next_step_seconds"].get<double>() * 1e3, noticed) << fault;
     EXPECT_GE(fault["lost_processes"], 1) << fault;
+    // At most 8 requests of 40 + 120 tokens are under way.
+    EXPECT_LE(fault["kv_tokens"], 8 * 160) << fault;
+    EXPECT_LE(fault["in_flight_tokens"], 3 * 8) << fault;
+    if (fault["kind"] != "executor") {
+      EXPECT_EQ(fault["unsaved_tokens"], 0) << fault << " the executor knows them";
+    }
   }
+  EXPECT_GT(found["kinds"]["worker"]["kv_tokens"]["most"], 0);
+  EXPECT_EQ(found["saved_tokens_sampled_again"], 0);
+  EXPECT_EQ(found["tokens_sampled_again"], found["tokens_not_handed_over"]);
   EXPECT_GT(found["memory_after"]["driver_bytes"], 1 << 20);
   EXPECT_EQ(found["memory_after"]["agents"].size(), 1U);
   EXPECT_THAT(ended.err, HasSubstr("noticed"));
+  EXPECT_THAT(ended.out, HasSubstr("none of these had been handed over"));
   EXPECT_THAT(ended.out, HasSubstr("are the bytes of the undisturbed run"));
   EXPECT_TRUE(std::filesystem::is_empty(temporary_));
 }

@@ -8,10 +8,10 @@
 #include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
-#include <sys/time.h>
 #include <unistd.h>
 
 #include "tests/process/launcher/support/launcher_job.hpp"
+#include "tests/process/launcher/support/metrics_page.hpp"
 #include "tests/support/regex.hpp"
 
 namespace troupe::launcher_test {
@@ -21,29 +21,6 @@ using std::chrono::seconds;
 using testing::HasSubstr;
 
 constexpr std::chrono::milliseconds event_limit = seconds(30);
-constexpr timeval patience{.tv_sec = 10, .tv_usec = 0};
-
-/// The body of the answer from http://127.0.0.1:`port`/metrics; empty if there is none.
-std::string scrape(int port) {
-  const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  sockaddr_in at{};
-  at.sin_family = AF_INET;
-  at.sin_port = htons(static_cast<std::uint16_t>(port));
-  at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  ::setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
-  const std::string request = "GET /metrics HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n";
-  std::string answer;
-  if (::connect(fd, reinterpret_cast<sockaddr*>(&at), sizeof at) == 0 &&
-      ::send(fd, request.data(), request.size(), MSG_NOSIGNAL) > 0) {
-    char buffer[4096];
-    for (ssize_t got; (got = ::recv(fd, buffer, sizeof buffer, 0)) > 0;) {
-      answer.append(buffer, static_cast<std::size_t>(got));
-    }
-  }
-  ::close(fd);
-  const auto body = answer.find("\r\n\r\n");
-  return answer.starts_with("HTTP/1.1 200") && body != answer.npos ? answer.substr(body + 4) : "";
-}
 
 /// Samples by name and labels, as written. A line that is not in the text format fails the test.
 std::map<std::string, double> samples_of(const std::string& text) {
@@ -66,14 +43,6 @@ std::string labelled(const std::string& name, const std::string& more = "") {
   return name + R"({model_name="fable-moe",engine="0")" + more + "}";
 }
 
-/// The port in the job's metrics.txt.
-int port_of(const LauncherJob& job) {
-  const std::string url = golden::file_bytes(job.folder() / "out.jsonl.job/metrics.txt");
-  const auto colon = url.rfind(':');
-  EXPECT_TRUE(url.starts_with("http://127.0.0.1:") && url.ends_with("/metrics\n")) << url;
-  return colon == url.npos ? 0 : std::stoi(url.substr(colon + 1));
-}
-
 TEST(Metrics, of_a_running_job_are_there_for_prometheus_and_gone_with_it) {
   std::string input = "no JSON\n";
   for (int i = 0; i < 20'000; ++i) {
@@ -85,7 +54,7 @@ TEST(Metrics, of_a_running_job_are_there_for_prometheus_and_gone_with_it) {
   const auto launcher = job.start({"--set", "metrics.port=0", "--set", "engine.max_num_seqs=8"});
   ASSERT_TRUE(launcher->wait_for_lines(job.output(), 20, event_limit))
       << launcher->wait({}).describe();
-  const int port = port_of(job);
+  const int port = metrics_port(job.folder() / "out.jsonl.job");
   const std::string first_text = scrape(port);
   const auto first = samples_of(first_text);
   EXPECT_THAT(first_text, HasSubstr("# TYPE vllm:e2e_request_latency_seconds histogram\n"));

@@ -51,6 +51,7 @@ int run_cluster(const std::string& name, const std::string& logs, std::string_vi
     must(cluster->create_placement_group(
         {fmt::format("group-{}", i), {{.custom = {{"slots", 1}}}}}));
   }
+  cluster->tell_state("1 of 2 parts serve");
   std::puts("ready");
   std::fflush(stdout);
   int signal = 0;

@@ -28,6 +28,8 @@ TEST_F(State, shows_a_running_cluster_with_its_nodes_actors_and_groups) {
   EXPECT_EQ(status[0]["nodes_alive"], 1);
   EXPECT_EQ(status[0]["actors"], 2);
   EXPECT_EQ(status[0]["placement_groups"], 1);
+  EXPECT_EQ(status[0]["program_state"], "1 of 2 parts serve");
+  EXPECT_THAT(troupe({"status"}).text, HasSubstr("one: 1 of 2 parts serve\n"));
   const auto nodes = json::parse(troupe({"nodes", "--json"}).text)["nodes"];
   EXPECT_EQ(nodes[0]["state"], "alive");
   EXPECT_EQ(nodes[0]["total"]["devices"], 2);

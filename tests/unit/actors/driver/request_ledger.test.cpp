@@ -309,5 +309,71 @@ TEST(RequestLedger, hands_its_requests_over_with_their_progress_their_crashes_an
   EXPECT_EQ(to.bytes(), 0U);
 }
 
+EngineReport counting(std::uint64_t tokens, EngineReport report = {}) {
+  report.stats.output_tokens = tokens;
+  return report;
+}
+
+EngineReport answer_of(std::uint64_t request, Ids tokens) {
+  EngineReport report;
+  Completion& done = report.completions.emplace_back();
+  done.id = request;
+  done.choices.emplace_back().token_ids = std::move(tokens);
+  return report;
+}
+
+TEST(RequestLedger, knows_how_many_counted_tokens_were_lost_with_their_executor) {
+  RequestLedger ledger;
+  ledger.add(0, {request_of(1), request_of(2)}, start);
+  auto report = counting(5, progress_of({update_of(1, 0, {1, 2}), update_of(2, 0, {3})}));
+  ledger.take(report, true);
+  EXPECT_EQ(ledger.take_unsaved(), 0U) << "they may still come";
+  report = counting(9, answer_of(1, {1, 2, 4, 5}));
+  ledger.take(report, true);
+  ledger.take_back_all();
+  EXPECT_EQ(ledger.take_unsaved(), 4U) << "9, of which 4 are in an answer and 1 in progress";
+  EXPECT_EQ(ledger.take_unsaved(), 0U);
+  // The next executor counts from 0, and goes on after the token that request 2 has.
+  ledger.take_due(start);
+  report = counting(3, answer_of(2, {3, 6, 7, 8}));
+  ledger.take(report, true);
+  ledger.take_back_all();
+  EXPECT_EQ(ledger.take_unsaved(), 0U);
+}
+
+TEST(RequestLedger, counts_the_tokens_of_requests_that_an_executor_is_made_to_forget) {
+  RequestLedger ledger;
+  ledger.add(0, {request_of(1)}, start);
+  auto report = counting(2, progress_of({update_of(1, 0, {1, 2})}));
+  ledger.take(report, true);
+  for (int crash = 1; crash < RequestLedger::max_crashes; ++crash) {
+    ledger.note_crash(std::vector<UnderWay>{{.request = 1, .reach = 9}}, 1);
+  }
+  report = counting(5);
+  report.resumed = FirstStep{.epoch = 2, .lost = {}, .forgotten_tokens = 5};
+  ledger.take(report, true);
+  EXPECT_EQ(ledger.take_unsaved(), 3U) << "5, of which 2 are in its progress";
+  ledger.take_due(start);
+  report = counting(8, answer_of(1, {1, 2, 3, 4, 5}));
+  ledger.take(report, true);
+  ledger.take_back_all();
+  EXPECT_EQ(ledger.take_unsaved(), 0U);
+}
+
+TEST(RequestLedger, counts_the_tokens_that_go_to_another_domain_without_them) {
+  RequestLedger ledger, other;
+  ledger.add(0, {request_of(1)}, start);
+  auto report = counting(6, progress_of({update_of(1, 0, {1, 2})}));
+  ledger.take(report, true);
+  auto released = ledger.release_all();
+  EXPECT_EQ(ledger.take_unsaved(), 4U);
+  other.adopt(0, std::move(released.at(0)));
+  other.take_due(start);
+  report = counting(1, answer_of(1, {1, 2, 3}));
+  other.take(report, true);
+  other.take_back_all();
+  EXPECT_EQ(other.take_unsaved(), 0U);
+}
+
 }  // namespace
 }  // namespace troupe

@@ -19,7 +19,10 @@ TEST(StepLimit, is_none_before_a_step_was_measured) {
 TEST(StepLimit, is_generous_for_short_steps) {
   StepLimit limit;
   limit.note(1, 5ms);
-  EXPECT_EQ(limit.limit(1), StepLimit::least);
+  EXPECT_EQ(limit.limit(1), StepLimit::least_on_cpus);
+  StepLimit on_gpus(StepLimit::least_on_gpus);
+  on_gpus.note(1, std::chrono::milliseconds(1));
+  EXPECT_EQ(on_gpus.limit(1), StepLimit::least_on_gpus);
 }
 
 TEST(StepLimit, grows_with_the_time_of_the_longest_step_of_its_size) {

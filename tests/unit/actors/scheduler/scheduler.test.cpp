@@ -399,7 +399,9 @@ TEST(Scheduler, starts_everything_anew_with_its_tokens_after_a_restart) {
   }
   apply(scheduler, answer(plan(scheduler), 9));
   plan(scheduler);
-  scheduler.restart(5);
+  const LostWork lost = scheduler.restart(5);
+  EXPECT_EQ(lost.kv_tokens, 8U) << "the prompts of two; their next positions were in flight";
+  EXPECT_EQ(lost.in_flight_tokens, 2U);
   ASSERT_TRUE(scheduler.audit().ok()) << scheduler.audit().error().message;
   EXPECT_EQ(scheduler.in_flight(), 0U);
   EXPECT_EQ(scheduler.live(), 3U);

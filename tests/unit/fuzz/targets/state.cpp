@@ -41,6 +41,7 @@ Bytes some_reply(Mutator& mutator) {
   piece.bytes.resize(mutator.below(40));
   StatusReply status;
   status.log_folder = "/logs";
+  status.program_state = "1 of 2 step domains serve";
   const std::vector<StateReply> replies{status,
                                         NodesReply{{node}, false},
                                         ActorsReply{{actor}, 1, {ended}},

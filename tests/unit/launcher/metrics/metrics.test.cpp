@@ -117,6 +117,7 @@ TEST(JobMetrics, tell_load_and_requests_under_the_names_of_vllm) {
   metrics.count_recovery({.lost = {}, .seconds = 0.25, .sequences = 7});
   metrics.count_recovery({.lost = {}, .seconds = 0.5, .sequences = 3});
   metrics.set_lines(4, 9);
+  metrics.set_domains(2, 3);
   EXPECT_THAT(metrics.text(), Not(HasSubstr("rank_busy")));
   metrics.set_rank_busy({0.5, 0.75});
   const std::string text = metrics.text();
@@ -148,6 +149,8 @@ TEST(JobMetrics, tell_load_and_requests_under_the_names_of_vllm) {
            "troupe:line_errors_total" + labels + ",code=\"invalid_prompt\"} 1",
            "troupe:rank_busy_ratio" + labels + ",rank=\"1\"} 0.75",
            "troupe:lines_done_total" + labels + "} 4",
+           "troupe:step_domains" + labels + "} 3",
+           "troupe:step_domains_serving" + labels + "} 2",
            "troupe:recoveries_total" + labels + "} 2",
            "troupe:recovery_seconds_total" + labels + "} 0.75",
            "troupe:recovered_sequences_total" + labels + "} 10",

@@ -42,7 +42,11 @@ TEST_F(LineFiles, drop_what_a_full_disk_does_not_take_and_begin_a_new_line_after
   EXPECT_FALSE(file.append("two\n"));
   disk_->make_room();
   EXPECT_TRUE(file.append("three\nfour\n"));
-  EXPECT_EQ(folder_.read("a.log"), "one\n" + std::string(4092, 'x') + "\nthree\nfour\n");
+  EXPECT_TRUE(file.append("five\n"));
+  EXPECT_EQ(folder_.read("a.log"),
+            "one\n" + std::string(4092, 'x') +
+                "\ntroupe: 2 lines of this log were dropped, as the disk did not take them\n"
+                "three\nfour\nfive\n");
 }
 
 TEST_F(LineFiles, are_made_once_there_is_room) {
@@ -53,7 +57,8 @@ TEST_F(LineFiles, are_made_once_there_is_room) {
   EXPECT_FALSE(file.append("one\n"));
   disk_->make_room();
   EXPECT_TRUE(file.append("two\n"));
-  EXPECT_EQ(folder_.read("a.log"), "two\n");
+  EXPECT_EQ(folder_.read("a.log"),
+            "troupe: 1 line of this log was dropped, as the disk did not take it\ntwo\n");
 }
 
 TEST_F(LineFiles, of_a_log_tell_how_many_lines_were_dropped) {

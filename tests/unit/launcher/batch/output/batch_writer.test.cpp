@@ -44,6 +44,22 @@ struct FailingFsync {
   FailingFsync& operator=(const FailingFsync&) = delete;
 };
 
+/// During its life no file grows: a write fails with EFBIG.
+struct NoRoomInFiles {
+  NoRoomInFiles() {
+    std::signal(SIGXFSZ, SIG_IGN);
+    ::getrlimit(RLIMIT_FSIZE, &before_);
+    const rlimit none{0, before_.rlim_max};
+    ::setrlimit(RLIMIT_FSIZE, &none);
+  }
+  ~NoRoomInFiles() { ::setrlimit(RLIMIT_FSIZE, &before_); }
+  NoRoomInFiles(const NoRoomInFiles&) = delete;
+  NoRoomInFiles& operator=(const NoRoomInFiles&) = delete;
+
+ private:
+  rlimit before_{};
+};
+
 TEST_F(BatchWriting, appends_whole_lines_to_a_new_file) {
   auto writer = BatchWriter::open(path("out"), {});
   ASSERT_TRUE(writer.ok()) << writer.error().message;
@@ -255,6 +271,31 @@ TEST_F(BatchWriting, cuts_off_and_keeps_lines_that_are_lost_when_they_are_synced
   const auto broken = writer->finish();
   ASSERT_FALSE(broken.ok());
   EXPECT_EQ(broken.error().code, ErrorCode::io) << "waiting does not help";
+}
+
+TEST_F(BatchWriting, counts_the_lines_that_wait_for_room_and_those_that_an_error_loses) {
+  // What is written is cut off again as it cannot be synced; then no file may grow any more.
+  for (const std::string name : {"out", "out.gz"}) {
+    auto writer = BatchWriter::open(path(name), {.input_path = {}, .keeps_backlog = true});
+    ASSERT_TRUE(writer.ok());
+    ASSERT_TRUE(writer->append("one").ok());
+    ASSERT_TRUE(writer->append("two").ok());
+    EXPECT_EQ(writer->missing_lines(), 0U);
+    auto later = std::chrono::steady_clock::now() + std::chrono::seconds(1);
+    {
+      const FailingFsync full(ENOSPC);
+      ASSERT_TRUE(writer->sync_if_due(later).ok());
+      ASSERT_TRUE(writer->append("three").ok());
+      EXPECT_EQ(writer->missing_lines(), 3U);
+      ASSERT_NE(writer->backlog(), nullptr);
+      EXPECT_EQ(writer->backlog()->lines, 3U);
+    }
+    const NoRoomInFiles none;
+    later += std::chrono::seconds(1);
+    ASSERT_FALSE(writer->sync_if_due(later).ok()) << "EFBIG: waiting does not help";
+    EXPECT_EQ(writer->backlog(), nullptr);
+    EXPECT_EQ(writer->missing_lines(), 3U) << "they are lost, not written";
+  }
 }
 
 TEST_F(BatchWriting, reports_a_full_device_and_syncs_once_a_second) {

@@ -27,6 +27,8 @@ EngineRecovery recovery(std::vector<ActorDown> lost, double seconds) {
   complete.lost = std::move(lost);
   complete.seconds = seconds;
   complete.sequences = 4;
+  complete.lost_work = {.kv_tokens = 100, .in_flight_tokens = 4};
+  complete.unsaved_tokens = 7;
   return complete;
 }
 
@@ -78,6 +80,9 @@ TEST_F(FaultProgressTest, of_a_node_is_over_when_all_its_step_domains_go_on) {
   EXPECT_NEAR(record.noticed_ms.value(), 10, 1e-6) << "the first loss";
   EXPECT_NEAR(record.next_step_seconds.value(), 0.91, 1e-9) << "the last step";
   EXPECT_EQ(record.sequences, 8U);
+  EXPECT_EQ(record.kv_tokens, 200U);
+  EXPECT_EQ(record.in_flight_tokens, 8U);
+  EXPECT_EQ(record.unsaved_tokens, 14U);
 }
 
 TEST_F(FaultProgressTest, keeps_the_first_report_of_an_actor) {
@@ -85,6 +90,23 @@ TEST_F(FaultProgressTest, keeps_the_first_report_of_an_actor) {
   progress.note_down(down(3), made_ + 10ms);
   progress.note_down(down(3), made_ + 500ms);
   EXPECT_NEAR(progress.record().noticed_ms.value(), 10, 1e-6);
+}
+
+TEST_F(FaultProgressTest, is_over_once_the_domain_of_its_victims_is_dropped) {
+  FaultProgress progress({}, {actor(3), actor(4)}, made_);
+  EngineDomainChange change;
+  change.actors = {8, 9};
+  progress.note(change);
+  EXPECT_FALSE(progress.is_recovered()) << "that is another one";
+  change.actors = {3, 4, 5};
+  change.unsaved_tokens = 6;
+  progress.note(change);
+  EXPECT_TRUE(progress.is_recovered());
+  const FaultRecord record = progress.record();
+  EXPECT_EQ(record.dropped_domains, 1U);
+  EXPECT_EQ(record.lost, 3U);
+  EXPECT_EQ(record.unsaved_tokens, 6U);
+  EXPECT_FALSE(record.next_step_seconds) << "the others never stopped";
 }
 
 }  // namespace

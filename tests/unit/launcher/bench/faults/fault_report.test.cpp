@@ -10,6 +10,7 @@
 namespace troupe {
 namespace {
 
+using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
 
@@ -18,6 +19,9 @@ FaultRecord fault(FaultKind kind, double noticed_ms, double step_seconds) {
   record.noticed_ms = noticed_ms;
   record.next_step_seconds = step_seconds;
   record.sequences = 9;
+  record.kv_tokens = 1234;
+  record.in_flight_tokens = 9;
+  record.unsaved_tokens = 3;
   return record;
 }
 
@@ -28,6 +32,8 @@ FaultFigures figures() {
   of.compared = 24;
   of.answered_tokens = 1000;
   of.sampled_tokens = 1007;
+  of.unsaved_tokens = 7;
+  of.counts_agree = true;
   of.is_complete = true;
   of.faults = {fault(FaultKind::worker, 1, 0.5), fault(FaultKind::stop, 1800, 2.5),
                fault(FaultKind::worker, 3, 1.5)};
@@ -46,7 +52,10 @@ TEST(FaultReport, has_the_times_of_each_kind_and_says_that_all_bytes_are_the_sam
   expect_fits(table);
   EXPECT_THAT(table, HasSubstr("worker         2      2.0      2.9      3.0     1.00     1.45"));
   EXPECT_THAT(table, HasSubstr("30.0 MiB"));
-  EXPECT_THAT(table, HasSubstr("1000 tokens of answers were sampled, 7 of them again\n"));
+  EXPECT_THAT(table, HasSubstr("1000 tokens of answers were sampled, 7 of them again\n"
+                               "none of these had been handed over\n"));
+  EXPECT_THAT(
+      table, HasSubstr("stop                 1234     1234        9        9        3        3\n"));
   EXPECT_THAT(table, HasSubstr("all 24 answers of 3 rounds are the bytes of the undisturbed run"));
 }
 
@@ -110,6 +119,45 @@ TEST(FaultReport, tells_programs_of_every_fault) {
   EXPECT_EQ(json["kinds"]["worker"]["count"], 2);
   EXPECT_EQ(json["kinds"]["worker"]["noticed_ms"]["most"], 3);
   EXPECT_EQ(json["answers_compared"], 24);
+}
+
+TEST(FaultReport, finds_tokens_that_were_sampled_again_although_they_had_been_handed_over) {
+  FaultFigures of = figures();
+  EXPECT_FALSE(of.failed());
+  of.sampled_tokens = 1009;
+  EXPECT_TRUE(of.failed());
+  EXPECT_THAT(to_table(of), HasSubstr("9 of them again\n2 of these had been handed over\n"));
+  EXPECT_EQ(to_json(of)["saved_tokens_sampled_again"], 2);
+  of.counts_agree = false;
+  EXPECT_FALSE(of.failed()) << "the counts tell nothing";
+  EXPECT_THAT(to_table(of), AllOf(HasSubstr("9 of them again\n"), Not(HasSubstr("handed over\n"))));
+  EXPECT_TRUE(to_json(of)["saved_tokens_sampled_again"].is_null());
+}
+
+TEST(FaultReport, tells_of_step_domains_that_were_dropped_and_are_back) {
+  FaultFigures of = figures();
+  EXPECT_THAT(to_table(of), Not(HasSubstr("step domain")));
+  DomainRecord dropped{.change = {}, .at_seconds = 65};
+  dropped.change.domain = 1;
+  dropped.change.requests = 5;
+  dropped.change.serving = 1;
+  dropped.change.all = 2;
+  DomainRecord back = dropped;
+  back.change.kind = EngineDomainChange::Kind::back;
+  back.change.serving = 2;
+  back.change.seconds = 4.25;
+  of.domain_changes = {dropped, back};
+  EXPECT_EQ(domain_line(dropped),
+            "        0:01:05  step domain 1 is dropped; 1 of 2 serve, 5 requests move");
+  EXPECT_EQ(domain_line(back), "        0:01:05  step domain 1 is back after 4.2 s; 2 of 2 serve");
+  EXPECT_THAT(to_table(of), HasSubstr("1 step domain was dropped with 5 requests"));
+  expect_fits(to_table(of));
+  const auto json = to_json(of)["domain_changes"];
+  EXPECT_EQ(json.at(0)["change"], "dropped");
+  EXPECT_EQ(json.at(1)["away_seconds"], 4.25);
+  of.domain_contradictions = {"step domain 1 is dropped twice"};
+  EXPECT_TRUE(of.failed());
+  EXPECT_THAT(to_table(of), HasSubstr("step domain 1 is dropped twice\n"));
 }
 
 }  // namespace
