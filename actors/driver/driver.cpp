@@ -366,11 +366,6 @@ void Driver::report(EngineReport report) {
   domain->note_stats(report);
   const bool recovers = recoveries_[static_cast<std::size_t>(report.domain)]->is_running();
   if (report.overdue && !recovers) domain->look_into(*report.overdue);
-  pass_on(std::move(report));
-}
-
-void Driver::pass_on(EngineReport report) {
-  domains_.at(static_cast<std::size_t>(report.domain))->note_answers(report);
   note_first_answer(report);
   publish(std::move(report));
 }

@@ -126,7 +126,7 @@ Result<WeightEncoding> weight_encoding(const Config& config, const EngineSpec& e
   if (engine.deterministic) {
     return fail(ErrorCode::invalid_argument,
                 "model.quantization: fp8 has no kernels whose bits do not depend on the batch: set "
-                "engine.deterministic: false, or leave model.quantization at none");
+                "engine.deterministic back to auto, or model.quantization to none");
   }
   if (engine.device == DeviceKind::cuda && engine.dtype != DType::bf16) {
     return fail(ErrorCode::invalid_argument,
