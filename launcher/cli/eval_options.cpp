@@ -35,10 +35,10 @@ Figures:
                --length, a window scores only those after the one before it.
                What is left at the end, less than a window, is not scored.
   KL           of the second model from the first, KL(second || first), mean
-               over all scored positions: over the whole vocabulary if the
-               answers may hold that, else over the tokens that are among the
-               likeliest --top-tokens of both, and all others as one, which is
-               a lower bound. The figures say which.
+               over all scored positions, over the tokens that are among the
+               --top-tokens likeliest of both, and all others as one: a lower
+               bound. It is exact, and slow, if that is the size of the
+               vocabulary. The figures say which.
   agreement    the share of positions at which both think the same token the
                likeliest
   divergence   the tokens that both generate alike, greedily, after the first
@@ -90,8 +90,8 @@ void EvalArguments::declare(CLI::App& app) {
       ->default_str("--length");
   integer("--windows", options_.windows.most, 1, "score only so many windows, the first ones")
       ->default_str("all");
-  integer("--top-tokens", options_.top_tokens, 1, "compare so many likeliest tokens of a position")
-      ->default_str("all, or 20");
+  integer("--top-tokens", options_.top_tokens, 1,
+          "compare so many likeliest tokens of each position");
   integer("--greedy-prompts", options_.greedy_prompts, 0, "of the comparison of greedy answers");
   integer("--greedy-tokens", options_.greedy_tokens, 1, "of each of these answers");
   app.add_option("--delimiter", options_.delimiter, "between a task's context and a choice")

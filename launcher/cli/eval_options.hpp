@@ -18,6 +18,8 @@ struct WindowOptions {
   std::int64_t most = 0;      ///< of windows, the first ones; 0: all
 };
 
+inline constexpr std::int64_t default_top_tokens = 20;
+
 /// The options of `launcher eval`.
 struct EvalOptions {
   ConfigSource config;                  ///< of the model
@@ -25,19 +27,15 @@ struct EvalOptions {
   std::string text;                     ///< file; empty: none
   std::string tasks;                    ///< file; empty: none
   WindowOptions windows;
-  std::string delimiter = " ";  ///< between a task's context and its choices
-  /// Alternatives of each position that are compared; 0: all if an answer may hold so many, else
-  /// default_top_tokens.
-  std::int64_t top_tokens = 0;
-  std::int64_t greedy_prompts = 16;    ///< of the comparison of greedy answers; 0: none
-  std::int64_t greedy_tokens = 64;     ///< of each answer
-  std::optional<double> max_increase;  ///< of the perplexity, 0.01 for 1 %; none: no gate
-  std::string json, html;              ///< files; empty: none
+  std::string delimiter = " ";                   ///< between a task's context and its choices
+  std::int64_t top_tokens = default_top_tokens;  ///< alternatives of a position that are compared
+  std::int64_t greedy_prompts = 16;              ///< of the comparison of greedy answers; 0: none
+  std::int64_t greedy_tokens = 64;               ///< of each answer
+  std::optional<double> max_increase;            ///< of the perplexity, 0.01 for 1 %; none: no gate
+  std::string json, html;                        ///< files; empty: none
   bool quiet = false;
   log::Level log_level = log::Level::info;
 };
-
-inline constexpr std::int64_t default_top_tokens = 20;
 
 /// The arguments of `launcher eval`, unchecked.
 class EvalArguments {

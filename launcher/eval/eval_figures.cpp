@@ -87,7 +87,7 @@ std::string to_table(const EvalFigures& figures) {
     }
     text += fmt::format("  {} ({})\n", model.path, model.dtype);
   }
-  if (figures.comparison) text += "\n" + comparison_table(figures);
+  if (figures.comparison) text += fmt::format("\n{}", comparison_table(figures));
   if (figures.max_increase) {
     text += fmt::format("\n{}: at most {:+.3f} % is allowed\n",
                         figures.passes() ? "passed" : "FAILED", 100 * *figures.max_increase);

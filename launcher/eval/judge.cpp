@@ -26,8 +26,6 @@
 namespace troupe {
 namespace {
 
-/// What all distributions of the first model may take on the disk, for whole ones.
-constexpr std::int64_t max_distribution_bytes = std::int64_t{2} << 30;
 /// Answers with whole distributions take megabytes each.
 constexpr std::size_t whole_at_once = 4;
 /// The longest beginning of a window that greedy answers continue.
@@ -78,7 +76,7 @@ class Judge {
 
  private:
   Result<void> plan(const ConfigSource& source);
-  void choose_alternatives();
+  Result<void> choose_alternatives();
   std::size_t greedy_prompts() const;
   Result<void> judge_model(std::size_t number);
   Result<void> score_text(EvalEngine& engine, std::size_t number, ModelFigures& model);
@@ -118,7 +116,7 @@ Result<void> Judge::prepare() {
     TROUPE_CHECK(plan(*options_.against));
     TROUPE_CHECK(check_same_tokens(options_, input_, plans_[0], plans_[1]));
     figures_.comparison.emplace();
-    choose_alternatives();
+    TROUPE_CHECK(choose_alternatives());
   }
   for (const std::string& path : {options_.json, options_.html}) {
     TROUPE_CHECK(check_writable(path));
@@ -139,18 +137,17 @@ Result<void> Judge::prepare() {
   return {};
 }
 
-/// Whole distributions if they fit an answer and the disk.
-void Judge::choose_alternatives() {
-  if (input_.windows.empty()) return;
+Result<void> Judge::choose_alternatives() {
+  if (input_.windows.empty()) return {};
   const std::int64_t vocabulary = plans_.front().model.vocab_size;
   const auto length = static_cast<std::int64_t>(input_.windows.front().length);
-  const auto scored = static_cast<std::int64_t>(input_.scored_tokens);
-  const bool is_whole = length * (vocabulary + 1) <= max_answer_scores &&
-                        scored * vocabulary * 8 <= max_distribution_bytes;
-  alternatives_ = options_.top_tokens;
-  if (alternatives_ == 0) alternatives_ = is_whole ? vocabulary : default_top_tokens;
-  alternatives_ = std::min(alternatives_, vocabulary);
+  alternatives_ = std::min(options_.top_tokens, vocabulary);
   figures_.comparison->top_tokens = alternatives_ == vocabulary ? 0 : alternatives_;
+  if (length * (alternatives_ + 1) <= max_answer_scores) return {};
+  return fail(ErrorCode::invalid_argument,
+              "--top-tokens {} of windows of {} tokens are more than the {} log-probabilities that "
+              "an answer may have: give less of either",
+              alternatives_, length, max_answer_scores);
 }
 
 std::size_t Judge::greedy_prompts() const {

@@ -51,8 +51,14 @@ class GpuWeights : public testing::Test {
 
   /// Of a matrix [256, 512] of fp8 codes in blocks.
   StoredPart encoded(Slice of_rows, Slice of_columns) const {
-    const auto& format = weight_formats().front();
-    return {{.view = codes_, .format = &format, .companion = scales_}, of_rows, of_columns};
+    const WeightScheme scheme{.coding = WeightCoding::fp8, .group_rows = 128, .group_columns = 128};
+    return {{.view = codes_,
+             .format = &weight_format(scheme.coding),
+             .scheme = scheme,
+             .groups = groups_of(scheme, {256, 512}),
+             .companion = scales_},
+            of_rows,
+            of_columns};
   }
 
   /// Loads the matrices at once and compares each.

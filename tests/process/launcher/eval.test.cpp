@@ -84,7 +84,7 @@ TEST(LauncherEval, finds_a_model_and_itself_alike_and_another_one_worse) {
                                            "--max-perplexity-increase",
                                            "1%"};
   auto arguments = common;
-  arguments.insert(arguments.end(), {"--against", demo_model().string()});
+  arguments.insert(arguments.end(), {"--against", demo_model().string(), "--top-tokens", "4096"});
   Ended ended = job.run_plain(arguments);
   ASSERT_EQ(ended.code, 0) << ended.describe();
   EXPECT_THAT(ended.out, HasSubstr("passed: at most +1.000 %"));
@@ -97,7 +97,7 @@ TEST(LauncherEval, finds_a_model_and_itself_alike_and_another_one_worse) {
 
   write_doubtful_model(job.folder() / "doubtful");
   arguments = common;
-  arguments.insert(arguments.end(), {"--against", "doubtful", "--top-tokens", "20"});
+  arguments.insert(arguments.end(), {"--against", "doubtful"});
   ended = job.run_plain(arguments);
   EXPECT_EQ(ended.code, 1) << ended.describe();
   EXPECT_THAT(ended.out, HasSubstr("FAILED"));

@@ -79,7 +79,11 @@ TEST(StoredMatrix, decodes_slices_across_the_blocks_of_a_format) {
   codes->as<std::uint8_t>()[129 * 260 + 257] = 0xC8;  // -4
   for (int i = 0; i < 6; ++i) scales->as<float>()[i] = static_cast<float>(i + 1);
   const StoredPart part{
-      .matrix = {.view = codes, .format = &weight_formats().front(), .companion = scales},
+      .matrix = {.view = codes,
+                 .format = &weight_format(WeightCoding::fp8),
+                 .scheme = {.coding = WeightCoding::fp8, .group_rows = 128, .group_columns = 128},
+                 .groups = {2, 3},
+                 .companion = scales},
       .rows = {127, 3},
       .cols = {127, 131}};
   const HostTensor decoded = in_host_memory(matrix_of({part}, DType::f32));

@@ -102,7 +102,7 @@ TEST(WeightFormat, of_mxfp4_has_the_low_nibble_first_and_powers_of_two_as_scales
 
 TEST(WeightFormat, rounds_to_the_numbers_of_the_scales_dtype) {
   std::vector<std::uint8_t> codes = {3};
-  std::vector<std::uint16_t> half = {0x2E67};  // 0.1 in f16
+  std::vector<std::uint16_t> half = {0x2E66};  // 0.1 in f16
   const WeightScheme scheme{.coding = WeightCoding::int8};
   const auto matrix =
       stored(scheme, {1, 1}, view_of(codes, DType::u8, {1, 1}), view_of(half, DType::f16, {1, 1}));
