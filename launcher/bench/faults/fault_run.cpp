@@ -160,6 +160,9 @@ void FaultRun::take(const EngineRecovery& recovery) {
 }
 
 void FaultRun::take(const EngineDomainChange& change) {
+  using Kind = EngineDomainChange::Kind;
+  if (change.kind == Kind::answered) return;
+  if (change.kind == Kind::awaited) return domains_.take_awaited(change);
   is_disturbed_ = true;
   heard_ = Clock::now();
   figures_.unsaved_tokens += change.unsaved_tokens;

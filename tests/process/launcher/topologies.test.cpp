@@ -121,7 +121,7 @@ TEST(DataParallelAttention, gives_the_bytes_of_one_rank_with_guesses_and_preempt
                                            "parallel.data_parallel_attention=true"};
   for (const std::vector<std::string>& engine :
        {std::vector<std::string>{"engine.speculative_method=ngram"},
-        std::vector<std::string>{"engine.kv_cache_blocks=64",
+        std::vector<std::string>{"engine.kv_cache_blocks=72",
                                  "engine.max_num_batched_tokens=256"}}) {
     std::vector<std::string> settings = shared;
     settings.insert(settings.end(), engine.begin(), engine.end());

@@ -12,6 +12,7 @@
 #include "launcher/batch/input/request_parser.hpp"
 #include "launcher/cli/bench_options.hpp"
 #include "launcher/cli/check_options.hpp"
+#include "launcher/cli/eval_options.hpp"
 #include "launcher/cli/init_options.hpp"
 #include "launcher/cli/program_help.hpp"
 #include "launcher/cli/state_options.hpp"
@@ -47,18 +48,21 @@ TEST(OperationsPage, names_the_options_of_the_help_text_and_no_others) {
       subcommand<InitArguments>("init", nothing),
       subcommand<StateArguments>("status", nothing, State::status),
       subcommand<StateArguments>("actors", nothing, State::actors),
+      subcommand<StateArguments>("join", nothing, State::join),
       subcommand<StateArguments>("logs", nothing, State::logs),
       subcommand<StateArguments>("stop", nothing, State::stop)};
   std::string help;
   for (const Subcommand& row : table) help += help_text(table, row.name);
-  // The page need not name all options of a bench.
-  const std::vector<Subcommand> benches = {
+  // The page need not name all options of these.
+  const std::vector<Subcommand> partly = {
       program_row(), bench_row(),
-      subcommand<BenchArguments>("bench faults", nothing, BenchOptions::Kind::faults)};
+      subcommand<BenchArguments>("bench faults", nothing, BenchOptions::Kind::faults),
+      subcommand<EvalArguments>("eval", nothing)};
   std::set<std::string> known = options_in(help);
-  const std::set<std::string> of_bench = options_in(help_text(benches, "bench faults"));
+  const std::set<std::string> others =
+      options_in(help_text(partly, "bench faults") + help_text(partly, "eval"));
   for (const std::string& option : options_in(page())) {
-    if (of_bench.contains(option)) known.insert(option);
+    if (others.contains(option)) known.insert(option);
   }
   EXPECT_EQ(options_in(page()), known);
 }
