@@ -1,8 +1,11 @@
 #include "models/ops/cuda/cuda_context.hpp"
 
 #include <algorithm>
+#include <array>
+#include <cctype>
 
 #include "models/ops/cuda/common/small_copy.hpp"
+#include "parallel/device/xid_events.hpp"
 
 namespace troupe {
 
@@ -11,6 +14,13 @@ Result<std::unique_ptr<CudaContext>> CudaContext::create(const CudaOpsOptions& o
   (void)context->stream();  // makes the device this thread's
   context->check(cudaStreamCreateWithFlags(&context->stream_, cudaStreamNonBlocking),
                  "cudaStreamCreate");
+  std::array<char, 32> address{};
+  if (cudaDeviceGetPCIBusId(address.data(), address.size(), options.device) == cudaSuccess) {
+    context->pci_address_ = address.data();
+    std::ranges::transform(context->pci_address_, context->pci_address_.begin(),
+                           [](unsigned char letter) { return std::tolower(letter); });
+  }
+  context->begin_ = since_machine_start();
   TROUPE_CHECK(context->status());
   return context;
 }
@@ -34,8 +44,10 @@ cudaStream_t CudaContext::stream() {
 
 void CudaContext::check(cudaError_t error, std::string_view operation) {
   if (error == cudaSuccess || error_) return;
-  error_ = fail(ErrorCode::internal, "device {}: {} failed: {} ({})", options_.device, operation,
-                cudaGetErrorString(error), cudaGetErrorName(error));
+  const std::string events = pci_address_.empty() ? "" : latest_xid_events(pci_address_, begin_);
+  error_ = fail(ErrorCode::internal, "device {}: {} failed: {} ({}){}{}", options_.device,
+                operation, cudaGetErrorString(error), cudaGetErrorName(error),
+                events.empty() ? "" : "; the kernel's log: ", events);
 }
 
 void CudaContext::check(const Result<void>& done) {

@@ -1,8 +1,10 @@
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
 #include <string_view>
 
 #include <cuda_runtime.h>
@@ -36,7 +38,7 @@ class CudaContext {
   /// Waits for the stream, and for other ranks if their operations are on it.
   const std::shared_ptr<StreamWatch>& watch() const { return watch_; }
 
-  /// Keeps the first failed operation.
+  /// Keeps the first failed operation, with what the GPU's driver has logged since (Xid, ECC).
   void check(cudaError_t error, std::string_view operation);
   void check(const Result<void>& done);
   void check_launch(std::string_view operation) { check(cudaPeekAtLastError(), operation); }
@@ -59,6 +61,8 @@ class CudaContext {
   CudaOpsOptions options_;
   cudaStream_t stream_ = nullptr;
   std::uint64_t uses_ = 0;
+  std::string pci_address_;            ///< 0000:19:00.0; empty: unknown
+  std::chrono::microseconds begin_{};  ///< of the context, in the kernel's log
   std::shared_ptr<StreamWatch> watch_ = std::make_shared<StreamWatch>();
   std::optional<Error> error_;
 };
