@@ -67,10 +67,14 @@ Result<EngineInfo> Driver::start() {
   times.note("processes");
   TROUPE_TRY(info_, bring_up_all(times));
   log::info("the engine was ready after {}", times.text());
-  log::info("serving {} on {} replicas of {} workers with {} KV blocks each, and {} in host memory",
-            spec_.model_path, spec_.data_parallel_size,
-            mesh_.world_size() / spec_.data_parallel_size, info_.kv_cache_blocks,
-            info_.swap_blocks);
+  log::info(
+      "serving {} on {} of {} replicas of {} workers with {} KV blocks each, and {} in host "
+      "memory",
+      spec_.model_path,
+      std::ranges::count_if(domains_, [](const auto& domain) { return domain != nullptr; }) *
+          mesh_.replicas_per_domain(),
+      spec_.data_parallel_size, mesh_.world_size() / spec_.data_parallel_size,
+      info_.kv_cache_blocks, info_.swap_blocks);
   since_ns_ = monotonic_ns();
   count_serving();
   *serves_ = true;

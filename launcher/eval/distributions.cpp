@@ -36,8 +36,9 @@ PositionDifference compare_position(const TokenLogprobs& reference, const TokenL
   }
   // Below, what is left is rounding.
   constexpr double least = 1e-7;
-  if (rest > least && reference_rest > least)
-    difference.kl += rest * std::log(rest / reference_rest);
+  if (rest > least) {
+    difference.kl += rest * std::log(rest / std::max<double>(reference_rest, least));
+  }
   difference.kl = std::max(difference.kl, 0.0);
   return difference;
 }

@@ -237,8 +237,10 @@ Result<void> Judge::answer_greedily(EvalEngine& engine, Answers& answers) {
     const auto begin = input_.tokens.begin() + static_cast<std::ptrdiff_t>(window.begin);
     const std::size_t length = std::min(max_greedy_prompt, window.length / 2);
     Request request = scoring_request({begin, begin + static_cast<std::ptrdiff_t>(length)}, -1);
-    const std::int64_t room =
-        plans_.front().engine.max_model_len - static_cast<std::int64_t>(length);
+    const std::int64_t most = std::ranges::min(plans_, {}, [](const JobPlan& plan) {
+                                return plan.engine.max_model_len;
+                              }).engine.max_model_len;
+    const std::int64_t room = most - static_cast<std::int64_t>(length);
     request.max_tokens = std::min(options_.greedy_tokens, room);
     request.ignore_eos = true;
     requests.push_back(std::move(request));

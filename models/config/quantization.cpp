@@ -329,15 +329,23 @@ constexpr std::array side_files = {
 const WeightScheme* QuantizationConfig::scheme_of(std::string_view module) const {
   const auto is_about = [module](const ModulePattern& pattern) { return pattern.is_about(module); };
   if (groups.empty() || std::ranges::any_of(excluded, is_about)) return nullptr;
-  const auto found = std::ranges::find_if(
-      groups, [&](const Group& group) { return std::ranges::any_of(group.targets, is_about); });
+  // A group that names the module goes before one for all of its class.
+  const auto find = [&](bool by_class) {
+    return std::ranges::find_if(groups, [&](const Group& group) {
+      return std::ranges::any_of(group.targets, [&](const ModulePattern& pattern) {
+        return pattern.is_of_class() == by_class && is_about(pattern);
+      });
+    });
+  };
+  auto found = find(false);
+  if (found == groups.end()) found = find(true);
   return found == groups.end() ? nullptr : &found->scheme;
 }
 
 std::string QuantizationConfig::describe() const {
   if (groups.empty()) return "";
   std::string text = fmt::format("weights of {} are decoded as they are read", method);
-  if (has_activation_scheme) text += "; activations stay as they are, their scales are not used";
+  if (has_activation_scheme) text += "; scales for activations are not used";
   if (has_kv_scheme) text += "; the KV cache stays as it is, its scales are not used";
   return text;
 }

@@ -40,7 +40,7 @@ struct WeightScheme {
 };
 
 /// What a checkpoint says of its quantised weights: `quantization_config` of config.json, or a file
-/// beside it. A value. Only weights are computed in low precision: schemes for activations and the
+/// beside it. A value. Weights are decoded as they are read: schemes for activations and the
 /// KV cache are known to be there, and not used.
 struct QuantizationConfig {
   /// Matrices of one scheme.

@@ -8,6 +8,7 @@
 #include "models/layers/attention/stage_caches.hpp"
 #include "models/layers/weights/parameters.hpp"
 #include "models/model/stages.hpp"
+#include "models/ops/fp8_rows.hpp"
 #include "parallel/experts/expert_share.hpp"
 
 namespace troupe {
@@ -73,8 +74,8 @@ class WeightBytes {
 
   /// Adds this rank's rows of a [vocab, hidden] matrix, in multiples of `panel_rows`.
   Result<void> add_vocabulary(const WeightRule& rule, std::int64_t panel_rows) {
-    TROUPE_TRY(const Tensor weight,
-               checkpoint_.weight(checkpoint_name(rule, 0, 0), shape_of(rule.parameter, config_)));
+    TROUPE_TRY(const StoredTensor weight,
+               checkpoint_.stored_weight(checkpoint_name(rule, 0, 0), stored_shape(rule, config_)));
     const std::int64_t rows = ceil_slice(config_.vocab_size, {0, dense_.size}).count;
     bytes_ += matrix_bytes({rows, config_.hidden_size, weight.dtype() == DType::bf16}, panel_rows);
     return {};
@@ -111,7 +112,8 @@ class WeightBytes {
 
   std::int64_t matrix_bytes(const Stack& stack, std::int64_t panel_rows) const {
     const std::int64_t held = (stack.rows + panel_rows - 1) / panel_rows * panel_rows;
-    if (options_.on_gpu && stack.encoding == WeightEncoding::fp8) {
+    if (options_.on_gpu && stack.encoding == WeightEncoding::fp8 &&
+        fp8_fits(stack.rows, stack.columns)) {
       return held * (stack.columns + element_bytes(DType::f32));
     }
     const DType dtype = stack.all_bf16 ? DType::bf16 : options_.compute;

@@ -14,8 +14,6 @@ namespace {
 constexpr std::uint8_t largest_code = 0x7E, nan_code = 0x7F;
 /// Smaller numbers have codes without a leading one, multiples of 2^-9.
 constexpr float smallest_normal = 0x1p-6F;
-/// Of scales, so that their reciprocals are finite.
-constexpr float min_scale = 1e-30F;
 
 /// Infinity or NaN if one of them is.
 float largest_of(std::span<const float> values) {
@@ -46,17 +44,18 @@ std::uint8_t float_to_e4m3(float value) {
 
 float fp8_row_scale(float largest) {
   if (!std::isfinite(largest)) return std::numeric_limits<float>::quiet_NaN();
-  return largest > 0.0F ? std::max(largest / e4m3_max, min_scale) : 1.0F;
+  return largest > 0.0F ? std::max(largest / e4m3_max, min_fp8_scale) : 1.0F;
 }
 
-std::vector<float> fp8_scales(const StoredPart& part) {
+std::vector<float> fp8_scales(const StoredPart& part, DType dtype) {
   StoredPart whole = part;
   if (part.row_step == 0) whole.cols = {0, part.matrix.view[1]};  // others are whole
-  std::vector<float> row(static_cast<std::size_t>(whole.cols.count));
+  const HostTensor stored(dtype, {1, whole.cols.count}), row(DType::f32, {1, whole.cols.count});
   std::vector<float> scales;
   for (std::int64_t r = 0; r < part.rows.count; ++r) {
-    copy_rows(whole, r, 1, DType::f32, row.data());
-    scales.push_back(fp8_row_scale(largest_of(row)));
+    copy_rows(whole, r, 1, dtype, stored->data());
+    convert(stored, row);
+    scales.push_back(fp8_row_scale(largest_of(row->span<float>())));
   }
   return scales;
 }

@@ -26,10 +26,6 @@ void DomainBook::take(const EngineDomainChange& change, double at_seconds) {
   }
 }
 
-void DomainBook::take_awaited(const EngineDomainChange& change) {
-  for (std::int32_t domain = change.domain; domain < change.all; ++domain) away_.insert(domain);
-}
-
 std::vector<std::int32_t> DomainBook::away() const { return {away_.begin(), away_.end()}; }
 
 }  // namespace troupe

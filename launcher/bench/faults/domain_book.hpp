@@ -22,8 +22,6 @@ class DomainBook {
  public:
   /// Takes a change; those of before the faults too.
   void take(const EngineDomainChange& change, double at_seconds);
-  /// The job began without this domain and those behind it.
-  void take_awaited(const EngineDomainChange& change);
 
   /// The domains that are dropped at the moment.
   std::vector<std::int32_t> away() const;

@@ -62,6 +62,12 @@ Result<void> FaultRun::run(const std::vector<FaultKind>& kinds, std::uint64_t se
   figures_.interval_seconds = options_.interval_seconds;
   figures_.kinds = kinds;
   figures_.planned = options_.count;
+  if (std::ranges::any_of(plan_.cluster.nodes, &NodeSpec::joins_later)) {
+    return fail(
+        ErrorCode::invalid_argument,
+        "bench faults: the job would begin with fewer nodes than its replicas need: name all "
+        "of them, or lower parallel.data_parallel_size");
+  }
   TROUPE_CHECK(injector_.check(kinds));
   end_ = requests_.size() + 1;
   heard_ = Clock::now();
@@ -162,7 +168,6 @@ void FaultRun::take(const EngineRecovery& recovery) {
 void FaultRun::take(const EngineDomainChange& change) {
   using Kind = EngineDomainChange::Kind;
   if (change.kind == Kind::answered) return;
-  if (change.kind == Kind::awaited) return domains_.take_awaited(change);
   is_disturbed_ = true;
   heard_ = Clock::now();
   figures_.unsaved_tokens += change.unsaved_tokens;

@@ -71,7 +71,9 @@ Result<std::unique_ptr<Linear>> CpuWeightOps::load(const StoredMatrix& weight, i
         if (encoding == WeightEncoding::plain) return prepare(host.front(), segments, encoding);
         std::vector<float> scales;
         for (const StoredPart& part : weight.parts) {
-          std::ranges::copy(fp8_scales(part), std::back_inserter(scales));
+          std::ranges::copy(
+              fp8_scales(part, weight.dtype == DType::bf16 ? DType::bf16 : DType::f32),
+              std::back_inserter(scales));
         }
         return prepare(rounded_to_fp8(host.front(), scales), segments, WeightEncoding::plain);
       });

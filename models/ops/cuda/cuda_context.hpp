@@ -33,7 +33,7 @@ class CudaContext {
 
   /// Returns the stream and makes its device this thread's.
   cudaStream_t stream();
-  /// How often stream() was called: while it stays the same, nothing is enqueued.
+  /// How often stream() was called: while it stays the same, no operation of the Ops is enqueued.
   std::uint64_t uses() const { return uses_; }
   /// Waits for the stream, and for other ranks if their operations are on it.
   const std::shared_ptr<StreamWatch>& watch() const { return watch_; }

@@ -50,6 +50,7 @@ void CudaDenseOps::do_linear(const Linear& weight, const Tensor& x, const Tensor
   if (x[0] == 0) return;
   check_codes();
   check(static_cast<const CudaLinear&>(weight).multiply(gemms_, x, out, stream()));
+  if (out.data() == x.data()) return;
   coded_at_ = context_.uses();  // x has not changed: another matrix may take its codes
 }
 

@@ -4,12 +4,10 @@
 
 #include "models/ops/cuda/common/hopper.hpp"
 #include "models/ops/cuda/gemm/decode_gemm.hpp"
+#include "models/ops/fp8_rows.hpp"
 
 namespace troupe {
 namespace {
-
-/// Rows and columns of codes come in multiples of it, as cuBLASLt wants.
-constexpr std::int64_t unit = 16;
 
 Result<void> result_of(cudaError_t error, std::string_view what) {
   if (error == cudaSuccess) return {};
@@ -19,7 +17,7 @@ Result<void> result_of(cudaError_t error, std::string_view what) {
 }  // namespace
 
 bool Fp8Gemm::fits(std::int64_t n, std::int64_t k) {
-  return hopper_kernels_run() && n % unit == 0 && k % unit == 0;
+  return hopper_kernels_run() && fp8_fits(n, k);
 }
 
 std::optional<CodedRows> Fp8Gemm::room_for(std::int64_t rows, std::int64_t k) const {

@@ -39,7 +39,7 @@ __device__ __forceinline__ float larger(float largest, const float (&values)[uni
 
 /// The scale of a row, as fp8_row_scale, before it is NaN.
 __device__ __forceinline__ float scale_of(float largest) {
-  return largest > 0.0F && isfinite(largest) ? fmaxf(largest / e4m3_max, 1e-30F) : 1.0F;
+  return largest > 0.0F && isfinite(largest) ? fmaxf(largest / e4m3_max, min_fp8_scale) : 1.0F;
 }
 
 __device__ __forceinline__ void store_codes(std::uint8_t* to, const float (&values)[unit],

@@ -150,7 +150,7 @@ class WeightUpload::Reader {
       return check(launch_quantize_rows(from, part.rows.count, part.cols.count, codes, stream_),
                    "quantising weights");
     }
-    const std::vector<float> scales = fp8_scales(part);
+    const std::vector<float> scales = fp8_scales(part, upload_.options_.dtype);
     TROUPE_CHECK(check(cudaMemcpyAsync(codes.scales, scales.data(), scales.size() * sizeof(float),
                                        cudaMemcpyHostToDevice, stream_),
                        "copying scales"));
