@@ -162,7 +162,8 @@ Result<double> parse_share(std::string_view text) {
   if (is_percent) number.remove_suffix(1);
   double value = 0;
   const auto* const end = number.data() + number.size();
-  const auto [stopped, error] = std::from_chars(number.data(), end, value);
+  const auto [stopped, error] =
+      std::from_chars(number.data(), number.data() + number.size(), value);
   if (error != std::errc() || stopped != end || !std::isfinite(value) || value < 0) {
     return fail(ErrorCode::invalid_argument,
                 "--max-perplexity-increase: expected a share such as 1% or 0.01, found {}", text);

@@ -159,8 +159,8 @@ std::string memory_table(const FaultFigures& figures) {
 /// 200 ms before its end are.
 std::string token_line(const FaultFigures& figures) {
   if (!figures.is_complete) return "";
-  const std::string line = fmt::format("\n{} tokens of answers were sampled, {} of them again\n",
-                                       figures.answered_tokens, figures.sampled_again());
+  std::string line = fmt::format("\n{} tokens of answers were sampled, {} of them again\n",
+                                 figures.answered_tokens, figures.sampled_again());
   if (!figures.counts_agree) return line;
   const std::uint64_t saved = figures.saved_and_sampled_again();
   return line + fmt::format("{} of these had been handed over\n",
