@@ -3,12 +3,12 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <cstring>
 
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
 #include "models/json/json_file.hpp"
+#include "models/ops/unaligned.hpp"
 #include "runtime/base/available_memory.hpp"
 
 namespace troupe {
@@ -37,13 +37,6 @@ Shape without_ones(const Shape& shape) {
     if (shape[i] != 1) extents.push_back(shape[i]);
   }
   return Shape(extents);
-}
-
-template <class T>
-T load(const Tensor& tensor, std::int64_t i) {
-  T value;
-  std::memcpy(&value, static_cast<const T*>(tensor.data()) + i, sizeof value);
-  return value;
 }
 
 }  // namespace
@@ -176,7 +169,7 @@ Result<std::optional<StoredTensor>> Checkpoint::coded_weight(std::string_view na
   }
   TROUPE_TRY(const SafetensorsFile* file, file_of(codes));
   const std::string_view type = file->type_of(codes);
-  if (std::ranges::find(format.file_types, type) == format.file_types.end()) {
+  if (type != format.file_type) {
     return std::optional<StoredTensor>();
   }
   const Shape expected = format.codes_shape(shape);
@@ -231,7 +224,7 @@ Result<void> Checkpoint::find_companions(std::string_view name, const Shape& sha
   if (!tensor.scheme.is_ordered && !contains(index)) return {};
   TROUPE_TRY(const StoredTensor order, companion(index, {shape[1]}, index_types));
   for (std::int64_t i = 0; i < shape[1]; ++i) {
-    const auto group = load<std::int32_t>(order.view, i);
+    const auto group = load_unaligned<std::int32_t>(order.view.data(), i);
     if (group >= 0 && group < tensor.groups[1]) continue;
     return fail(ErrorCode::corrupt_data,
                 "{}: tensor {}: column {} is in group {}, but there are {} (is group_size of "

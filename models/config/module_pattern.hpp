@@ -23,8 +23,6 @@ class ModulePattern {
   bool is_about(std::string_view module) const;
   /// True if it is about all matrices, by their class.
   bool is_of_class() const { return text_ == "Linear"; }
-  const std::string& text() const { return text_; }
-  bool operator==(const ModulePattern& other) const { return text_ == other.text_; }
 
  private:
   explicit ModulePattern(std::string_view text) : text_(text) {}

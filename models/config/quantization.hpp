@@ -13,7 +13,7 @@ namespace troupe {
 
 class Fields;
 
-/// How a checkpoint's tensors hold the codes of a matrix [n, k]; weight_formats() has a row for
+/// How a checkpoint's tensors hold the codes of a matrix [n, k]; weight_format() has a row for
 /// each.
 enum class WeightCoding : std::uint8_t {
   fp8,            ///< E4M3, a byte each
@@ -47,7 +47,6 @@ struct QuantizationConfig {
   struct Group {
     std::vector<ModulePattern> targets;
     WeightScheme scheme;
-    bool operator==(const Group&) const = default;
   };
 
   std::string method;                   ///< the format's name, for messages; empty: none
@@ -60,7 +59,6 @@ struct QuantizationConfig {
   const WeightScheme* scheme_of(std::string_view module) const;
   /// What is read how, a line for the log; empty: nothing is quantised.
   std::string describe() const;
-  bool operator==(const QuantizationConfig&) const = default;
 };
 
 /// The `quantization_config` of a config.json or of its text_config, whose content is `fields`;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <chrono>
+#include <functional>
 #include <numeric>
 
 #include <fmt/ranges.h>
@@ -74,7 +75,6 @@ Result<void> DecoderModel::build(const Checkpoint& checkpoint, const ParallelCon
   stages_ = parallel.mesh.shape().pipeline;
   replicas_ = static_cast<std::size_t>(parallel.mesh.replicas_per_domain());
   replica_ = static_cast<std::size_t>(parallel.at().data) % replicas_;
-  steps_with_others_ = replicas_ > 1;
   const LayerContext layers{config_,  limits_,  weights,  space_,    ops_,
                             parallel, *tensor_, experts_, *context_, dense_ ? &*dense_ : nullptr};
 
@@ -213,8 +213,18 @@ Result<void> DecoderModel::replay(const ForwardBatch& batch, const Tensor& logit
 
 std::int64_t DecoderModel::expected_rows(const ForwardBatch& batch) const {
   if (experts_.device_exchange() == nullptr) return 0;
-  const std::int64_t tokens = std::max(batch.token_ids.elements(), batch.domain_tokens);
+  std::int64_t of_domain = 0;
+  for (const ReplicaRows& rows : batch.replicas) of_domain += rows.tokens;
+  const std::int64_t tokens = std::max(batch.token_ids.elements(), of_domain);
   return static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(tokens)));
+}
+
+template <class RowsOf>
+void DecoderModel::set_dense_rows(const ForwardBatch& batch, const RowsOf& rows_of) {
+  if (!dense_) return;
+  dense_rows_.clear();
+  for (const ReplicaRows& rows : batch.replicas) dense_rows_.push_back(std::invoke(rows_of, rows));
+  dense_->set_rows(dense_rows_);
 }
 
 Result<void> DecoderModel::run(const ForwardBatch& batch, const Tensor& logits) {
@@ -227,7 +237,11 @@ Result<void> DecoderModel::run(const ForwardBatch& batch, const Tensor& logits) 
   set_dense_rows(batch, &ReplicaRows::tokens);
   if (takes_part) TROUPE_CHECK(begin_hidden(batch, hidden));
   for (std::size_t layer = 0; layer < layers_.size(); ++layer) {
-    if (layer + 1 == layers_.size()) set_dense_rows_of_last_layer(batch);
+    if (layer + 1 == layers_.size()) {
+      set_dense_rows(batch, [&](const ReplicaRows& rows) {
+        return leaves_out_rows(rows, batch) ? rows.head_rows : rows.tokens;
+      });
+    }
     const StageCache& cache = caches_[layer];
     const RopeConfig& rope = config_.rope_of(first_layer_ + static_cast<std::int64_t>(layer));
     TROUPE_CHECK(layers_[layer].forward(
@@ -235,23 +249,6 @@ Result<void> DecoderModel::run(const ForwardBatch& batch, const Tensor& logits) 
         kv_[cache.tensor], head_rows_ && layer + 1 == layers_.size() ? &*head_rows_ : nullptr));
   }
   return takes_part ? end_hidden(batch, hidden, logits) : Result<void>();
-}
-
-void DecoderModel::set_dense_rows(const ForwardBatch& batch,
-                                  std::int64_t ReplicaRows::* of_replica) {
-  if (!dense_) return;
-  dense_rows_.clear();
-  for (const ReplicaRows& rows : batch.replicas) dense_rows_.push_back(rows.*of_replica);
-  dense_->set_rows(dense_rows_);
-}
-
-void DecoderModel::set_dense_rows_of_last_layer(const ForwardBatch& batch) {
-  if (!dense_) return;
-  dense_rows_.clear();
-  for (const ReplicaRows& rows : batch.replicas) {
-    dense_rows_.push_back(leaves_out_rows(rows, batch) ? rows.head_rows : rows.tokens);
-  }
-  dense_->set_rows(dense_rows_);
 }
 
 Result<void> DecoderModel::begin_hidden(const ForwardBatch& batch, HiddenState& hidden) {
@@ -287,7 +284,7 @@ Result<void> DecoderModel::end_hidden(const ForwardBatch& batch, HiddenState& hi
 Result<void> DecoderModel::check_batch(const ForwardBatch& batch, const Tensor& logits) const {
   const std::int64_t tokens = batch.token_ids.elements();
   const std::int64_t rows = batch.head_rows.elements();
-  const std::int64_t least = steps_with_others_ ? 0 : 1;
+  const std::int64_t least = replicas_ > 1 ? 0 : 1;
   if (tokens < least || tokens > limits_.max_batch_tokens) {
     return fail(ErrorCode::invalid_argument, "a pass of {} tokens; this model takes {} to {}",
                 tokens, least, limits_.max_batch_tokens);

@@ -67,9 +67,8 @@ class DecoderModel final : public Model {
   Result<void> replay(const ForwardBatch& batch, const Tensor& logits);
   /// Sets the rows of all replicas that the dense layers take from now on; does nothing without a
   /// DenseGroup.
-  void set_dense_rows(const ForwardBatch& batch, std::int64_t ReplicaRows::* of_replica);
-  /// The same for the last layer.
-  void set_dense_rows_of_last_layer(const ForwardBatch& batch);
+  template <class RowsOf>
+  void set_dense_rows(const ForwardBatch& batch, const RowsOf& rows_of);
   Result<void> begin_hidden(const ForwardBatch& batch, HiddenState& hidden);
   Result<void> end_hidden(const ForwardBatch& batch, HiddenState& hidden, const Tensor& logits);
   /// The rows of all ranks together, rounded to a power of two, if rows are exchanged; else 0.
@@ -93,10 +92,9 @@ class DecoderModel final : public Model {
   Collectives* pipeline_ = nullptr;  // null on one stage
   int stage_ = 0;
   int stages_ = 1;
-  bool steps_with_others_ = false;        // other replicas hold weights for this one
   std::optional<DenseGroup> dense_;       // unset unless replicas share dense layers
   std::size_t replica_ = 0;               // of this rank in its step domain
-  std::size_t replicas_ = 1;              // of the domain
+  std::size_t replicas_ = 1;              // of the domain, which hold weights for each other
   std::vector<std::int64_t> dense_rows_;  // of each, for dense_
   std::optional<Embedding> embedding_;    // of the first stage
   std::int64_t first_layer_ = 0;

@@ -40,10 +40,8 @@ struct ForwardBatch {
   /// The rows of each context rank, which are adjacent, rank after rank, as Model::context_split
   /// says. Empty: every context rank computes all rows. Without effect on one context rank.
   std::span<const std::int64_t> rows_per_context_rank;
-  /// Tokens of all replicas that hold experts of this one in this pass, as far as known.
-  std::int64_t domain_tokens = 0;
-  /// With data_parallel_attention: the rows of each replica of the step domain in this pass, of
-  /// which all set graph_captured or none, and which all give head_attention. Else without effect.
+  /// The rows of each replica of the step domain in this pass, as far as known. With
+  /// data_parallel_attention all are, all set graph_captured or none, and all give head_attention.
   std::span<const ReplicaRows> replicas = {};
   /// Each tensor rank needs the logits of its ceil_slice of head_rows only.
   bool divides_logits = false;

@@ -4,15 +4,10 @@
 #include <cstring>
 #include <type_traits>
 
+#include "models/ops/unaligned.hpp"
+
 namespace troupe {
 namespace {
-
-template <class T>
-T load(const std::byte* from, std::int64_t i) {
-  T value;
-  std::memcpy(&value, from + static_cast<std::size_t>(i) * sizeof value, sizeof value);
-  return value;
-}
 
 float as_float(float value) { return value; }
 float as_float(BFloat16 value) { return to_float(value); }
@@ -23,7 +18,7 @@ void put(float value, BFloat16& to) { to = to_bfloat16(value); }
 
 template <class From, class To>
 void convert_row(const std::byte* from, std::int64_t count, To* to) {
-  for (std::int64_t i = 0; i < count; ++i) put(as_float(load<From>(from, i)), to[i]);
+  for (std::int64_t i = 0; i < count; ++i) put(as_float(load_unaligned<From>(from, i)), to[i]);
 }
 
 template <class To>
@@ -68,9 +63,9 @@ void transpose_rows(const StoredPart& part, std::int64_t first, std::int64_t cou
       for (std::int64_t column = begin; column < end; ++column) {
         const std::int64_t from = (part.cols.begin + column) * stored_columns + at;
         if constexpr (std::is_same_v<From, To>) {
-          to[column] = load<From>(data, from);
+          to[column] = load_unaligned<From>(data, from);
         } else {
-          put(as_float(load<From>(data, from)), to[column]);
+          put(as_float(load_unaligned<From>(data, from)), to[column]);
         }
       }
     }

@@ -5,22 +5,15 @@
 #include <bit>
 #include <cmath>
 #include <cstddef>
-#include <cstring>
 #include <limits>
 
 #include "models/ops/stored_matrix.hpp"
+#include "models/ops/unaligned.hpp"
 
 namespace troupe {
 namespace {
 
 /// An element of mapped memory, which need not be aligned.
-template <class T>
-T load(const Tensor& tensor, std::int64_t i) {
-  T value;
-  std::memcpy(&value, static_cast<const T*>(tensor.data()) + i, sizeof value);
-  return value;
-}
-
 std::int64_t ceil_div(std::int64_t amount, std::int64_t by) { return (amount + by - 1) / by; }
 
 /// Code number `i` of the `bits`-wide ones from `word` of a tensor of 32-bit words on, the lowest
@@ -28,7 +21,7 @@ std::int64_t ceil_div(std::int64_t amount, std::int64_t by) { return (amount + b
 template <int bits>
 float packed_code(const Tensor& words, std::int64_t word, std::int64_t i) {
   constexpr std::int64_t in_word = 32 / bits;
-  const auto value = load<std::uint32_t>(words, word + i / in_word);
+  const auto value = load_unaligned<std::uint32_t>(words.data(), word + i / in_word);
   return static_cast<float>(value >> (i % in_word * bits) & ((1U << bits) - 1));
 }
 
@@ -66,19 +59,20 @@ struct Fp8 : ScalesByRow {
       }
       return all;
     }();
-    return numbers[load<std::uint8_t>(matrix.view, row * matrix.view[1] + column)];
+    return numbers[load_unaligned<std::uint8_t>(matrix.view.data(), row * matrix.view[1] + column)];
   }
   static float zero(const StoredTensor&, std::int64_t, std::int64_t, std::int64_t) { return 0.0F; }
 };
 
 struct Int8 : ScalesByRow {
   static float code(const StoredTensor& matrix, std::int64_t row, std::int64_t column) {
-    return load<std::int8_t>(matrix.view, row * matrix.view[1] + column);
+    return load_unaligned<std::int8_t>(matrix.view.data(), row * matrix.view[1] + column);
   }
   static float zero(const StoredTensor& matrix, std::int64_t row, std::int64_t row_group,
                     std::int64_t group) {
     if (!matrix.scheme.has_zero_points) return 0.0F;
-    return load<std::int8_t>(matrix.zero_points, scale_index(matrix, row, row_group, group));
+    return load_unaligned<std::int8_t>(matrix.zero_points.data(),
+                                       scale_index(matrix, row, row_group, group));
   }
 };
 
@@ -131,7 +125,8 @@ struct Awq : ScalesByColumn {
 /// Rows are the last extents but those of one row's bytes.
 struct Mxfp4 : ScalesByRow {
   static float code(const StoredTensor& matrix, std::int64_t row, std::int64_t column) {
-    const auto byte = load<std::uint8_t>(matrix.view, row * matrix.view[1] + column / 2);
+    const auto byte =
+        load_unaligned<std::uint8_t>(matrix.view.data(), row * matrix.view[1] + column / 2);
     return e2m1_numbers[static_cast<std::size_t>(column % 2 == 0 ? byte & 0xF : byte >> 4)];
   }
   static float zero(const StoredTensor&, std::int64_t, std::int64_t, std::int64_t) { return 0.0F; }
@@ -160,8 +155,9 @@ void decode(const StoredTensor& matrix, std::int64_t row, std::int64_t first, st
   float scale = 0.0F, zero = 0.0F;
   for (std::int64_t i = 0; i < count; ++i) {
     const std::int64_t column = first + i;
-    const std::int64_t group = is_indexed ? load<std::int32_t>(matrix.group_index, column)
-                                          : group_of(column, matrix.scheme.group_columns);
+    const std::int64_t group = is_indexed
+                                   ? load_unaligned<std::int32_t>(matrix.group_index.data(), column)
+                                   : group_of(column, matrix.scheme.group_columns);
     if (group != known) {
       known = group;
       scale = scale_at(matrix.companion, Coding::scale_index(matrix, row, row_group, group));
@@ -202,7 +198,7 @@ constexpr std::array formats{
     // Also DeepSeek-V3's, 2024, section 3.3.2.
     WeightFormat{.coding = WeightCoding::fp8,
                  .name = "fp8",
-                 .file_types = {"F8_E4M3"},
+                 .file_type = "F8_E4M3",
                  .scales = {"_scale", "_scale_inv"},
                  .codes_shape = as_is,
                  .scales_shape = as_is,
@@ -210,7 +206,7 @@ constexpr std::array formats{
                  .decode = decode<Fp8>},
     WeightFormat{.coding = WeightCoding::int8,
                  .name = "int8",
-                 .file_types = {"I8"},
+                 .file_type = "I8",
                  .scales = {"_scale"},
                  .zero_points = "_zero_point",
                  .codes_shape = as_is,
@@ -220,7 +216,7 @@ constexpr std::array formats{
                  .decode = decode<Int8>},
     WeightFormat{.coding = WeightCoding::packed_int4,
                  .name = "packed int4",
-                 .file_types = {"I32"},
+                 .file_type = "I32",
                  .codes = "_packed",
                  .scales = {"_scale"},
                  .zero_points = "_zero_point",
@@ -231,7 +227,7 @@ constexpr std::array formats{
                  .decode = decode<Packed<4>>},
     WeightFormat{.coding = WeightCoding::packed_int8,
                  .name = "packed int8",
-                 .file_types = {"I32"},
+                 .file_type = "I32",
                  .codes = "_packed",
                  .scales = {"_scale"},
                  .zero_points = "_zero_point",
@@ -243,7 +239,7 @@ constexpr std::array formats{
     // Frantar et al. 2022, GPTQ.
     WeightFormat{.coding = WeightCoding::gptq_int4,
                  .name = "GPTQ int4",
-                 .file_types = {"I32"},
+                 .file_type = "I32",
                  .stem = ".weight",
                  .codes = ".qweight",
                  .scales = {".scales"},
@@ -255,7 +251,7 @@ constexpr std::array formats{
                  .decode = decode<Gptq<4>>},
     WeightFormat{.coding = WeightCoding::gptq_int8,
                  .name = "GPTQ int8",
-                 .file_types = {"I32"},
+                 .file_type = "I32",
                  .stem = ".weight",
                  .codes = ".qweight",
                  .scales = {".scales"},
@@ -269,7 +265,7 @@ constexpr std::array formats{
     WeightFormat{
         .coding = WeightCoding::awq_int4,
         .name = "AWQ int4",
-        .file_types = {"I32"},
+        .file_type = "I32",
         .stem = ".weight",
         .codes = ".qweight",
         .scales = {".scales"},
@@ -280,7 +276,7 @@ constexpr std::array formats{
         .decode = decode<Awq>},
     WeightFormat{.coding = WeightCoding::mxfp4_packed,
                  .name = "packed MXFP4",
-                 .file_types = {"U8"},
+                 .file_type = "U8",
                  .codes = "_packed",
                  .scales = {"_scale"},
                  .codes_shape = packed_columns<2>,
@@ -289,7 +285,7 @@ constexpr std::array formats{
     // OpenAI 2025, gpt-oss model card, section 2.1.
     WeightFormat{.coding = WeightCoding::mxfp4_experts,
                  .name = "MXFP4 of all experts",
-                 .file_types = {"U8"},
+                 .file_type = "U8",
                  .codes = "_blocks",
                  .scales = {"_scales"},
                  .codes_shape = expert_blocks,
@@ -298,8 +294,6 @@ constexpr std::array formats{
 };
 
 }  // namespace
-
-std::span<const WeightFormat> weight_formats() { return formats; }
 
 const WeightFormat& weight_format(WeightCoding coding) {
   return *std::ranges::find(formats, coding, &WeightFormat::coding);
@@ -318,16 +312,16 @@ Shape groups_of(const WeightScheme& scheme, const Shape& matrix) {
 float scale_at(const Tensor& scales, std::int64_t i) {
   switch (scales.dtype()) {
     case DType::bf16:
-      return to_float(load<BFloat16>(scales, i));
+      return to_float(load_unaligned<BFloat16>(scales.data(), i));
     case DType::f16:
-      return half_to_float(load<std::uint16_t>(scales, i));
+      return half_to_float(load_unaligned<std::uint16_t>(scales.data(), i));
     case DType::u8: {
-      const auto exponent = load<std::uint8_t>(scales, i);
+      const auto exponent = load_unaligned<std::uint8_t>(scales.data(), i);
       if (exponent == 0xFF) return std::numeric_limits<float>::quiet_NaN();
       return std::ldexp(1.0F, exponent - 127);
     }
     default:
-      return load<float>(scales, i);
+      return load_unaligned<float>(scales.data(), i);
   }
 }
 

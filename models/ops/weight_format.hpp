@@ -19,14 +19,13 @@ struct StoredTensor;
 ///
 ///     number = (code - zero point) * scale
 ///
-/// where groups of rows and columns share scale and zero point (WeightScheme). A format is a row of
-/// weight_formats(); checkpoints find it by their config's WeightCoding, and loaders decode through
-/// it. A device that multiplies codes themselves can ask a StoredMatrix for their format.
+/// where groups of rows and columns share scale and zero point (WeightScheme). Checkpoints find
+/// a format by their config's WeightCoding (weight_format), and loaders decode through it. A device
+/// that multiplies codes themselves can ask a StoredMatrix for their format.
 struct WeightFormat {
   WeightCoding coding;
-  std::string_view name;  ///< for messages
-  /// Types of the codes, as safetensors files call them; others are numbers, not codes.
-  std::array<std::string_view, 2> file_types;
+  std::string_view name;       ///< for messages
+  std::string_view file_type;  ///< of codes, as safetensors files call it; others are numbers
   /// The names of its tensors, which take the place of `stem` at the end of the matrix's name.
   std::string_view stem;
   std::string_view codes;
@@ -45,7 +44,6 @@ struct WeightFormat {
                  std::int64_t count, float* out);
 };
 
-std::span<const WeightFormat> weight_formats();
 const WeightFormat& weight_format(WeightCoding coding);
 
 /// The rows and columns of groups that a matrix has; the last ones may be short.

@@ -20,7 +20,6 @@ Result<std::unique_ptr<CudaContext>> CudaContext::create(const CudaOpsOptions& o
     std::ranges::transform(context->pci_address_, context->pci_address_.begin(),
                            [](unsigned char letter) { return std::tolower(letter); });
   }
-  context->begin_ = since_machine_start();
   TROUPE_CHECK(context->status());
   return context;
 }

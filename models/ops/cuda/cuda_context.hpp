@@ -61,8 +61,8 @@ class CudaContext {
   CudaOpsOptions options_;
   cudaStream_t stream_ = nullptr;
   std::uint64_t uses_ = 0;
-  std::string pci_address_;            ///< 0000:19:00.0; empty: unknown
-  std::chrono::microseconds begin_{};  ///< of the context, in the kernel's log
+  std::string pci_address_;  ///< 0000:19:00.0; empty: unknown
+  std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
   std::shared_ptr<StreamWatch> watch_ = std::make_shared<StreamWatch>();
   std::optional<Error> error_;
 };

@@ -62,6 +62,7 @@ void CudaDenseOps::do_linear_gate_up(const Linear& weight, const Tensor& x, cons
       static_cast<const CudaLinear&>(weight).multiply_gated(gemms_, x, out, stream());
   if (!done.ok()) return check(done.error());
   if (*done) return;
+  coded_at_ = context_.uses();  // nothing was enqueued: codes of x are still those
   do_linear(weight, x, scratch);
   do_silu_mul(scratch, out);
 }

@@ -58,9 +58,9 @@ __global__ void embed_units(const T* table, std::int64_t vocab, const std::int32
 }
 
 /// norm_rows for rows that fit a block's registers, one unit per thread.
-template <class T, class X, bool adds, bool codes = false>
+template <class T, class X, bool adds, bool codes>
 __global__ void norm_units(T* residual, const X* x, const float* weight, float eps, int width,
-                           T* out, CodedRows coded = {}) {
+                           T* out, CodedRows coded) {
   const int column = threadIdx.x * unit;
   const std::int64_t at = std::int64_t{blockIdx.x} * width + column;
   const bool there = column < width;
@@ -122,6 +122,18 @@ bool has_units(const Tensor& tensor, std::int64_t width) {
 
 unsigned unit_threads(std::int64_t width) {
   return static_cast<unsigned>((width / unit + 31) / 32 * 32);
+}
+
+/// Launches norm_units, with codes if there is room for them.
+template <class T, class X, bool adds>
+cudaError_t launch_norm_units(const Tensor& residual, const X* x, const Tensor& weight, float eps,
+                              const Tensor& out, const std::optional<CodedRows>& codes,
+                              cudaStream_t stream) {
+  auto* const kernel = codes ? norm_units<T, X, adds, true> : norm_units<T, X, adds, false>;
+  return launch_early(kernel, {dim3(static_cast<unsigned>(out[0])), unit_threads(out[1])}, stream,
+                      static_cast<T*>(residual.data()), x, weight.as<float>(), eps,
+                      static_cast<int>(out[1]), static_cast<T*>(out.data()),
+                      codes.value_or(CodedRows()));
 }
 
 template <class T, class X>
@@ -201,29 +213,20 @@ void CudaDenseOps::do_rms_norm(const Tensor& x, const Tensor& weight, float eps,
   if (x.empty()) return;
   const bool units = x[1] <= max_unit_width && has_units(x, x[1]) && has_units(out, x[1]) &&
                      has_units(weight, x[1]);
+  const auto codes = units ? room_for_codes(out) : std::nullopt;
   with_type(x.dtype(), [&](auto* type) {
     using T = element<decltype(type)>;
+    constexpr float* nothing = nullptr;
     if (units) {
-      if (const auto room = room_for_codes(out)) {
-        check(launch_early(norm_units<T, float, false, true>,
-                           {dim3(static_cast<unsigned>(x[0])), unit_threads(x[1])}, stream(),
-                           static_cast<T*>(x.data()), nullptr, weight.as<float>(), eps,
-                           static_cast<int>(x[1]), static_cast<T*>(out.data()), *room),
-              "rms_norm");
-        set_coded(out);
-        return;
-      }
-      check(launch_early(norm_units<T, float, false>,
-                         {dim3(static_cast<unsigned>(x[0])), unit_threads(x[1])}, stream(),
-                         static_cast<T*>(x.data()), nullptr, weight.as<float>(), eps,
-                         static_cast<int>(x[1]), static_cast<T*>(out.data()), CodedRows{}),
+      check(launch_norm_units<T, float, false>(x, nothing, weight, eps, out, codes, stream()),
             "rms_norm");
       return;
     }
     norm_rows<T, float, false><<<static_cast<unsigned>(x[0]), row_threads, 0, stream()>>>(
-        static_cast<T*>(x.data()), nullptr, weight.as<float>(), eps, x[1],
+        static_cast<T*>(x.data()), nothing, weight.as<float>(), eps, x[1],
         static_cast<T*>(out.data()));
   });
+  if (codes) set_coded(out);
   check_launch("rms_norm");
 }
 
@@ -232,34 +235,23 @@ void CudaDenseOps::do_add_rms_norm(const Tensor& residual, const Tensor& x, cons
   if (x.empty()) return;
   const bool units = x[1] <= max_unit_width && has_units(x, x[1]) && has_units(out, x[1]) &&
                      has_units(residual, x[1]) && has_units(weight, x[1]);
+  const auto codes = units ? room_for_codes(out) : std::nullopt;
   with_type(residual.dtype(), [&](auto* type) {
     with_type(x.dtype(), [&](auto* added) {
       using T = element<decltype(type)>;
       using X = element<decltype(added)>;
+      const X* const addend = static_cast<const X*>(x.data());
       if (units) {
-        if (const auto room = room_for_codes(out)) {
-          check(launch_early(norm_units<T, X, true, true>,
-                             {dim3(static_cast<unsigned>(x[0])), unit_threads(x[1])}, stream(),
-                             static_cast<T*>(residual.data()), static_cast<const X*>(x.data()),
-                             weight.as<float>(), eps, static_cast<int>(x[1]),
-                             static_cast<T*>(out.data()), *room),
-                "add_rms_norm");
-          set_coded(out);
-          return;
-        }
-        check(launch_early(norm_units<T, X, true>,
-                           {dim3(static_cast<unsigned>(x[0])), unit_threads(x[1])}, stream(),
-                           static_cast<T*>(residual.data()), static_cast<const X*>(x.data()),
-                           weight.as<float>(), eps, static_cast<int>(x[1]),
-                           static_cast<T*>(out.data()), CodedRows{}),
+        check(launch_norm_units<T, X, true>(residual, addend, weight, eps, out, codes, stream()),
               "add_rms_norm");
         return;
       }
       norm_rows<T, X, true><<<static_cast<unsigned>(x[0]), row_threads, 0, stream()>>>(
-          static_cast<T*>(residual.data()), static_cast<const X*>(x.data()), weight.as<float>(),
-          eps, x[1], static_cast<T*>(out.data()));
+          static_cast<T*>(residual.data()), addend, weight.as<float>(), eps, x[1],
+          static_cast<T*>(out.data()));
     });
   });
+  if (codes) set_coded(out);
   check_launch("add_rms_norm");
 }
 

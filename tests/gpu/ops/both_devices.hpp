@@ -12,6 +12,7 @@
 
 #include "models/ops/cpu/cpu_ops.hpp"
 #include "models/ops/cuda/cuda_ops.hpp"
+#include "parallel/device/convert.hpp"
 
 namespace troupe {
 
@@ -41,9 +42,7 @@ class BothDevices : public testing::TestWithParam<DType> {
   /// The f32 tensor in bf16.
   static HostTensor narrow(const Tensor& host) {
     HostTensor narrowed(DType::bf16, host.shape());
-    for (std::int64_t i = 0; i < host.elements(); ++i) {
-      narrowed->as<BFloat16>()[i] = to_bfloat16(host.as<float>()[i]);
-    }
+    convert(host, narrowed);
     return narrowed;
   }
   static HostTensor copy_of(const Tensor& host) {

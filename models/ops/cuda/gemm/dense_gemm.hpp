@@ -14,9 +14,9 @@ namespace troupe {
 /// cuBLASLt. One thread at a time.
 class DenseGemm {
  public:
-  /// `workspace` is device memory that GEMMs on one stream may use. With `tunes`, the first bf16
-  /// GEMM of a kind is autotuned (GemmAutotuner), which may take milliseconds and waits for the
-  /// device; otherwise the heuristic's first suggestion is taken. Errors: internal.
+  /// `workspace` is device memory that GEMMs on one stream may use. With `tunes`, the first GEMM
+  /// of a kind, but for f32, is autotuned (GemmAutotuner), which may take milliseconds and waits
+  /// for the device; otherwise the heuristic's first suggestion is taken. Errors: internal.
   static Result<std::unique_ptr<DenseGemm>> create(DeviceTensor workspace, bool tunes);
   ~DenseGemm();
   DenseGemm(const DenseGemm&) = delete;

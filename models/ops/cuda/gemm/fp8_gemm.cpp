@@ -3,18 +3,11 @@
 #include <algorithm>
 
 #include "models/ops/cuda/common/hopper.hpp"
+#include "models/ops/cuda/cuda_error.hpp"
 #include "models/ops/cuda/gemm/decode_gemm.hpp"
 #include "models/ops/fp8_rows.hpp"
 
 namespace troupe {
-namespace {
-
-Result<void> result_of(cudaError_t error, std::string_view what) {
-  if (error == cudaSuccess) return {};
-  return fail(ErrorCode::internal, "{} failed: {}", what, cudaGetErrorString(error));
-}
-
-}  // namespace
 
 bool Fp8Gemm::fits(std::int64_t n, std::int64_t k) {
   return hopper_kernels_run() && fp8_fits(n, k);
@@ -24,16 +17,13 @@ std::optional<CodedRows> Fp8Gemm::room_for(std::int64_t rows, std::int64_t k) co
   if (rows * k > memory_.codes->elements() || rows > memory_.scales->elements()) {
     return std::nullopt;
   }
-  return CodedRows{memory_.codes->as<std::uint8_t>(), memory_.scales->as<float>()};
+  return room();
 }
 
 Result<void> Fp8Gemm::quantize(const Tensor& x, cudaStream_t stream) {
   if (coded_.data() == x.data() && coded_.shape() == x.shape() && !x.empty()) return {};
   coded_ = x;
-  return result_of(launch_quantize_rows(
-                       x.data(), x[0], x[1],
-                       {memory_.codes->as<std::uint8_t>(), memory_.scales->as<float>()}, stream),
-                   "quantising rows");
+  return cuda_done(launch_quantize_rows(x.data(), x[0], x[1], room(), stream), "quantising rows");
 }
 
 Result<void> Fp8Gemm::multiply_codes(const Fp8Matrix& weight, const Tensor& x, const Tensor& out,
@@ -52,7 +42,7 @@ Result<void> Fp8Gemm::multiply_codes(const Fp8Matrix& weight, const Tensor& x, c
                        .weight_scales = scales,
                        .x_scales = x_scales};
   if (decode_gemm_fits(few)) {
-    return result_of(launch_decode_gemm(few, best_tiling(few), stream), "a gemm of codes");
+    return cuda_done(launch_decode_gemm(few, best_tiling(few), stream), "a gemm of codes");
   }
   return gemms_.multiply({n, k, rows, DType::u8, out.dtype()},
                          {.weight = weight.codes->data(),

@@ -34,7 +34,8 @@ class Fp8Gemm {
   /// `gemms` is not deterministic and outlives it.
   Fp8Gemm(DenseGemm& gemms, Memory memory) : gemms_(gemms), memory_(std::move(memory)) {}
 
-  /// Enqueues out = x . weight^T: x [rows, k] bf16, out [rows, n] f32 or bf16. Errors: internal.
+  /// Enqueues out = x . weight^T: x [rows, k] bf16, out [rows, n] f32 or bf16. Errors: those of
+  /// cuda_done.
   Result<void> multiply(const Fp8Matrix& weight, const Tensor& x, const Tensor& out,
                         cudaStream_t stream);
   /// Like multiply for a weight whose first half of n is a gate: out [rows, n / 2] = silu(gate) *
@@ -49,6 +50,9 @@ class Fp8Gemm {
   void set_coded(const Tensor& x) { coded_ = x; }
 
  private:
+  CodedRows room() const {
+    return {memory_.codes->as<std::uint8_t>(), memory_.scales->as<float>()};
+  }
   /// Enqueues the codes and scales of the rows of x, unless they are there.
   Result<void> quantize(const Tensor& x, cudaStream_t stream);
   Result<void> multiply_codes(const Fp8Matrix& weight, const Tensor& x, const Tensor& out,
