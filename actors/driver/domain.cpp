@@ -71,7 +71,7 @@ Domain::Domain(Cluster& cluster, const EngineSpec& spec, const Mesh& mesh,
       nodes_(nodes_of_ranks(mesh, groups_)),
       index_(index),
       places_(cluster, placed().id, index, spec.restart, std::move(on_wait), std::move(may_drop)),
-      ledger_(ledger_bytes(mesh.shape().data / mesh.replicas_per_domain())) {}
+      ledger_(ledger_bytes(mesh.step_domains())) {}
 
 std::string Domain::executor_name() const {
   return mesh_.shape().data == replicas() ? "executor" : fmt::format("executor-{}", index_);

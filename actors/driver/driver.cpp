@@ -40,7 +40,7 @@ Result<EngineInfo> Driver::start() {
         cluster_->spawn_local<LoadProgress>({.name = "start-load_progress"}, events_.on_loading)
             .get(board_timeout));
   }
-  const std::int32_t domains = spec_.data_parallel_size / mesh_.replicas_per_domain();
+  const std::int32_t domains = mesh_.step_domains();
   TROUPE_CHECK(place_domains(domains));
   // A call that the driver itself or an executor fails on ends the engine: what it was to do is not
   // done.
@@ -67,16 +67,13 @@ Result<EngineInfo> Driver::start() {
   times.note("processes");
   TROUPE_TRY(info_, bring_up_all(times));
   log::info("the engine was ready after {}", times.text());
+  count_serving();
   log::info(
       "serving {} on {} of {} replicas of {} workers with {} KV blocks each, and {} in host "
       "memory",
-      spec_.model_path,
-      std::ranges::count_if(domains_, [](const auto& domain) { return domain != nullptr; }) *
-          mesh_.replicas_per_domain(),
-      spec_.data_parallel_size, mesh_.world_size() / spec_.data_parallel_size,
-      info_.kv_cache_blocks, info_.swap_blocks);
+      spec_.model_path, there_ * mesh_.replicas_per_domain(), spec_.data_parallel_size,
+      mesh_.world_size() / spec_.data_parallel_size, info_.kv_cache_blocks, info_.swap_blocks);
   since_ns_ = monotonic_ns();
-  count_serving();
   *serves_ = true;
   grow();
   return info_;

@@ -107,7 +107,7 @@ class Driver final : public ReportSink {
   /// Ends the engine, because of these losses and, if it says something, `why`.
   void give_up(std::vector<ActorDown> losses, const std::string& why);
   void tell_if_complete(Recovery& recovery);
-  /// Passes a report on, with the figures of all domains.
+  /// Tells of a report, with the figures of all domains.
   void publish(EngineReport report);
 
   /// A domain that is not there.
@@ -152,6 +152,8 @@ class Driver final : public ReportSink {
   Result<void> check_is_alive(const std::string& node) const;
   /// Ends a domain's processes and drops it, once no attempt runs.
   void end(std::int32_t domain, const std::string& why);
+  /// No requests go to a domain's replicas until they are opened.
+  void close_replicas(std::int32_t domain);
   /// Drops a domain of which no attempt runs.
   void drop(std::int32_t domain, const std::string& why);
   std::unique_ptr<DomainReturn> make_search(std::int32_t domain, std::vector<std::string> nodes);

@@ -50,6 +50,11 @@ void Driver::end(std::int32_t domain, const std::string& why) {
   end_because_[index] = why;  // its attempt ends now
 }
 
+void Driver::close_replicas(std::int32_t domain) {
+  const int each = mesh_.replicas_per_domain();
+  for (int i = 0; i < each; ++i) router_->close(domain * each + i);
+}
+
 void Driver::drop(std::int32_t domain, const std::string& why) {
   const auto index = static_cast<std::size_t>(domain);
   std::unique_ptr<Domain> gone = std::move(domains_[index]);
@@ -59,9 +64,7 @@ void Driver::drop(std::int32_t domain, const std::string& why) {
   count_serving();
   returned_.erase(domain);
   gone->end();
-  for (int i = 0; i < mesh_.replicas_per_domain(); ++i) {
-    router_->close(domain * mesh_.replicas_per_domain() + i);
-  }
+  close_replicas(domain);
   EngineStats stats = gone->stats();
   stats.running = stats.waiting = 0;
   stats.kv_use = 0;
@@ -99,9 +102,7 @@ void Driver::grow() {
   for (std::size_t i = 0; i < domains_.size(); ++i) {
     if (domains_[i]) continue;
     const auto domain = static_cast<std::int32_t>(i);
-    for (int replica = 0; replica < mesh_.replicas_per_domain(); ++replica) {
-      router_->close(domain * mesh_.replicas_per_domain() + replica);
-    }
+    close_replicas(domain);
     if (first < 0) first = domain;
     begin_search(domain, {}, {});
   }

@@ -350,10 +350,7 @@ Result<ModelRunner::RanPass> ModelRunner::forward() {
   } else {
     TROUPE_TRY(batch, pass_->upload());
   }
-  if (partners_) {
-    batch.domain_tokens = partners_->tokens();
-    batch.replicas = partners_->replicas();
-  }
+  if (partners_) batch.replicas = partners_->replicas();
   batch.divides_logits = tensor_.host != nullptr;
   batch.alone = alone_;
   if (stages_ == 1 && pass_->awaits_tokens()) {

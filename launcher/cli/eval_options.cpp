@@ -70,12 +70,11 @@ void EvalArguments::declare(CLI::App& app) {
                  "a key for the second model, as --set; without --against it is the first one")
       ->type_name("KEY=VALUE")
       ->allow_extra_args(false);
-  app.add_option("--text,-t", options_.text, "UTF-8; gzip and zstd are unpacked")
-      ->type_name("FILE")
-      ->expected(1);
-  app.add_option("--tasks", options_.tasks, "multiple-choice tasks, a JSON object a line")
-      ->type_name("FILE")
-      ->expected(1);
+  const auto file = [&](const char* name, auto& value, const char* what) {
+    app.add_option(name, value, what)->type_name("FILE")->expected(1);
+  };
+  file("--text,-t", options_.text, "UTF-8; gzip and zstd are unpacked");
+  file("--tasks", options_.tasks, "multiple-choice tasks, a JSON object a line");
   const auto integer = [&](const char* name, std::int64_t& value, std::int64_t least,
                            const char* what) {
     return app.add_option(name, value, what)
@@ -102,12 +101,8 @@ void EvalArguments::declare(CLI::App& app) {
                  "exit 1 if the second model's perplexity is more than this above the first's")
       ->type_name("SHARE")
       ->expected(1);
-  app.add_option("--json", options_.json, "write all figures there")
-      ->type_name("FILE")
-      ->expected(1);
-  app.add_option("--html", options_.html, "write a page with them there")
-      ->type_name("FILE")
-      ->expected(1);
+  file("--json", options_.json, "write all figures there");
+  file("--html", options_.html, "write a page with them there");
   app.add_flag("--quiet,-q", options_.quiet, "no progress");
   app.add_option("--log-level", log_level_, "debug, info, warning or error")
       ->type_name("LEVEL")

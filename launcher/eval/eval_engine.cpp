@@ -3,8 +3,8 @@
 #include <chrono>
 #include <utility>
 
+#include "launcher/job/engine_start.hpp"
 #include "launcher/job/node_wait.hpp"
-#include "launcher/terminal/format_bytes.hpp"
 
 namespace troupe {
 namespace {
@@ -31,28 +31,27 @@ Result<EvalEngine> EvalEngine::start(const JobPlan& plan, const Context& context
   NodeWait nodes(plan.config,
                  [&](const std::string& line) { context.progress.tell("launcher: " + line); });
   context.state.phase = "starting";
-  auto started = EngineSession::start(plan, context.log_folder, context.log_level,
-                                      {.while_waiting =
-                                           [&](const ClusterWait& wait) {
-                                             context.state.phase = nodes.update(wait);
-                                             context.signals.on_pause(wait.suspend, wait.resume);
-                                             return goes_on(context);
-                                           },
-                                       .keep_going = [&] { return goes_on(context); },
-                                       .on_staging = [&](auto...) { return goes_on(context); }});
+  auto started =
+      EngineSession::start(plan, context.log_folder, context.log_level,
+                           {.while_waiting =
+                                [&](const ClusterWait& wait) {
+                                  context.state.phase = nodes.update(wait);
+                                  context.signals.on_pause(wait.suspend, wait.resume);
+                                  return goes_on(context);
+                                },
+                            .keep_going = [&] { return goes_on(context); },
+                            .on_staging =
+                                [&](std::uint64_t copied, std::uint64_t total, std::size_t copies) {
+                                  context.state.phase = copying_phase(copied, total, copies);
+                                  return goes_on(context);
+                                }});
   context.signals.on_pause({}, {});
   TROUPE_TRY(auto session, std::move(started));
   EvalEngine engine(std::move(session), context);
   EngineSession& own = *engine.session_;
   context.signals.on_pause([&own] { own.suspend(); }, [&own] { own.resume(); });
-  context.state.phase = "loading " + plan.config.model.path;
   const auto ready = own.wait_until_ready([&] {
-    const LoadingState loading = own.loading();
-    if (loading.total_bytes > 0) {
-      context.state.phase =
-          fmt::format("loading {}: {} of {}", plan.config.model.path, format_bytes(loading.bytes),
-                      format_bytes(loading.total_bytes));
-    }
+    context.state.phase = loading_phase(plan.config.model.path, own.loading());
     return goes_on(context);
   });
   if (!ready.ok()) return ready.error();

@@ -37,10 +37,10 @@ Result<const Tokenizer*> tokenizer_of(const JobPlan& plan) {
               plan.config.model.path);
 }
 
-Result<void> read_text(const EvalOptions& options, const JobPlan& plan, const Tokenizer& tokenizer,
-                       EvalInput& input) {
-  TROUPE_TRY(const std::string text, read_whole(options.text, "text"));
-  auto tokens = tokenizer.encode(text, false);
+/// Fills in the tokens and windows of the input's text.
+Result<void> encode_text(const EvalOptions& options, const JobPlan& plan,
+                         const Tokenizer& tokenizer, EvalInput& input) {
+  auto tokens = tokenizer.encode(input.text, false);
   if (!tokens.ok()) {
     return fail(tokens.error().code, "text {}: {}", options.text, tokens.error().message);
   }
@@ -61,13 +61,13 @@ Result<void> read_text(const EvalOptions& options, const JobPlan& plan, const To
 
 Result<std::vector<std::vector<Continuation>>> encode_tasks(const EvalOptions& options,
                                                             const std::vector<ChoiceTask>& tasks,
-                                                            const JobPlan& plan) {
-  TROUPE_TRY(const Tokenizer* tokenizer, tokenizer_of(plan));
+                                                            const JobPlan& plan,
+                                                            const Tokenizer& tokenizer) {
   std::vector<std::vector<Continuation>> encoded(tasks.size());
   for (std::size_t i = 0; i < tasks.size(); ++i) {
     for (const std::string& choice : tasks[i].choices) {
       auto continuation =
-          encode_continuation(*tokenizer, tasks[i].context, options.delimiter + choice);
+          encode_continuation(tokenizer, tasks[i].context, options.delimiter + choice);
       if (!continuation.ok()) {
         return fail(continuation.error().code, "{}: task {}: {}", options.tasks, i + 1,
                     continuation.error().message);
@@ -81,6 +81,14 @@ Result<std::vector<std::vector<Continuation>>> encode_tasks(const EvalOptions& o
     }
   }
   return encoded;
+}
+
+/// Fills in what a model makes of the input's text and tasks.
+Result<void> encode(const EvalOptions& options, const JobPlan& plan, EvalInput& input) {
+  TROUPE_TRY(const Tokenizer* tokenizer, tokenizer_of(plan));
+  if (!options.text.empty()) TROUPE_CHECK(encode_text(options, plan, *tokenizer, input));
+  TROUPE_TRY(input.choices, encode_tasks(options, input.tasks, plan, *tokenizer));
+  return {};
 }
 
 bool are_same(const std::vector<std::vector<Continuation>>& some,
@@ -101,14 +109,15 @@ std::size_t EvalInput::requests() const {
 }
 
 Result<EvalInput> read_eval_input(const EvalOptions& options, const JobPlan& plan) {
-  TROUPE_TRY(const Tokenizer* tokenizer, tokenizer_of(plan));
   EvalInput input;
-  if (!options.text.empty()) TROUPE_CHECK(read_text(options, plan, *tokenizer, input));
+  if (!options.text.empty()) {
+    TROUPE_TRY(input.text, read_whole(options.text, "text"));
+  }
   if (!options.tasks.empty()) {
     TROUPE_TRY(const std::string text, read_whole(options.tasks, "tasks"));
     TROUPE_TRY(input.tasks, read_tasks(text, options.tasks));
-    TROUPE_TRY(input.choices, encode_tasks(options, input.tasks, plan));
   }
+  TROUPE_CHECK(encode(options, plan, input));
   return input;
 }
 
@@ -123,7 +132,10 @@ Result<void> check_same_tokens(const EvalOptions& options, const EvalInput& inpu
     return refuse(fmt::format("their vocabularies have {} and {} tokens", first.model.vocab_size,
                               second.model.vocab_size));
   }
-  TROUPE_TRY(EvalInput other, read_eval_input(options, second));
+  EvalInput other;
+  other.text = input.text;
+  other.tasks = input.tasks;
+  TROUPE_CHECK(encode(options, second, other));
   if (other.tokens != input.tokens) return refuse("they read the text as other tokens");
   if (!are_same(other.choices, input.choices)) return refuse("they read the tasks as other tokens");
   return {};

@@ -15,7 +15,8 @@ namespace troupe {
 
 /// What models are judged by, in the tokens that they share.
 struct EvalInput {
-  std::vector<std::int32_t> tokens;  ///< of the text; empty: none
+  std::string text;                  ///< empty: none
+  std::vector<std::int32_t> tokens;  ///< of the text
   std::vector<Window> windows;
   std::size_t scored_tokens = 0;
   std::vector<ChoiceTask> tasks;

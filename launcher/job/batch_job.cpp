@@ -139,7 +139,8 @@ Result<void> BatchJob::open_files() {
   TROUPE_TRY(files_, JobFiles::open(plan_, options_, [this] { return may_wait(); }));
   TROUPE_TRY(metrics_,
              MetricsEndpoint::open(plan_.config, plan_.engine.max_model_len, files_->folder));
-  if (metrics_) metrics_->metrics().set_domains(plan_.step_domains(), plan_.step_domains());
+  const std::int32_t domains = plan_.mesh.step_domains();
+  if (metrics_) metrics_->metrics().set_domains(domains, domains);
   state_.phase.clear();
   const Journal& journal = files_->journal;
   state_.total = files_->total;

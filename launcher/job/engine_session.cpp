@@ -103,7 +103,7 @@ Result<std::unique_ptr<EngineSession>> EngineSession::start(const JobPlan& plan,
                             mailbox.put(c);
                           }}));
   if (plan.engine.elastic) {
-    const std::int32_t domains = plan.step_domains();
+    const std::int32_t domains = plan.mesh.step_domains();
     session->cluster_->tell_state(serving_domains(domains, domains));
   }
   session->cluster_->on_drain([&cluster = *session->cluster_, &engine = *session->engine_,

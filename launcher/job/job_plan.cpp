@@ -178,7 +178,7 @@ Result<void> tell_of_attention(JobPlan& plan) {
 /// later.
 std::string describe_growth(const JobPlan& plan, std::size_t later) {
   const auto ranks = static_cast<std::size_t>(ranks_per_domain(plan.mesh));
-  const std::size_t domains = plan.rank_nodes.size() / ranks;
+  const auto domains = static_cast<std::size_t>(plan.mesh.step_domains());
   std::set<std::string> later_names;
   for (const NodeSpec& node : plan.cluster.nodes) {
     if (node.joins_later) later_names.insert(node.name);

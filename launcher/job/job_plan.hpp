@@ -40,9 +40,6 @@ struct JobPlan {
   std::vector<std::string> warnings;                             ///< for the user, a sentence each
   /// Why a valid job cannot start: memory is missing. A sentence each, with what to change.
   std::vector<std::string> problems;
-
-  /// Groups of replicas that step together.
-  std::int32_t step_domains() const { return mesh.shape().data / mesh.replicas_per_domain(); }
 };
 
 /// Options of plan_job.

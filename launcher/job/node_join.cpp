@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <functional>
 #include <memory>
 #include <thread>
 #include <vector>
@@ -42,12 +41,10 @@ Result<void> wait_for(Cluster& cluster, const std::string& node, Deadline& deadl
               node, come_limit.count(), why);
 }
 
-/// The names of the job's nodes of which that is true.
-std::vector<std::string> nodes_that(const Cluster& cluster,
-                                    const std::function<bool(const Cluster::NodeInfo&)>& are) {
+std::vector<std::string> drained_nodes(const Cluster& cluster) {
   std::vector<std::string> names;
   for (const Cluster::NodeInfo& info : cluster.nodes()) {
-    if (are(info)) names.push_back(info.spec.name);
+    if (info.was_drained) names.push_back(info.spec.name);
   }
   return names;
 }
@@ -155,9 +152,7 @@ Result<std::string> join_nodes(Cluster& cluster, const JobPlan& plan,
     return fail(ErrorCode::unsupported,
                 "a job with cluster.launch: {} takes no nodes in; ssh, slurm and join do", launch);
   }
-  if (nodes.empty()) {
-    nodes = nodes_that(cluster, [](const auto& info) { return info.was_drained; });
-  }
+  if (nodes.empty()) nodes = drained_nodes(cluster);
   if (nodes.empty()) {
     return fail(ErrorCode::invalid_argument, "no node was drained: {}",
                 launch == "ssh" ? "name hosts" : "run this in another allocation of Slurm");

@@ -95,6 +95,11 @@ Result<void> check_experts(const Mesh& mesh, const ModelConfig& model) {
               expert_ranks, mesh.shape().tensor, parts, segments, model.moe->intermediate_size);
 }
 
+/// True for elastic jobs over hosts: these may begin with fewer nodes than their replicas need.
+bool may_begin_with_fewer_nodes(const Config& config) {
+  return config.cluster.elastic && config.cluster.launch != "local";
+}
+
 Result<void> check_devices(const Config& config, const MeshShape& shape) {
   if (may_begin_with_fewer_nodes(config)) return {};  // see add_later_nodes
   const std::int64_t world = shape.world_size();
@@ -111,22 +116,18 @@ Result<void> check_devices(const Config& config, const MeshShape& shape) {
 
 }  // namespace
 
-bool may_begin_with_fewer_nodes(const Config& config) {
-  return config.cluster.elastic && config.cluster.launch != "local";
-}
-
 Result<std::size_t> add_later_nodes(const Config& config, const Mesh& mesh,
                                     std::vector<NodeSpec>& nodes) {
-  if (!may_begin_with_fewer_nodes(config) || place_ranks(mesh, nodes).ok()) return 0;
+  if (!may_begin_with_fewer_nodes(config)) return 0;
+  auto placed = place_ranks(mesh, nodes);
+  if (placed.ok()) return 0;
   if (config.cluster.spares > 0) {
     return fail(ErrorCode::invalid_argument,
                 "cluster.spares: the job's replicas need more nodes than there are, so none is to "
                 "spare: set it to 0, or name more nodes");
   }
   const std::size_t at_start = nodes.size();
-  const int domains = mesh.shape().data / mesh.replicas_per_domain();
   const auto is_of_the_start = [&](int node) { return std::cmp_less(node, at_start); };
-  auto placed = place_ranks(mesh, nodes);
   // A worker takes a device, so this many are enough.
   while (!placed.ok() && std::cmp_less(nodes.size(), at_start + mesh.world_size())) {
     nodes.push_back({.name = fmt::format("later-{}", nodes.size() - at_start + 1),
@@ -141,7 +142,7 @@ Result<std::size_t> add_later_nodes(const Config& config, const Mesh& mesh,
   return fail(ErrorCode::invalid_argument,
               "cluster.devices_per_node: an elastic job begins with one of its {} step domains at "
               "least, which is {} workers, but {}",
-              domains, ranks_per_domain(mesh),
+              mesh.step_domains(), ranks_per_domain(mesh),
               at_start == 1 ? fmt::format("the node takes {}", nodes.front().devices.size())
                             : fmt::format("the {} nodes at the start take {} each", at_start,
                                           nodes.front().devices.size()));

@@ -18,13 +18,10 @@ namespace troupe {
 int auto_expert_parallel_size(const MeshShape& shape, const ModelConfig& model,
                               bool over_replicas = false);
 
-/// Makes the mesh for the parallel sizes of `config` on the single node. Errors: invalid_argument
+/// Makes the mesh for the parallel sizes of `config`. Errors: invalid_argument
 /// that begins with the YAML key and says what does not divide what, or does not fit: heads, KV
 /// heads, the segments of sums, experts, layers, devices.
 Result<Mesh> plan_mesh(const Config& config, const ModelConfig& model);
-
-/// True for elastic jobs over hosts: these may begin with fewer nodes than their replicas need.
-bool may_begin_with_fewer_nodes(const Config& config);
 
 /// Adds places for nodes that join later to `nodes`, those of the start, until the ranks of all
 /// replicas have one; returns how many. None if they fit, or if the job must begin with all.

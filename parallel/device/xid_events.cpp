@@ -1,6 +1,5 @@
 #include "parallel/device/xid_events.hpp"
 
-#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <charconv>
@@ -8,7 +7,6 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <time.h>
 #include <unistd.h>
 
 namespace troupe {
@@ -61,20 +59,14 @@ std::vector<XidEvent> xid_events_in(std::string_view log, std::string_view pci_a
   return events;
 }
 
-std::string latest_xid_events(std::string_view pci_address, std::chrono::microseconds since) {
+std::string latest_xid_events(std::string_view pci_address,
+                              std::chrono::steady_clock::time_point since) {
   std::vector<std::string> told;
   for (const XidEvent& event : xid_events_in(read_kernel_log(), pci_address)) {
-    if (event.at >= since) told.push_back(event.text);
+    if (event.at >= since.time_since_epoch()) told.push_back(event.text);
   }
   if (told.size() > most_told) told.erase(told.begin(), told.end() - most_told);
   return fmt::format("{}", fmt::join(told, "; "));
-}
-
-std::chrono::microseconds since_machine_start() {
-  timespec now{};
-  ::clock_gettime(CLOCK_MONOTONIC, &now);
-  return std::chrono::duration_cast<std::chrono::microseconds>(
-      std::chrono::seconds(now.tv_sec) + std::chrono::nanoseconds(now.tv_nsec));
 }
 
 }  // namespace troupe

@@ -20,9 +20,7 @@ std::vector<XidEvent> xid_events_in(std::string_view log, std::string_view pci_a
 
 /// The last events of a GPU since `since` in the kernel's log, "Xid N: ...; Xid M: ...", three at
 /// most; empty if there are none, or if this user may not read the log. Does not wait.
-std::string latest_xid_events(std::string_view pci_address, std::chrono::microseconds since);
-
-/// The time of the kernel's log.
-std::chrono::microseconds since_machine_start();
+std::string latest_xid_events(std::string_view pci_address,
+                              std::chrono::steady_clock::time_point since);
 
 }  // namespace troupe

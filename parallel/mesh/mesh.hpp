@@ -80,6 +80,8 @@ class Mesh {
   /// that experts are spread over; if experts stay within a replica 1, or all with
   /// data_parallel_attention.
   int replicas_per_domain() const;
+  /// The groups of replicas that step together.
+  int step_domains() const { return shape_.data / replicas_per_domain(); }
   /// Returns the ranks that share each dense matrix but those of attention: the tensor ranks; with
   /// data_parallel_attention those of all replicas of the step domain, replica after replica.
   std::vector<int> dense_group(int rank) const;

@@ -47,8 +47,7 @@ Result<std::vector<CommunicatorSpec>> WorkerGroups::communicators(const WorkerSp
   const int first = spec.rank - spec.rank % in_domain;
   const WorkerGroups groups(mesh, spec);
   std::vector<CommunicatorSpec> communicators;
-  for (const Group* group :
-       {&groups.tensor_, &groups.context_, &groups.pipeline_, &groups.experts_, &groups.dense_}) {
+  for (const Group* group : groups.all()) {
     if (group->ranks.size() < 2) continue;
     const bool computes_alike = group == &groups.tensor_ || group == &groups.context_;
     CommunicatorSpec one{.name = group->name,
@@ -69,8 +68,7 @@ Result<std::unique_ptr<WorkerGroups>> WorkerGroups::create(const WorkerSpec& spe
                                                            SpanRecorder& recorder) {
   TROUPE_TRY(const Mesh mesh, mesh_of(spec));
   std::unique_ptr<WorkerGroups> groups(new WorkerGroups(mesh, spec));
-  for (Group* group : {&groups->tensor_, &groups->context_, &groups->pipeline_, &groups->experts_,
-                       &groups->dense_}) {
+  for (Group* group : groups->all()) {
     if (group->ranks.size() < 2) continue;
     TROUPE_TRY(auto formed, formed_group(find, group->name));
     const SpanKind kind = group == &groups->pipeline_ ? SpanKind::stage : SpanKind::exchange;
@@ -82,7 +80,7 @@ Result<std::unique_ptr<WorkerGroups>> WorkerGroups::create(const WorkerSpec& spe
 
 Result<void> WorkerGroups::rejoin(const Find& find, std::vector<std::string> nodes) {
   spec_.nodes = std::move(nodes);
-  for (Group* group : {&tensor_, &context_, &pipeline_, &experts_, &dense_}) {
+  for (Group* group : all()) {
     if (!group->collectives) continue;
     TROUPE_TRY(auto formed, formed_group(find, group->name));
     group->collectives->replace(std::move(formed));
@@ -91,8 +89,7 @@ Result<void> WorkerGroups::rejoin(const Find& find, std::vector<std::string> nod
 }
 
 Result<void> WorkerGroups::join_devices(Ops& ops) {
-  Group* const groups[] = {&tensor_, &context_, &pipeline_, &experts_, &dense_};
-  for (Group* group : groups) {
+  for (Group* group : all()) {
     if (!group->collectives) continue;
     const bool on_one_node = ranks_here(spec_, group->ranks).size() == group->ranks.size();
     TROUPE_TRY(std::shared_ptr<Collectives> joined,
@@ -104,17 +101,17 @@ Result<void> WorkerGroups::join_devices(Ops& ops) {
     }
   }
   // They connect concurrently and are awaited one after another.
-  for (Group* group : groups) {
+  for (Group* group : all()) {
     if (group->on_device) TROUPE_CHECK(group->on_device->barrier());
   }
-  for (Group* group : groups) {
+  for (Group* group : all()) {
     if (group->on_device) TROUPE_CHECK(group->on_device->reopen());
   }
   return {};
 }
 
 void WorkerGroups::leave_devices() {
-  for (Group* group : {&tensor_, &context_, &pipeline_, &experts_, &dense_}) {
+  for (Group* group : all()) {
     if (group->on_device) group->on_device->release();
   }
 }
@@ -136,14 +133,14 @@ ParallelContext WorkerGroups::context() const {
 
 std::vector<CollectiveState> WorkerGroups::states() const {
   std::vector<CollectiveState> states;
-  for (const Group* group : {&tensor_, &context_, &pipeline_, &experts_, &dense_}) {
+  for (const Group* group : all()) {
     if (group->collectives) states.push_back(group->collectives->state());
   }
   return states;
 }
 
 void WorkerGroups::abort() {
-  for (Group* group : {&tensor_, &context_, &pipeline_, &experts_, &dense_}) {
+  for (Group* group : all()) {
     if (group->on_device) group->on_device->abort();
     if (group->collectives) group->collectives->abort();
   }

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <algorithm>
+#include <array>
 #include <cstddef>
 #include <functional>
 #include <memory>
@@ -51,8 +53,8 @@ class WorkerGroups {
 
   /// True if ranks exchange tensors between device memories, which no recorder sees.
   bool on_devices() const {
-    return tensor_.on_device || context_.on_device || pipeline_.on_device || experts_.on_device ||
-           dense_.on_device;
+    return std::ranges::any_of(all(),
+                               [](const Group* group) { return group->on_device != nullptr; });
   }
 
   /// The groups as the model needs them; valid as long as this object.
@@ -72,6 +74,10 @@ class WorkerGroups {
     std::unique_ptr<TimedCollectives> collectives{};      ///< null if the rank is alone
     std::unique_ptr<ReplaceableCollectives> on_device{};  ///< null if tensors are in host memory
   };
+  std::array<Group*, 5> all() { return {&tensor_, &context_, &pipeline_, &experts_, &dense_}; }
+  std::array<const Group*, 5> all() const {
+    return {&tensor_, &context_, &pipeline_, &experts_, &dense_};
+  }
 
   WorkerGroups(const Mesh& mesh, const WorkerSpec& spec);
 

@@ -1,6 +1,7 @@
 #include "tests/process/hosts/support/host_job.hpp"
 
 #include <csignal>
+#include <cstdio>
 #include <cstdlib>
 
 #include <fmt/format.h>
@@ -75,6 +76,19 @@ void HostJob::expect_goes_on(const Ended& ended) const {
 
 nlohmann::json HostJob::report() const {
   return nlohmann::json::parse(golden::file_bytes(job_.folder() / "out.jsonl.job" / "report.json"));
+}
+
+std::map<std::string, std::chrono::duration<double>> first_answers(const nlohmann::json& changes) {
+  std::map<std::string, std::chrono::duration<double>> found;
+  for (const nlohmann::json& change : changes) {
+    if (change.at("change") != "answered") continue;
+    const auto node = change.at("nodes").at(0).get<std::string>();
+    const std::chrono::duration<double> took(change.at("seconds").get<double>());
+    std::printf("first answer on %s %.2f s after its agent connected\n", node.c_str(),
+                took.count());
+    found.emplace(node, took);
+  }
+  return found;
 }
 
 }  // namespace troupe::launcher_test

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <chrono>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -21,6 +22,10 @@ namespace troupe::launcher_test {
 std::string tales(int count, int tokens);
 /// A batch that runs for some ten seconds on two workers.
 std::string long_input();
+
+/// By node: how soon after its agent had connected the domain on it gave its first answer, as the
+/// report's domain_changes have it. Prints that.
+std::map<std::string, std::chrono::duration<double>> first_answers(const nlohmann::json& changes);
 
 /// A fixture with a job over the tests' hosts, whose token for agents that join is job.token.
 class HostJob : public testing::Test {
