@@ -143,7 +143,7 @@ void Domain::begin_spawn(const ActorHandle<Driver>& driver,
 Result<void> Domain::finish_spawn(const DownCallback& on_down) {
   // The runtime's own errors already name the actor.
   const auto named = [](const std::string& name, Error error) {
-    return error.code == ErrorCode::timeout ? from_actor(name, std::move(error)) : error;
+    return error.code == ErrorCode::timed_out ? from_actor(name, std::move(error)) : error;
   };
   auto executor = spawning_executor_.front().get(spawn_timeout);
   if (!executor.ok()) return named(executor_name(), std::move(executor).error());

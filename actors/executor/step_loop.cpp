@@ -234,7 +234,7 @@ Result<Message> StepLoop::receive_answer(Channel& channel) {
     const auto turn =
         limit ? std::min<std::chrono::nanoseconds>(*limit, patience.left()) : patience.left();
     auto answer = channel.receive(deadline_in(turn));
-    if (answer.ok() || answer.error().code != ErrorCode::timeout || patience.is_over()) {
+    if (answer.ok() || answer.error().code != ErrorCode::timed_out || patience.is_over()) {
       return answer;
     }
     const double seconds = static_cast<double>(now_us() - oldest.at_us) * 1e-6;

@@ -51,7 +51,7 @@ Result<void> measure_link(const ActorHandle<ProbeTarget>& target, Deadline& dead
   }
   const auto had = deadline.left();
   const auto small = time_call(target, small_bytes, deadline);
-  if (!small.ok() && small.error().code == ErrorCode::timeout && had >= swallowed_after) {
+  if (!small.ok() && small.error().code == ErrorCode::timed_out && had >= swallowed_after) {
     return fail(
         ErrorCode::io,
         "small messages get through, {} KiB did not within {:.1f} s: look at the MTU of all "
@@ -108,7 +108,7 @@ std::vector<LinkFacts> NodeProbe::measure(const std::vector<ProbedPeer>& peers) 
   for (std::size_t i = 0; i < peers.size(); ++i) {
     if (peers[i].is_near || !links[i].problem.empty() || measuring.is_over()) continue;
     const auto measured = measure_link(peers[i].target, measuring, links[i]);
-    if (!measured.ok() && measured.error().code != ErrorCode::timeout) {
+    if (!measured.ok() && measured.error().code != ErrorCode::timed_out) {
       links[i].problem = measured.error().message;
     }
   }

@@ -85,7 +85,7 @@ Result<void> CheckpointCopier::wait_for_copy(const std::vector<CheckpointFile>& 
   Deadline deadline(cache_limit);
   while (!are_equal(look_at_checkpoint(target).files, files)) {
     if (deadline.is_over()) {
-      return fail(ErrorCode::timeout,
+      return fail(ErrorCode::timed_out,
                   "another node has copied it to {}, but it is not seen here within {} s", target,
                   cache_limit.count());
     }

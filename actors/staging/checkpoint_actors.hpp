@@ -53,7 +53,7 @@ class CheckpointCopier {
   std::vector<std::string> marks_in(const std::string& folder,
                                     const std::vector<std::string>& marks);
   /// Waits until the copy that another node made in a shared folder is seen here, which a network
-  /// file system may delay by a minute. Errors: timeout; permission_denied (other_writer_of).
+  /// file system may delay by a minute. Errors: timed_out; permission_denied (other_writer_of).
   Result<void> wait_for_copy(const std::vector<CheckpointFile>& files, const std::string& target);
   /// Ends this actor.
   void leave() { context_.exit("its node has the checkpoints"); }

@@ -93,7 +93,7 @@ Result<StepPlan> StepPlane::receive(Deadline deadline) {
     const auto sent = fan_out_->send(message.bytes(), deadline_in(fan_out_timeout));
     // A plan that others did not get is lost: do not return timeout, which the caller may take for
     // idleness.
-    if (!sent.ok() && sent.error().code == ErrorCode::timeout) {
+    if (!sent.ok() && sent.error().code == ErrorCode::timed_out) {
       return fail(ErrorCode::internal, "the other workers of this node took no plan for {} s",
                   std::chrono::seconds(fan_out_timeout).count());
     }

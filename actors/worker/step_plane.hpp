@@ -25,7 +25,7 @@ class StepPlane {
 
   /// The addresses at this worker that the executor connects to.
   StepAddresses addresses() const;
-  /// Returns the next plan. Errors: timeout, cancelled, and those of the codec.
+  /// Returns the next plan. Errors: timed_out, cancelled, and those of the codec.
   Result<StepPlan> receive(Deadline deadline);
   /// Answers the plan; does nothing on workers that do not answer.
   Result<void> answer(const StepResult& result, Deadline deadline);

@@ -404,7 +404,7 @@ Result<std::optional<StepPlan>> Worker::next_plan() {
     recorder_.set_step(plan->step);
     return std::optional(*std::move(plan));
   }
-  if (plan.error().code != ErrorCode::timeout) return std::move(plan).error();
+  if (plan.error().code != ErrorCode::timed_out) return std::move(plan).error();
   if (!idle) std::this_thread::yield();
   return std::optional<StepPlan>();  // having nothing to do is no error
 }

@@ -35,7 +35,7 @@ Result<void> wait_for(Cluster& cluster, const std::string& node, Deadline& deadl
     if (!keep_going()) return fail(ErrorCode::cancelled, "the job ends");
     std::this_thread::sleep_for(look_interval);
   }
-  return fail(ErrorCode::timeout,
+  return fail(ErrorCode::timed_out,
               "node '{}' has not come within {} s, and is tried again as long as a place is free: "
               "{}; see its agent's log",
               node, come_limit.count(), why);

@@ -93,7 +93,7 @@ bool NodeLook::take_answers(milliseconds wait) {
 
 bool NodeLook::is_late() {
   if (!deadline_.is_over()) return false;
-  return give_up(fail(ErrorCode::timeout, "no answer within {} ms", answer_limit.count()));
+  return give_up(fail(ErrorCode::timed_out, "no answer within {} ms", answer_limit.count()));
 }
 
 bool NodeLook::give_up(const Error& why) {

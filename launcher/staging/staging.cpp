@@ -81,7 +81,7 @@ Result<T> Staging::get(const Receiver& receiver, Future<T>& future) {
   while (!future.wait(wait_turn)) {
     TROUPE_CHECK(tell_progress());
     if (deadline.is_over()) {
-      return fail(ErrorCode::timeout, "{}: no answer within {} ms", receiver.node->name,
+      return fail(ErrorCode::timed_out, "{}: no answer within {} ms", receiver.node->name,
                   start_limit.count());
     }
   }

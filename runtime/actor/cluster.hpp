@@ -228,7 +228,7 @@ class Cluster {
 
   /// Lets the actor finish its current method, ends it, and waits until it is gone. If it is not
   /// gone after `timeout`, its process is killed (with the other actors in it) and the error is
-  /// timeout. Calls in its mailbox fail with peer_died. Ok if it is gone already.
+  /// timed_out. Calls in its mailbox fail with peer_died. Ok if it is gone already.
   virtual Result<void> stop(const ActorAddress& actor, std::chrono::milliseconds timeout) = 0;
   template <class A>
   Result<void> stop(const ActorHandle<A>& actor,

@@ -241,7 +241,7 @@ Result<void> ClusterImpl::stop(const ActorAddress& actor, milliseconds timeout) 
   }
   if (down->future().wait(timeout)) return {};
   if (place.ok()) (void)agents_.send(place->node, StopProcess{place->process, true});
-  return fail(ErrorCode::timeout, "actor '{}' did not end within {} ms{}", actor.name,
+  return fail(ErrorCode::timed_out, "actor '{}' did not end within {} ms{}", actor.name,
               timeout.count(), place.ok() ? "; its process was killed" : "");
 }
 

@@ -195,7 +195,7 @@ ClusterWait NodeAgents::waiting() {
 }
 
 Error NodeAgents::not_all_joined() const {
-  return fail(ErrorCode::timeout,
+  return fail(ErrorCode::timed_out,
               "{} of {} nodes have joined within {} s; agents with another token are refused, and "
               "counted in the log{}",
               welcome_nodes().size(), nodes_for_the_start(),
@@ -224,7 +224,7 @@ Result<void> NodeAgents::has_come(const Node& node) const {
                 remedy_of(said));
   }
   if (node.ready) return {};
-  return fail(ErrorCode::timeout, "the agent of node '{}' has not reported within {} ms{}",
+  return fail(ErrorCode::timed_out, "the agent of node '{}' has not reported within {} ms{}",
               node.name, options_.start_timeout.count(), where);
 }
 
@@ -260,7 +260,7 @@ void NodeAgents::on_agent_lost(AgentKey agent, const Error& why) {
     changed_.notify_all();
     if (found->keeper) {
       // One that is silent does not end by itself, as one does whose link has closed.
-      const bool is_silent = why.code == ErrorCode::timeout;
+      const bool is_silent = why.code == ErrorCode::timed_out;
       if (!stopping_) {
         found->keeper->give_up(why.message,
                                is_silent ? std::chrono::milliseconds(0) : NodeKeeper::a_moment);

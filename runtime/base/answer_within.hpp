@@ -28,7 +28,7 @@ Result<T> answer_within(std::chrono::milliseconds limit, std::function<Result<T>
     return fail(ErrorCode::resource_exhausted, "cannot start a thread: {}", error.what());
   }
   if (answer.wait_for(limit) == std::future_status::ready) return answer.get();
-  return fail(ErrorCode::timeout, "{} within {} ms", what, limit.count());
+  return fail(ErrorCode::timed_out, "{} within {} ms", what, limit.count());
 }
 
 }  // namespace troupe

@@ -20,12 +20,22 @@ std::string_view to_string(ErrorCode code) {
       return "unsupported";
     case ErrorCode::resource_exhausted:
       return "resource_exhausted";
-    case ErrorCode::timeout:
-      return "timeout";
+    case ErrorCode::unschedulable:
+      return "unschedulable";
+    case ErrorCode::timed_out:
+      return "timed_out";
     case ErrorCode::cancelled:
       return "cancelled";
     case ErrorCode::peer_died:
       return "peer_died";
+    case ErrorCode::actor_died:
+      return "actor_died";
+    case ErrorCode::actor_unavailable:
+      return "actor_unavailable";
+    case ErrorCode::object_lost:
+      return "object_lost";
+    case ErrorCode::exception:
+      return "exception";
     case ErrorCode::io:
       return "io";
     case ErrorCode::internal:

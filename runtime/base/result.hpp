@@ -21,9 +21,14 @@ enum class ErrorCode {
   corrupt_data,        ///< a file or message breaks its own format
   unsupported,         ///< well-formed, but not something this version does
   resource_exhausted,  ///< memory, blocks, devices, file descriptors or a queue's bound ran out
-  timeout,             ///< a bounded wait ran out
+  unschedulable,       ///< no node has, or will have, the resources that were asked for
+  timed_out,           ///< a bounded wait ran out
   cancelled,           ///< aborted on purpose (shutdown, abort of a collective)
-  peer_died,           ///< the process or actor at the other end is gone
+  peer_died,           ///< the process at the other end is gone
+  actor_died,          ///< the actor is gone for good; the message has the cause
+  actor_unavailable,   ///< the actor cannot be reached now: it restarts, or its link broke
+  object_lost,         ///< the owner of an object is gone, or no copy is left
+  exception,           ///< a method or task threw; the message has the type and its text
   io,                  ///< a system call failed; the message carries errno's text
   internal,            ///< a bug of ours, or a library error that fits nowhere else
 };

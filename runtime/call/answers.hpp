@@ -48,7 +48,7 @@ Result<Answers<T>> take_answers(std::span<Future<T>> calls, std::span<const std:
       if (!answers[i]->ok()) return from_actor(names[i], std::move(*answers[i]).error());
     }
     if (is_over && !answers[first]) {
-      return fail(ErrorCode::timeout, "{}: no answer within {} s", names[first],
+      return fail(ErrorCode::timed_out, "{}: no answer within {} s", names[first],
                   std::chrono::duration_cast<std::chrono::seconds>(timeout).count());
     }
     while (first < calls.size() && answers[first]) ++first;

@@ -62,7 +62,7 @@ class State final : public DueCallback {
   Result<T> get(std::chrono::nanoseconds timeout) {
     std::unique_lock lock(mutex_);
     if (!wait_for(ready_, lock, timeout, [this] { return done_; })) {
-      return fail(ErrorCode::timeout, "no answer within {} ms",
+      return fail(ErrorCode::timed_out, "no answer within {} ms",
                   std::chrono::duration_cast<std::chrono::milliseconds>(timeout).count());
     }
     if (taken_) {
@@ -149,7 +149,7 @@ class Future {
     future_detail::State<T>::complete(state_, std::move(result));
   }
 
-  /// Waits at most `timeout` and moves the answer out. On a timeout the error is `timeout`, the
+  /// Waits at most `timeout` and moves the answer out. On a timeout the error is `timed_out`, the
   /// call goes on, and get may be called again.
   Result<T> get(std::chrono::nanoseconds timeout) { return state_->get(timeout); }
 

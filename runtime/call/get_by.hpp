@@ -19,7 +19,7 @@ Result<T> get_by(Future<T>& future, Deadline& deadline) {
   if (future.ready()) return future.get(std::chrono::nanoseconds(0));
   const auto waited =
       std::chrono::duration_cast<std::chrono::milliseconds>(Deadline::Clock::now() - begin);
-  return fail(ErrorCode::timeout, "no answer within {} ms", waited.count());
+  return fail(ErrorCode::timed_out, "no answer within {} ms", waited.count());
 }
 
 }  // namespace troupe

@@ -182,7 +182,7 @@ class NetworkTransport final : public Transport {
     TROUPE_CHECK(unix_.flush(timeout));
     while (queued_bytes() > 0) {
       if (deadline.is_over()) {
-        return fail(ErrorCode::timeout, "another host does not read what it is sent");
+        return fail(ErrorCode::timed_out, "another host does not read what it is sent");
       }
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }

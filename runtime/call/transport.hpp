@@ -51,7 +51,8 @@ class Transport {
   /// True on the transport's own thread.
   virtual bool on_own_thread() const = 0;
   /// Waits until all frames sent so far are with the kernel, which delivers them even if this
-  /// process ends; links that end meanwhile count as done. Errors: timeout. Not on the own thread.
+  /// process ends; links that end meanwhile count as done. Errors: timed_out. Not on the own
+  /// thread.
   virtual Result<void> flush(std::chrono::milliseconds timeout) = 0;
   /// Closes all links and ends the thread; no event follows. Idempotent.
   virtual void stop() = 0;

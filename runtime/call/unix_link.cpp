@@ -149,7 +149,7 @@ Result<void> UnixLink::wait_until_sent(Deadline deadline) {
   if (wait_until(changed_, lock, deadline, [&] { return over_ || dequeued_bytes_ >= goal; })) {
     return {};
   }
-  return fail(ErrorCode::timeout, "the peer does not read; {} bytes are queued", queued_bytes_);
+  return fail(ErrorCode::timed_out, "the peer does not read; {} bytes are queued", queued_bytes_);
 }
 
 void UnixLink::close() {

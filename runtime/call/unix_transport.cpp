@@ -226,7 +226,7 @@ Result<void> UnixTransport::Loop::adopt(UniqueFd socket, Result<Handshake> hands
   run_after(options_.handshake_timeout, [this, weak = std::weak_ptr(link)] {
     auto slow = weak.lock();
     if (slow && slow->fd() >= 0 && !slow->established()) {
-      drop(slow, fail(ErrorCode::timeout, "no handshake within {} ms",
+      drop(slow, fail(ErrorCode::timed_out, "no handshake within {} ms",
                       options_.handshake_timeout.count()));
     }
   });
@@ -248,7 +248,7 @@ void UnixTransport::Loop::ask_key(const std::string& listener, CallKeys::Answer 
     if (const auto run = std::exchange(*once, nullptr)) run(key);
   };
   run_after(options_.handshake_timeout, [answer, limit = options_.handshake_timeout] {
-    answer(fail(ErrorCode::timeout, "no key of the call plane within {} ms", limit.count()));
+    answer(fail(ErrorCode::timed_out, "no key of the call plane within {} ms", limit.count()));
   });
   options_.keys.ask(listener, [weak = weak_from_this(), answer](Result<Key> key) {
     const auto loop = weak.lock();
@@ -317,7 +317,7 @@ void UnixTransport::Loop::drop(const std::shared_ptr<UnixLink>& link, const Erro
   if (accepted && !link->established()) {
     if (why.code == ErrorCode::permission_denied) note_refusal("another job");
     if (why.code == ErrorCode::unsupported) note_refusal("another build");
-    if (why.code == ErrorCode::timeout) note_refusal("silent");
+    if (why.code == ErrorCode::timed_out) note_refusal("silent");
     if (why.code == ErrorCode::corrupt_data) note_refusal("no handshake");
   }
   if (link->fd() >= 0) {
@@ -346,7 +346,7 @@ Result<void> UnixTransport::Loop::flush(std::chrono::milliseconds timeout) {
   run_after(std::chrono::milliseconds(0), [this, links] { links->set_value(all_links()); });
   // A transport that stops drops the task and thereby the promise.
   if (collected.wait_for(timeout) != std::future_status::ready) {
-    return fail(ErrorCode::timeout, "the call plane's thread is busy");
+    return fail(ErrorCode::timed_out, "the call plane's thread is busy");
   }
   try {
     for (const auto& link : collected.get()) TROUPE_CHECK(link->wait_until_sent(deadline));

@@ -139,7 +139,7 @@ Result<void> Channel::State::wait(short events, Deadline& deadline, std::string_
       if (take_interrupt()) return fail(ErrorCode::cancelled, "channel: {}: interrupted", what);
     }
     if (left == left.zero()) {
-      return fail(ErrorCode::timeout, "channel: {} ({}): the peer did not come in time", what,
+      return fail(ErrorCode::timed_out, "channel: {} ({}): the peer did not come in time", what,
                   address);
     }
   }

@@ -96,10 +96,10 @@ class Channel {
   const std::string& address() const;
 
   /// Copies the message into the queue, waiting while the peer is not connected yet or the queue is
-  /// full. Errors: timeout, cancelled (interrupt()), invalid_argument above max_message_bytes.
+  /// full. Errors: timed_out, cancelled (interrupt()), invalid_argument above max_message_bytes.
   Result<void> send(std::span<const std::byte> bytes, Deadline deadline);
 
-  /// Waits for the next message. Errors: timeout, cancelled (interrupt()).
+  /// Waits for the next message. Errors: timed_out, cancelled (interrupt()).
   Result<Message> receive(Deadline deadline);
 
   /// Makes the send() or receive() that waits, or else the next one that would wait, return

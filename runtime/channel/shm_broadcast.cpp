@@ -101,7 +101,7 @@ Result<void> wait_for(ShmBroadcastRing& ring, SharedEvent& event, std::atomic<bo
       [&] { return ready() || ring.is_aborted() || interrupted.load(std::memory_order_acquire); },
       deadline, spin);
   if (ring.is_aborted()) return fail(ErrorCode::cancelled, "broadcast ring: {}: aborted", what);
-  if (!woken) return fail(ErrorCode::timeout, "broadcast ring: {}: timeout", what);
+  if (!woken) return fail(ErrorCode::timed_out, "broadcast ring: {}: timeout", what);
   if (ready()) return {};
   interrupted.store(false, std::memory_order_release);
   return fail(ErrorCode::cancelled, "broadcast ring: {}: interrupted", what);

@@ -34,7 +34,7 @@ class ShmBroadcastWriter {
   /// The largest message: half of the ring less 8 bytes, so that a message is always contiguous.
   std::size_t max_message_bytes() const;
 
-  /// Copies the message into the ring for all readers. Errors: timeout, cancelled (abort() by any
+  /// Copies the message into the ring for all readers. Errors: timed_out, cancelled (abort() by any
   /// end, or interrupt()), invalid_argument above max_message_bytes() (messages are not chunked).
   Result<void> send(std::span<const std::byte> bytes, Deadline deadline);
 
@@ -62,7 +62,7 @@ class ShmBroadcastReader {
   static Result<ShmBroadcastReader> attach(SharedMemory region, int readers, int index);
 
   /// Returns the next message, 8-byte aligned, in place in the ring: valid until the next
-  /// receive(), which releases its space to the writer. Errors: timeout, cancelled, corrupt_data.
+  /// receive(), which releases its space to the writer. Errors: timed_out, cancelled, corrupt_data.
   Result<std::span<const std::byte>> receive(Deadline deadline);
 
   /// See the writer's.

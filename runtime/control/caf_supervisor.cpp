@@ -53,7 +53,7 @@ struct State {
   /// Gives a peer up that was silent for too long.
   void check_lease() {
     if (!session.has_expired()) return;
-    give_up(fail(ErrorCode::timeout, "{} was silent for {} ms", link->peer().text(),
+    give_up(fail(ErrorCode::timed_out, "{} was silent for {} ms", link->peer().text(),
                  silence_limit.count()));
   }
 };

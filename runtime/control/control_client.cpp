@@ -38,8 +38,8 @@ Result<std::vector<std::string>> addresses_by(const std::string& host, Deadline&
     return fail(ErrorCode::resource_exhausted, "cannot start a thread: {}", error.what());
   }
   auto found = get_by(addresses, deadline);
-  if (found.ok() || found.error().code != ErrorCode::timeout) return found;
-  return fail(ErrorCode::timeout, "the name server does not answer for {}", host);
+  if (found.ok() || found.error().code != ErrorCode::timed_out) return found;
+  return fail(ErrorCode::timed_out, "the name server does not answer for {}", host);
 }
 
 class Client final : public ControlClient {

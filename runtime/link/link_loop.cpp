@@ -239,8 +239,8 @@ void Loop::on_time(Clock::time_point now) {
   }
   while (const auto slow = outgoing_.overdue(now)) {
     const auto connection = connections_.at(*slow);  // drop() takes it out of the map
-    drop(connection,
-         fail(ErrorCode::timeout, "no handshake within {} ms", limits_.handshake_timeout.count()));
+    drop(connection, fail(ErrorCode::timed_out, "no handshake within {} ms",
+                          limits_.handshake_timeout.count()));
   }
 }
 

@@ -90,7 +90,7 @@ Result<AgentBootstrap> AgentLoop::wait_for_bootstrap() {
     if (const auto lost = inbox_.driver_lost()) return Error{ErrorCode::peer_died, *lost};
     if (is_stopped_) return fail(ErrorCode::peer_died, "{}", why_stopped_);
   }
-  return fail(ErrorCode::timeout, "the driver has not said within {} ms what to do",
+  return fail(ErrorCode::timed_out, "the driver has not said within {} ms what to do",
               bootstrap_limit.count());
 }
 

@@ -81,7 +81,7 @@ Result<NodeTicket> read_ticket(int fd, std::chrono::milliseconds timeout) {
     pollfd readable{fd, POLLIN, 0};
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline.left());
     const int ready = ::poll(&readable, 1, static_cast<int>(left.count()));
-    if (ready == 0) return fail(ErrorCode::timeout, "the starter of this node sent no ticket");
+    if (ready == 0) return fail(ErrorCode::timed_out, "the starter of this node sent no ticket");
     const ssize_t count = ready < 0 ? -1 : ::read(fd, &line[size], 1);
     if (count < 0 && errno == EINTR) {
       --size;

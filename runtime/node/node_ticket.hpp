@@ -26,7 +26,7 @@ struct NodeTicket {
 };
 
 /// Reads a ticket's line from a pipe or socket and not a byte more. A line that is a MUNGE
-/// credential is decoded, by `unmunge`. Errors: timeout; peer_died if the other end closes;
+/// credential is decoded, by `unmunge`. Errors: timed_out; peer_died if the other end closes;
 /// invalid_argument; as run_program.
 Result<NodeTicket> read_ticket(int fd, std::chrono::milliseconds timeout);
 

@@ -57,7 +57,7 @@ Result<std::string> SshNode::next_line(const std::optional<std::chrono::seconds>
     const Wait waited = wait_until_ready(said_.get(), POLLIN, timeout);
     if (waited == Wait::given_up) return std::string();
     if (waited == Wait::timed_out) {
-      return fail(ErrorCode::timeout, "nothing was heard of the copy of the program for {} s",
+      return fail(ErrorCode::timed_out, "nothing was heard of the copy of the program for {} s",
                   patience.count());
     }
     char buffer[4096];
@@ -107,7 +107,7 @@ Result<void> SshNode::send_archive(const ProgramArchive& archive) {
       const Wait waited = wait_until_ready(client_->input(), POLLOUT, patience);
       if (waited == Wait::given_up) return {};
       if (waited == Wait::timed_out) {
-        return fail(ErrorCode::timeout,
+        return fail(ErrorCode::timed_out,
                     "the copy of the program has not got on for {} s at {} of {} bytes",
                     patience.count(), at + done, archive.bytes());
       }

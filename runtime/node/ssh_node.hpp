@@ -73,9 +73,9 @@ class SshNode final : public NodeProcess {
   Wait wait_until_ready(int fd, short events,
                         const std::optional<std::chrono::seconds>& timeout) const;
   /// Returns the next line that begins with "troupe: ", without that; empty if the client has
-  /// closed its stdout or is given up. Errors: timeout; io for a host that says too much.
+  /// closed its stdout or is given up. Errors: timed_out; io for a host that says too much.
   Result<std::string> next_line(const std::optional<std::chrono::seconds>& timeout);
-  /// Returns what the host says of the copy. Errors: timeout; those of ProgramSource.
+  /// Returns what the host says of the copy. Errors: timed_out; those of ProgramSource.
   Result<std::string> copy_program();
   Result<void> send_archive(const ProgramArchive& archive);
 

@@ -107,7 +107,7 @@ Result<void> ChildChannel::drain(int timeout_ms) {
   while (true) {
     TROUPE_CHECK(flush());
     if (!wants_to_write()) return {};
-    if (deadline.is_over()) return fail(ErrorCode::timeout, "the other process does not read");
+    if (deadline.is_over()) return fail(ErrorCode::timed_out, "the other process does not read");
     pollfd writable{socket_.get(), POLLOUT, 0};
     ::poll(&writable, 1, milliseconds_to_look(deadline));
   }
@@ -179,7 +179,8 @@ Result<ChildChannel::Message> ChildChannel::receive_one(int timeout_ms) {
   Deadline deadline{std::chrono::milliseconds(timeout_ms)};
   Message message;
   while (!take_message(message)) {
-    if (deadline.is_over()) return fail(ErrorCode::timeout, "no message within {} ms", timeout_ms);
+    if (deadline.is_over())
+      return fail(ErrorCode::timed_out, "no message within {} ms", timeout_ms);
     pollfd readable{socket_.get(), POLLIN, 0};
     if (::poll(&readable, 1, milliseconds_to_look(deadline)) > 0) TROUPE_CHECK(read_more());
   }

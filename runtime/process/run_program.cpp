@@ -47,7 +47,7 @@ Result<std::string> run_program(const std::vector<std::string>& arguments, std::
                                                 .output_fd = out.get()}));
   const auto status = process.wait(timeout);
   if (!status) {
-    return fail(ErrorCode::timeout, "{} did not end within {} ms", arguments.front(),
+    return fail(ErrorCode::timed_out, "{} did not end within {} ms", arguments.front(),
                 timeout.count());
   }
   std::string written = content_of(out.get());

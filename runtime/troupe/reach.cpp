@@ -49,7 +49,7 @@ std::string explain(const ClusterFile& cluster, const Error& error) {
         "nothing listens at {} ({}), or a firewall between here and there says so: {}", address,
         error.message, ended);
   }
-  if (error.code == ErrorCode::timeout) {
+  if (error.code == ErrorCode::timed_out) {
     return fmt::format(
         "{} is silent ({}): its driver is stopped, or this machine cannot reach it; look by {}",
         address, error.message, look);
@@ -62,7 +62,7 @@ std::string explain(const ClusterFile& cluster, const Error& error) {
 void take_error(ReachedCluster& reached, Error error) {
   const ClusterFile& cluster = reached.found.file;
   if (reached.found.is_alive) {
-    if (error.code == ErrorCode::timeout) {
+    if (error.code == ErrorCode::timed_out) {
       error.message += "; its process is there, but stopped or too busy";
     }
   } else if (error.code != ErrorCode::unsupported) {  // which is of another version

@@ -109,7 +109,7 @@ Result<void> FaultRun::until(const std::function<bool()>& is_done) {
     TROUPE_CHECK(advance_faults());
     if (Clock::now() - heard_ >
         silence_limit + std::chrono::seconds(plan_.config.restart.wait_seconds)) {
-      return fail(ErrorCode::timeout, "no answer for {} s",
+      return fail(ErrorCode::timed_out, "no answer for {} s",
                   std::chrono::duration_cast<std::chrono::seconds>(Clock::now() - heard_).count());
     }
   }
@@ -184,7 +184,7 @@ Result<void> FaultRun::check_domains() const {
   const auto limit = recovery_limit + std::chrono::seconds(plan_.config.restart.wait_seconds);
   const std::vector<std::int32_t> away = domains_.away();
   if (away.empty() || Clock::now() - domains_changed_ < limit) return {};
-  return fail(ErrorCode::timeout, "step domain {} was dropped and is not back within {} s",
+  return fail(ErrorCode::timed_out, "step domain {} was dropped and is not back within {} s",
               away.front(), limit.count());
 }
 
@@ -221,7 +221,7 @@ Result<void> FaultRun::advance_faults() {
   }
   const auto limit = recovery_limit + std::chrono::seconds(plan_.config.restart.wait_seconds);
   if (Clock::now() - under_way->made() < limit) return {};
-  return fail(ErrorCode::timeout, "the job has not recovered from the last fault within {} s",
+  return fail(ErrorCode::timed_out, "the job has not recovered from the last fault within {} s",
               limit.count());
 }
 

@@ -50,7 +50,7 @@ class FaultRun {
   Result<void> take_reports();
   void take(const EngineRecovery& recovery);
   void take(const EngineDomainChange& change);
-  /// Errors: timeout if a step domain that was dropped is not back in time.
+  /// Errors: timed_out if a step domain that was dropped is not back in time.
   Result<void> check_domains() const;
   /// Tells a text of several lines; commands, which are indented, on lines of their own.
   void tell_wait(const std::string& text);

@@ -115,8 +115,8 @@ Result<void> Saboteur::hang(int pid) {
   Deadline deadline(hang_limit);
   while (!stopped.is_gone()) {
     if (deadline.is_over()) {
-      return fail(ErrorCode::timeout, "worker {} was not killed within {} s although it hung", pid,
-                  hang_limit.count());
+      return fail(ErrorCode::timed_out, "worker {} was not killed within {} s although it hung",
+                  pid, hang_limit.count());
     }
     std::this_thread::sleep_for(hang_look);
   }

@@ -79,7 +79,7 @@ Result<void> NcclCommunicator::run(const Body& body, std::chrono::milliseconds t
     if (!state_->joined && !state_->ending && !wait_for(state_->changed, lock, timeout, [&] {
           return state_->joined || state_->ending;
         })) {
-      return fail(ErrorCode::timeout, "other ranks did not come to join the group");
+      return fail(ErrorCode::timed_out, "other ranks did not come to join the group");
     }
     if (state_->ending) return fail(ErrorCode::cancelled, "the group was aborted");
     if (state_->status != ncclSuccess) {

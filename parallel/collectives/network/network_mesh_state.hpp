@@ -122,7 +122,7 @@ Result<void> NetworkMesh::State::wait(std::unique_lock<std::mutex>& lock, LinkTu
   std::optional<Clock::time_point> end;
   while (!ready()) {
     if (!closing && !at(peer).gone && deadline.is_over()) {
-      close(fail(ErrorCode::timeout,
+      close(fail(ErrorCode::timed_out,
                  "collectives: rank {} of {}: rank {} did not come within {} ms", rank, size, peer,
                  timeout.count()));
     }

@@ -99,7 +99,7 @@ class ShmMailboxes::Wait {
     }
     if (ready()) return {};
     rounds_.abort();
-    return fail(ErrorCode::timeout,
+    return fail(ErrorCode::timed_out,
                 "collectives: {} of {} bytes on rank {} of {}: rank {} did not come within {} ms",
                 what, bytes, rounds_.rank(), rounds_.size(), peer, timeout_.count());
   }

@@ -162,7 +162,7 @@ Error ShmRounds::missing_ranks() const {
   for (int r = 0; r < size_; ++r) {
     if (line(r).rounds.load(std::memory_order_acquire) <= round_) missing.push_back(r);
   }
-  return fail(ErrorCode::timeout,
+  return fail(ErrorCode::timed_out,
               "collectives: {} on rank {} of {}: rank {} did not come within {} ms",
               describe(call_), rank_, size_, fmt::join(missing, ", "), timeout_.count());
 }

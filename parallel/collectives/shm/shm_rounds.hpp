@@ -45,7 +45,7 @@ class ShmRounds {
   /// Rank r's slot of the round that the last meet() closed.
   std::span<const std::byte> met_slot(int r) const { return slot(r, round_ - 1); }
 
-  /// Publishes own_slot() and waits until every rank has. Errors: timeout and cancelled;
+  /// Publishes own_slot() and waits until every rank has. Errors: timed_out and cancelled;
   /// invalid_argument if a rank is in another call.
   Result<void> meet();
 

@@ -65,7 +65,7 @@ Result<cudaError_t> StreamWatch::poll(const std::function<cudaError_t()>& query)
     const auto now = Clock::now();
     if (deadline.is_over(now)) {
       end(query);
-      return fail(ErrorCode::timeout,
+      return fail(ErrorCode::timed_out,
                   "collectives: work on the GPU is not done after {} ms: other ranks did not come: "
                   "{}",
                   patience().count(), describe());

@@ -64,7 +64,8 @@ class WorkerWithoutModel final : public GroupMember {
   Result<void> serve_step() {
     Result<StepPlan> plan = plane_->receive(deadline_in(1s));
     if (!plan.ok()) {
-      return plan.error().code == ErrorCode::timeout ? Result<void>() : Result<void>(plan.error());
+      return plan.error().code == ErrorCode::timed_out ? Result<void>()
+                                                       : Result<void>(plan.error());
     }
     StepResult result{.step = plan->step, .epoch = plan->epoch, .results = {}};
     for (const SequenceStep& step : plan->steps) {

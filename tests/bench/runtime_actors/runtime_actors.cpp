@@ -85,7 +85,7 @@ class Watcher {
     std::unique_lock lock(mutex_);
     awaited_ = deaths;
     if (wait_for(changed_, lock, limit, [&] { return told_ >= deaths; })) return {};
-    return fail(ErrorCode::timeout, "{} of {} deaths were told", told_, deaths);
+    return fail(ErrorCode::timed_out, "{} of {} deaths were told", told_, deaths);
   }
   static constexpr std::string_view actor_type = "Watcher";
   using Methods = troupe::Methods<&Watcher::watch, &Watcher::wait_until_told>;

@@ -100,7 +100,7 @@ class Answers {
   Result<void> wait_for(std::size_t count) {
     std::unique_lock lock(mutex_);
     if (!changed_.wait_for(lock, 300s, [&] { return count_ >= count || !failure_.empty(); })) {
-      return fail(ErrorCode::timeout, "{} of {} answers after 300 s", count_, count);
+      return fail(ErrorCode::timed_out, "{} of {} answers after 300 s", count_, count);
     }
     if (!failure_.empty()) return fail(ErrorCode::internal, "{}", failure_);
     return {};
@@ -161,7 +161,7 @@ Result<double> run_once(const std::string& model, const Topology& topology,
   Answers answers;
   TROUPE_TRY(const auto engine, Engine::create(*cluster, spec, answers.events()));
   const auto started = engine->started(60s);
-  if (!started) return fail(ErrorCode::timeout, "the engine did not start in 60 s");
+  if (!started) return fail(ErrorCode::timed_out, "the engine did not start in 60 s");
   if (!started->ok()) return started->error();
   auto requests = requests_of(workload);
   const auto count = requests.size();

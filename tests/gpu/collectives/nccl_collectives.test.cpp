@@ -340,7 +340,7 @@ TEST(GpuCollectivesEnd, by_an_abort_of_another_rank) {
 
 TEST(GpuCollectivesEnd, by_the_timeout_where_a_rank_never_comes) {
   if (gpus() < 2) GTEST_SKIP() << "there are " << gpus() << " GPUs";
-  for (const bool by_nccl : {false, true}) expect_end(by_nccl, false, ErrorCode::timeout);
+  for (const bool by_nccl : {false, true}) expect_end(by_nccl, false, ErrorCode::timed_out);
 }
 
 INSTANTIATE_TEST_SUITE_P(Ranks, GpuCollectives,

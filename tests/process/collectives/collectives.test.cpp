@@ -176,7 +176,7 @@ TEST_P(CollectivesProcesses, a_rank_that_is_stopped_is_named_by_the_timeout_of_t
   int named = 0;
   for (int r = 0; r + 1 < ranks; ++r) {
     const std::string& complaint = complaints[static_cast<std::size_t>(r)];
-    const bool names = complaint.starts_with("timeout") && complaint.ends_with(missing);
+    const bool names = complaint.starts_with("timed_out") && complaint.ends_with(missing);
     named += names ? 1 : 0;
     EXPECT_TRUE(names || complaint.starts_with("cancelled")) << "rank " << r << ": " << complaint;
   }
@@ -199,7 +199,7 @@ TEST_P(CollectivesProcesses, a_rank_that_is_killed_ends_the_calls_of_the_others)
     return found;
   });
   EXPECT_EQ(complaints.back(), fmt::format("died of signal {}", SIGKILL));
-  const std::string_view expected = backend == Backend::shm ? "timeout" : "peer_died";
+  const std::string_view expected = backend == Backend::shm ? "timed_out" : "peer_died";
   int noticed = 0;
   for (int r = 0; r + 1 < ranks; ++r) {
     const std::string& complaint = complaints[static_cast<std::size_t>(r)];

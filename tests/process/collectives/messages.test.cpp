@@ -236,7 +236,7 @@ TEST_P(WaitingMessages, end_at_the_timeout_which_names_the_other_rank) {
     const auto done = group.barrier();
     return done.ok() || done.error().code != ErrorCode::cancelled ? outcome(done) : std::string();
   });
-  EXPECT_TRUE(found.starts_with("timeout")) << found;
+  EXPECT_TRUE(found.starts_with("timed_out")) << found;
   EXPECT_TRUE(found.ends_with("rank 1 did not come within 100 ms")) << found;
   EXPECT_EQ(third_, "");
 }

@@ -42,7 +42,7 @@ class RunningJob {
   static Result<RunningJob> start() {
     TROUPE_TRY(auto run, LauncherRun::start());
     if (!run.wait_for_answers(1, patience)) {
-      return fail(ErrorCode::timeout, "no answer: {}", run.stderr_text());
+      return fail(ErrorCode::timed_out, "no answer: {}", run.stderr_text());
     }
     return RunningJob(std::move(run));
   }

@@ -56,7 +56,7 @@ Result<SubDriver> start_sub_driver() {
     if (const auto status = process.wait(5ms))
       return fail(ErrorCode::internal, "the sub-driver {}", status->describe());
     if (std::chrono::steady_clock::now() > deadline)
-      return fail(ErrorCode::timeout, "the sub-driver does not start");
+      return fail(ErrorCode::timed_out, "the sub-driver does not start");
   }
   std::ifstream file(report);
   SubDriver driver{std::move(process), {}, ""};

@@ -51,7 +51,7 @@ TEST(Calls, time_out_and_can_be_waited_for_again) {
   auto slow = recorder.call<&Recorder::block_for_ms>(300);
   const auto early = slow.get(10ms);
   ASSERT_FALSE(early.ok());
-  EXPECT_EQ(early.error().code, ErrorCode::timeout) << early.error().message;
+  EXPECT_EQ(early.error().code, ErrorCode::timed_out) << early.error().message;
   EXPECT_TRUE(slow.get(limit).ok());
   EXPECT_EQ(slow.get(limit).error().code, ErrorCode::invalid_argument) << "an answer is taken once";
 }

@@ -148,7 +148,7 @@ TEST(Restarts, do_not_follow_a_stop) {
   const auto busy = must(cluster->spawn<Recorder>({.max_restarts = -1}).get(limit));
   Ends busy_ends(*cluster, busy);
   EXPECT_FALSE(busy.call<&Recorder::block_for_ms>(60000).wait(100ms));
-  EXPECT_EQ(cluster->stop(busy, 100ms).error().code, ErrorCode::timeout);
+  EXPECT_EQ(cluster->stop(busy, 100ms).error().code, ErrorCode::timed_out);
   const auto killed = busy_ends.wait_for_count(1);
   ASSERT_EQ(killed.size(), 1U);
   EXPECT_FALSE(killed[0].restarts);

@@ -170,7 +170,7 @@ TEST(LocalActors, that_are_stopped_in_a_method_finish_it_and_answer_no_later_cal
   auto waiting = blocker.call<&Blocker::block>();
   ASSERT_TRUE(shared->wait_until([&] { return shared->came == 1; }));
   const auto late = cluster->stop(blocker, 50ms);
-  EXPECT_EQ(late.error().code, ErrorCode::timeout) << late.error().message;
+  EXPECT_EQ(late.error().code, ErrorCode::timed_out) << late.error().message;
   EXPECT_FALSE(waiting.ready());
   shared->let_go();
   EXPECT_EQ(must(running.get(limit)), 1);

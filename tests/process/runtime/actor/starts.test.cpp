@@ -56,7 +56,7 @@ TEST_F(Starts, that_wait_while_the_cluster_is_shut_down_end_with_it) {
   for (auto& one : spawned) {
     const auto outcome = one.get(1s);
     if (!outcome.ok()) {
-      EXPECT_NE(outcome.error().code, ErrorCode::timeout) << outcome.error().message;
+      EXPECT_NE(outcome.error().code, ErrorCode::timed_out) << outcome.error().message;
     }
   }
 }

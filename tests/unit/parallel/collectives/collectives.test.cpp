@@ -168,7 +168,7 @@ TEST(ShmCollectives, timeout_names_who_is_missing_and_ends_the_group) {
   ASSERT_TRUE(group.ok());
   (*group)->set_timeout(std::chrono::milliseconds(2));
   const auto done = (*group)->barrier();
-  ASSERT_EQ(code_of(done), ErrorCode::timeout);
+  ASSERT_EQ(code_of(done), ErrorCode::timed_out);
   EXPECT_TRUE(done.error().message.ends_with("rank 0, 2 did not come within 2 ms"))
       << done.error().message;
   EXPECT_EQ(code_of((*group)->barrier()), ErrorCode::cancelled);

@@ -117,7 +117,7 @@ TEST(ShmMailboxes, timeout_names_the_rank_that_did_not_come) {
     group[1]->set_timeout(std::chrono::milliseconds(3));
     const Bytes large(2 * room);
     const auto done = sends ? group[1]->send(view(large), 2) : group[1]->receive(view(large), 2);
-    ASSERT_EQ(code_of(done), ErrorCode::timeout);
+    ASSERT_EQ(code_of(done), ErrorCode::timed_out);
     EXPECT_TRUE(done.error().message.ends_with("rank 2 did not come within 3 ms"))
         << done.error().message;
     EXPECT_EQ(code_of(group[0]->barrier()), ErrorCode::cancelled);

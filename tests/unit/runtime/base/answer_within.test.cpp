@@ -29,7 +29,7 @@ TEST(AnswerWithin, does_not_wait_for_what_blocks) {
       },
       "nobody answers");
   ASSERT_FALSE(late.ok());
-  EXPECT_EQ(late.error().code, ErrorCode::timeout);
+  EXPECT_EQ(late.error().code, ErrorCode::timed_out);
   EXPECT_EQ(late.error().message, "nobody answers within 1 ms");
   gate->set_value();
 }

@@ -48,7 +48,7 @@ TEST(Answers, that_do_not_come_are_named) {
   auto calls = futures_of(promises);
   const auto answers = take_answers<int>(calls, names, milliseconds(120));
   ASSERT_FALSE(answers.ok());
-  EXPECT_EQ(answers.error().code, ErrorCode::timeout);
+  EXPECT_EQ(answers.error().code, ErrorCode::timed_out);
   EXPECT_THAT(answers.error().message, testing::StartsWith("worker-1: no answer within"));
 }
 

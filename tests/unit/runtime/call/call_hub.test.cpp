@@ -143,7 +143,7 @@ TEST(CallHub, flush_returns_once_a_slow_peer_has_been_sent_everything) {
   busy.wait();
   const Bytes large(std::size_t{8} << 20, std::byte{3});
   held.answer(large);
-  EXPECT_EQ(server->flush(20ms).error().code, ErrorCode::timeout) << "nobody reads yet";
+  EXPECT_EQ(server->flush(20ms).error().code, ErrorCode::timed_out) << "nobody reads yet";
   go_on.count_down();
   EXPECT_TRUE(server->flush(10s).ok());
   server->stop();

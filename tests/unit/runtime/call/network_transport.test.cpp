@@ -166,7 +166,7 @@ TEST(NetworkTransport, frames_wait_for_a_key_that_comes_late) {
     ASSERT_TRUE(link->send(bytes_of(1, 3), {}, limit).ok());
     ASSERT_TRUE(link->send(bytes_of(2, 3), {}, limit).ok());
     EXPECT_TRUE(server.frames(0).empty());
-    EXPECT_EQ(client.transport().flush(20ms).error().code, ErrorCode::timeout) << locality;
+    EXPECT_EQ(client.transport().flush(20ms).error().code, ErrorCode::timed_out) << locality;
     answer(call_pair_key(call_listener_key(job, listener), keys.name));
     EXPECT_EQ(client.frames(2), (std::vector<Bytes>{bytes_of(1, 3), bytes_of(2, 3)})) << locality;
     EXPECT_TRUE(client.transport().flush(limit).ok()) << locality;

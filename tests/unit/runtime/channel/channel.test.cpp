@@ -138,8 +138,8 @@ TEST(Channel, peer_with_the_key_of_another_job_is_not_connected) {
   ASSERT_TRUE(listener.ok() && stranger.ok());
   auto sending = std::async(std::launch::async,
                             [&] { return stranger->send(pattern(8), deadline_in(200ms)); });
-  EXPECT_EQ(listener->receive(deadline_in(200ms)).error().code, ErrorCode::timeout);
-  EXPECT_EQ(sending.get().error().code, ErrorCode::timeout);
+  EXPECT_EQ(listener->receive(deadline_in(200ms)).error().code, ErrorCode::timed_out);
+  EXPECT_EQ(sending.get().error().code, ErrorCode::timed_out);
 }
 
 TEST(Channel, peer_that_knows_only_the_listeners_key_is_not_connected) {
@@ -149,8 +149,8 @@ TEST(Channel, peer_that_knows_only_the_listeners_key_is_not_connected) {
   ASSERT_TRUE(listener.ok() && stranger.ok());
   auto sending = std::async(std::launch::async,
                             [&] { return stranger->send(pattern(8), deadline_in(200ms)); });
-  EXPECT_EQ(listener->receive(deadline_in(200ms)).error().code, ErrorCode::timeout);
-  EXPECT_EQ(sending.get().error().code, ErrorCode::timeout);
+  EXPECT_EQ(listener->receive(deadline_in(200ms)).error().code, ErrorCode::timed_out);
+  EXPECT_EQ(sending.get().error().code, ErrorCode::timed_out);
 }
 
 TEST(Channel, stranger_does_not_keep_the_rightful_peer_out) {
@@ -239,14 +239,14 @@ TEST(Channel, interrupts_before_a_wait_count_as_one) {
   listener->interrupt();
   listener->interrupt();
   EXPECT_EQ(listener->receive(deadline_in(10s)).error().code, ErrorCode::cancelled);
-  EXPECT_EQ(listener->receive(deadline_in(1ms)).error().code, ErrorCode::timeout);
+  EXPECT_EQ(listener->receive(deadline_in(1ms)).error().code, ErrorCode::timed_out);
 }
 
 TEST(Channel, send_to_nobody_times_out_and_a_full_queue_bounds_memory) {
   Pair pair = make_pair(ChannelEndpoint::on_this_node());
   auto alone = Channel::listen(keys_of(1), ChannelEndpoint::on_this_node());
   ASSERT_TRUE(alone.ok());
-  EXPECT_EQ(alone->send(pattern(1), deadline_in(1ms)).error().code, ErrorCode::timeout);
+  EXPECT_EQ(alone->send(pattern(1), deadline_in(1ms)).error().code, ErrorCode::timed_out);
 
   // The other end does not receive, but must still do the handshake.
   const auto large = pattern(100'000);

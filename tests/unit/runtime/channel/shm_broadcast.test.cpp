@@ -98,7 +98,7 @@ TEST_F(ShmBroadcast, writer_waits_for_the_slowest_reader) {
   EXPECT_EQ(sent, 4);
   // A message is released by the next receive, not by its own.
   ASSERT_TRUE(slow.receive(deadline_in(1s)).ok());
-  EXPECT_EQ(out.send(message, deadline_in(1ms)).error().code, ErrorCode::timeout);
+  EXPECT_EQ(out.send(message, deadline_in(1ms)).error().code, ErrorCode::timed_out);
   ASSERT_TRUE(slow.receive(deadline_in(1s)).ok());
   ASSERT_TRUE(slow.receive(deadline_in(1s)).ok());
   EXPECT_TRUE(out.send(message, deadline_in(1s)).ok());
@@ -148,7 +148,7 @@ TEST_F(ShmBroadcast, receive_times_out_without_a_message) {
   ShmBroadcastReader in = reader(0);
   const auto nothing = in.receive(deadline_in(2ms));
   ASSERT_FALSE(nothing.ok());
-  EXPECT_EQ(nothing.error().code, ErrorCode::timeout);
+  EXPECT_EQ(nothing.error().code, ErrorCode::timed_out);
 }
 
 TEST_F(ShmBroadcast, places_are_taken_once_and_counts_must_agree) {

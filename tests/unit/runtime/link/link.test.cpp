@@ -281,7 +281,7 @@ TEST_F(Links, a_full_queue_says_so_and_waits_only_as_long_as_asked) {
   EXPECT_GE(std::chrono::steady_clock::now() - start, 50ms);
   const auto why = connected_.closed.future().get(limit);
   ASSERT_TRUE(why.ok());
-  EXPECT_EQ(why->code, ErrorCode::timeout) << "it is given up after the handshake's time";
+  EXPECT_EQ(why->code, ErrorCode::timed_out) << "it is given up after the handshake's time";
 }
 
 TEST_F(Links, a_thread_that_takes_a_turn_gets_the_events_itself) {

@@ -68,7 +68,7 @@ TEST(NodeTicket, a_starter_that_sends_none_or_ends_is_told) {
   ASSERT_EQ(::pipe(ends), 0);
   const UniqueFd out(ends[0]);
   UniqueFd in(ends[1]);
-  EXPECT_EQ(read_ticket(out.get(), 20ms).error().code, ErrorCode::timeout);
+  EXPECT_EQ(read_ticket(out.get(), 20ms).error().code, ErrorCode::timed_out);
   in.reset();
   EXPECT_EQ(read_ticket(out.get(), 5s).error().code, ErrorCode::peer_died);
 }

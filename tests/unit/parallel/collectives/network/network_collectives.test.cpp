@@ -88,7 +88,7 @@ TEST(NetworkRendezvous, rank_that_does_not_connect_is_named_by_the_timeout) {
     std::vector<std::string> all{own.addresses(), other.addresses()};
     if (rank == 1) std::swap(all[0], all[1]);
     const auto waits = own.connect(all, std::chrono::milliseconds(30));
-    ASSERT_EQ(code_of(waits), ErrorCode::timeout);
+    ASSERT_EQ(code_of(waits), ErrorCode::timed_out);
     EXPECT_TRUE(
         waits.error().message.ends_with(fmt::format("rank {} did not come within 30 ms", 1 - rank)))
         << waits.error().message;
@@ -206,7 +206,7 @@ TEST(NetworkCollectives, timeout_may_shrink_between_calls) {
   ASSERT_TRUE(other.get().ok());
   group.first->set_timeout(std::chrono::milliseconds(5));
   const auto begin = std::chrono::steady_clock::now();
-  EXPECT_EQ(code_of(group.first->barrier()), ErrorCode::timeout);
+  EXPECT_EQ(code_of(group.first->barrier()), ErrorCode::timed_out);
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(5));
 }
 

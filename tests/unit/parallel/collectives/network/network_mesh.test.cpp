@@ -109,7 +109,7 @@ TEST(NetworkMesh, lane_is_full_until_the_other_rank_takes) {
   zero->arm(20ms);
   const auto full = put();
   ASSERT_FALSE(full.ok());
-  EXPECT_EQ(full.error().code, ErrorCode::timeout);
+  EXPECT_EQ(full.error().code, ErrorCode::timed_out);
   // What has arrived can be taken after the end.
   for (int i = 0; i < 8; ++i) ASSERT_TRUE(one->take(0, NetworkMesh::Lane::message).ok());
   EXPECT_FALSE(one->take(0, NetworkMesh::Lane::message).ok());
