@@ -1,0 +1,273 @@
+// Troupe's side of compare_ray: prints `ROW VALUE` for each row named, or for all. The other
+// process of each row is on --host=HOST, if given, over ssh; all connections are authenticated, and
+// those between hosts are TLS.
+#include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <unistd.h>
+
+#include "runtime/actor/cluster.hpp"
+#include "runtime/link/local_address.hpp"
+#include "runtime/node/ssh_node_starter.hpp"
+
+namespace troupe {
+namespace {
+
+using namespace std::chrono_literals;
+using Clock = std::chrono::steady_clock;
+
+/// As Ray's workers: the answers go back to this process.
+class Echo {
+ public:
+  int echo(int value) { return value; }
+  int pid() { return ::getpid(); }
+  Result<void> call_others(std::vector<ActorHandle<Echo>> others, int count) {
+    std::vector<Future<int>> answers;
+    for (int i = 0; i < count; ++i) {
+      answers.push_back(others[static_cast<std::size_t>(i) % others.size()].call<&Echo::echo>(i));
+    }
+    for (auto& answer : answers) {
+      TROUPE_TRY([[maybe_unused]] const int value, answer.get(60s));
+    }
+    return {};
+  }
+
+  static constexpr std::string_view actor_type = "Echo";
+  using Methods = troupe::Methods<&Echo::echo, &Echo::pid, &Echo::call_others>;
+};
+using Actor = ActorHandle<Echo>;
+
+double seconds_since(Clock::time_point begin) {
+  return std::chrono::duration<double>(Clock::now() - begin).count();
+}
+
+double median(std::vector<double> samples) {
+  std::sort(samples.begin(), samples.end());
+  return samples[samples.size() / 2];
+}
+
+/// Pss of a process in MB.
+double memory_of(int pid) {
+  std::ifstream rollup("/proc/" + std::to_string(pid) + "/smaps_rollup");
+  std::string word;
+  while (rollup >> word) {
+    double kibibytes = 0;
+    if (word == "Pss:" && rollup >> kibibytes) return kibibytes * 1024 / 1e6;
+  }
+  return 0;
+}
+
+/// Seconds of CPU that a process has used, of its scheduler's account in ns.
+double cpu_of(int pid) {
+  double used = 0;
+  const auto threads = "/proc/" + std::to_string(pid) + "/task";
+  for (const auto& thread : std::filesystem::directory_iterator(threads)) {
+    double ns = 0;
+    if (std::ifstream(thread.path() / "schedstat") >> ns) used += ns / 1e9;
+  }
+  return used;
+}
+
+/// The rows, on one cluster.
+class Rows {
+ public:
+  Rows(Cluster& cluster, std::string host) : cluster_(cluster), host_(std::move(host)) {}
+
+  Result<double> calls_sync() {
+    TROUPE_TRY(const auto actors, spawn(1));
+    constexpr int count = 20000;
+    const auto begin = Clock::now();
+    for (int i = 0; i < count; ++i) {
+      TROUPE_TRY([[maybe_unused]] const int value, actors[0].call<&Echo::echo>(i).get(10s));
+    }
+    return count / seconds_since(begin);
+  }
+
+  Result<double> calls_async() {
+    TROUPE_TRY(const auto actors, spawn(1));
+    constexpr int count = 200000;
+    const auto begin = Clock::now();
+    TROUPE_CHECK(Echo().call_others({actors[0]}, count));
+    return count / seconds_since(begin);
+  }
+
+  Result<double> calls_n_to_n() {
+    TROUPE_TRY(const auto servers, spawn(2));
+    TROUPE_TRY(const auto clients, spawn(2));
+    constexpr int count = 100000;
+    const auto begin = Clock::now();
+    std::vector<Future<void>> done;
+    for (const auto& client : clients) {
+      done.push_back(client.call<&Echo::call_others>(servers, count));
+    }
+    for (auto& one : done) TROUPE_CHECK(one.get(60s));
+    return 2 * count / seconds_since(begin);
+  }
+
+  Result<double> spawn_16() {
+    const auto begin = Clock::now();
+    TROUPE_TRY([[maybe_unused]] const auto actors, spawn(16));
+    return seconds_since(begin);
+  }
+
+  Result<double> death_seen() {
+    std::vector<double> took;
+    for (int i = 0; i < 5; ++i) {
+      TROUPE_TRY(const auto actors, spawn(1));
+      TROUPE_CHECK(kill(actors[0]).status);
+      const auto begin = Clock::now();
+      if (actors[0].call<&Echo::echo>(0).get(60s).ok()) {
+        return fail(ErrorCode::internal, "a killed actor has answered");
+      }
+      took.push_back(seconds_since(begin) * 1e3);
+    }
+    return median(std::move(took));
+  }
+
+  Result<double> restarted() {
+    std::vector<double> took;
+    for (int i = 0; i < 5; ++i) {
+      TROUPE_TRY(const auto actors, spawn(1, {.max_restarts = -1}));
+      const Killed killed = kill(actors[0]);
+      TROUPE_CHECK(killed.status);
+      const auto begin = Clock::now();
+      for (;;) {
+        const auto pid = actors[0].call<&Echo::pid>().get(60s);
+        if (pid.ok() && *pid != killed.pid) break;
+      }
+      took.push_back(seconds_since(begin) * 1e3);
+    }
+    return median(std::move(took));
+  }
+
+  /// Of the median of eight processes that do nothing: Pss, and the share of a CPU.
+  Result<std::pair<double, double>> idle() {
+    TROUPE_TRY(const auto actors, spawn(8));
+    std::vector<int> pids;
+    for (const auto& actor : actors) {
+      TROUPE_TRY(pids.emplace_back(), actor.call<&Echo::pid>().get(10s));
+    }
+    std::this_thread::sleep_for(2s);
+    std::vector<double> memory, used;
+    for (const int pid : pids) used.push_back(-cpu_of(pid));
+    std::this_thread::sleep_for(10s);
+    for (std::size_t i = 0; i < pids.size(); ++i) {
+      used[i] += cpu_of(pids[i]);
+      memory.push_back(memory_of(pids[i]));
+    }
+    return std::pair(median(std::move(memory)), median(std::move(used)) / 10 * 100);
+  }
+
+ private:
+  struct Killed {
+    int pid = 0;
+    Result<void> status{};
+  };
+
+  /// Starts actors at once, each in a process of its own, and waits until all have answered.
+  Result<std::vector<Actor>> spawn(int count, const SpawnOptions& options = {}) {
+    std::vector<Future<Actor>> started;
+    for (int i = 0; i < count; ++i) started.push_back(cluster_.spawn<Echo>(options));
+    std::vector<Actor> actors;
+    for (auto& one : started) {
+      TROUPE_TRY(actors.emplace_back(), one.get(60s));
+    }
+    std::vector<Future<int>> answers;
+    for (const auto& actor : actors) answers.push_back(actor.call<&Echo::echo>(0));
+    for (auto& answer : answers) {
+      TROUPE_TRY([[maybe_unused]] const int value, answer.get(60s));
+    }
+    return actors;
+  }
+
+  /// Sends SIGKILL to the actor's process from outside, as compare_ray's other side does.
+  Killed kill(const Actor& actor) {
+    const auto pid = actor.call<&Echo::pid>().get(10s);
+    if (!pid.ok()) return {0, pid.error()};
+    if (host_.empty()) {
+      ::kill(*pid, SIGKILL);
+    } else if (std::system(("ssh " + host_ + " kill -9 " + std::to_string(*pid)).c_str()) != 0) {
+      return {0, fail(ErrorCode::io, "cannot kill process {} on {}", *pid, host_)};
+    }
+    return {*pid};
+  }
+
+  Cluster& cluster_;
+  const std::string host_;
+};
+
+Result<ClusterOptions> options_of(const std::string& host) {
+  ClusterOptions options;
+  if (host.empty()) return options;
+  options.nodes = {{host, 2, {}}};
+  SshNodeStarter::Options ssh;
+  ssh.host_of_node[host] = {host};
+  options.starter = std::make_shared<SshNodeStarter>(std::move(ssh));
+  TROUPE_TRY(options.address, local_address_towards(host));
+  return options;
+}
+
+Result<void> run(const std::string& host, const std::vector<std::string>& asked) {
+  const auto is_asked = [&](std::string_view row) {
+    return asked.empty() || std::find(asked.begin(), asked.end(), row) != asked.end();
+  };
+  const auto print = [](const char* row, double value) {
+    std::printf("%s %.6g\n", row, value);
+    std::fflush(stdout);
+  };
+  const auto begin = Clock::now();
+  TROUPE_TRY(auto options, options_of(host));
+  TROUPE_TRY(const auto cluster, Cluster::start(std::move(options)));
+  if (is_asked("start")) print("start", seconds_since(begin));
+  Rows rows(*cluster, host);
+  constexpr std::pair<const char*, Result<double> (Rows::*)()> all[] = {
+      {"calls_sync", &Rows::calls_sync},     {"calls_async", &Rows::calls_async},
+      {"calls_n_to_n", &Rows::calls_n_to_n}, {"spawn_16", &Rows::spawn_16},
+      {"death_seen", &Rows::death_seen},     {"restarted", &Rows::restarted},
+  };
+  for (const auto& [name, row] : all) {
+    if (!is_asked(name)) continue;
+    TROUPE_TRY(const double value, (rows.*row)());
+    print(name, value);
+  }
+  if (host.empty() && (is_asked("idle_memory") || is_asked("idle_cpu"))) {
+    TROUPE_TRY(const auto idle, rows.idle());
+    print("idle_memory", idle.first);
+    print("idle_cpu", idle.second);
+  }
+  return {};
+}
+
+}  // namespace
+}  // namespace troupe
+
+int main(int argc, char** argv) {
+  troupe::ActorTypes types;
+  types.add<troupe::Echo>();
+  troupe::init(argc, argv, types);
+  std::string host;
+  std::vector<std::string> asked;
+  for (int i = 1; i < argc; ++i) {
+    const std::string word = argv[i];
+    constexpr std::string_view option = "--host=";
+    if (word.starts_with(option)) {
+      host = word.substr(option.size());
+    } else {
+      asked.push_back(word);
+    }
+  }
+  const auto done = troupe::run(host, asked);
+  if (done.ok()) return 0;
+  std::fprintf(stderr, "%s\n", done.error().message.c_str());
+  return 1;
+}

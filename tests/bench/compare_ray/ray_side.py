@@ -1,0 +1,225 @@
+"""Ray's side of compare_ray: prints `ROW VALUE` for each row named, or for all."""
+import os
+import subprocess
+import sys
+import time
+
+import numpy as np
+import ray
+
+HOST = next((word.split("=", 1)[1] for word in sys.argv[1:] if word.startswith("--host=")), "")
+ASKED = [word for word in sys.argv[1:] if not word.startswith("--")]
+PIN = {"resources": {"there": 0.001}} if HOST else {}
+
+
+@ray.remote(num_cpus=0)
+class Echo:
+    def echo(self, value):
+        return value
+
+    def pid(self):
+        return os.getpid()
+
+    def call_others(self, others, count):
+        ray.get([others[i % len(others)].echo.remote(i) for i in range(count)])
+
+    def die(self):
+        os._exit(1)
+
+    def read(self, box):
+        begin = time.perf_counter()
+        value = ray.get(box[0])
+        return value.nbytes, time.perf_counter() - begin
+
+
+@ray.remote(num_cpus=1)
+def identity(value):
+    return value
+
+
+def wait_all(references):
+    ray.get(references)
+
+
+def rate(count, work):
+    begin = time.perf_counter()
+    work()
+    return count / (time.perf_counter() - begin)
+
+
+def spawn(count=1, **options):
+    actors = [Echo.options(**PIN, **options).remote() for _ in range(count)]
+    wait_all([actor.echo.remote(0) for actor in actors])
+    return actors
+
+
+def calls_sync():
+    actor, = spawn()
+    return rate(2000, lambda: [ray.get(actor.echo.remote(i)) for i in range(2000)])
+
+
+def calls_async():
+    actor, = spawn()
+    return rate(20000, lambda: wait_all([actor.echo.remote(i) for i in range(20000)]))
+
+
+def calls_n_to_n():
+    servers, clients = spawn(2), spawn(2)
+    return rate(20000, lambda: wait_all([client.call_others.remote(servers, 10000) for client in clients]))
+
+
+def spawn_16():
+    begin = time.perf_counter()
+    spawn(16)
+    return time.perf_counter() - begin
+
+
+def warm_tasks():
+    wait_all([identity.options(**PIN).remote(i) for i in range(100)])
+
+
+def tasks_sync():
+    warm_tasks()
+    return rate(500, lambda: [ray.get(identity.options(**PIN).remote(i)) for i in range(500)])
+
+
+def tasks_async():
+    warm_tasks()
+    return rate(5000, lambda: wait_all([identity.options(**PIN).remote(i) for i in range(5000)]))
+
+
+def put_64_mib():
+    value = np.ones(64 << 20, dtype=np.uint8)
+    ray.put(value)
+    best = []
+    for _ in range(10):  # each is freed before the next, so that its segment is used again
+        begin = time.perf_counter()
+        reference = ray.put(value)
+        best.append(time.perf_counter() - begin)
+        del reference
+    return value.nbytes / sorted(best)[len(best) // 2] / 1e9
+
+
+def get_64_mib():
+    reference = ray.put(np.ones(64 << 20, dtype=np.uint8))
+    reader, = spawn()
+    took = [ray.get(reader.read.remote([reference]))[1] for _ in range(50)]
+    return sorted(took)[len(took) // 2] * 1e6
+
+
+def get_1_gib():
+    if not HOST:
+        return None
+    reader, = spawn()
+    rates = []
+    for _ in range(3):
+        reference = ray.put(np.ones(1 << 30, dtype=np.uint8))
+        nbytes, took = ray.get(reader.read.remote([reference]))
+        rates.append(nbytes / took / 1e9)
+        del reference
+        time.sleep(1)
+    return sorted(rates)[1]
+
+
+def death_seen():
+    took = []
+    for _ in range(5):
+        actor, = spawn()
+        pid = ray.get(actor.pid.remote())
+        kill = ["kill", "-9", str(pid)]
+        subprocess.run(["ssh", HOST, *kill] if HOST else kill, check=True)
+        begin = time.perf_counter()
+        try:
+            ray.get(actor.echo.remote(0))
+        except ray.exceptions.RayActorError:
+            took.append(time.perf_counter() - begin)
+    return sorted(took)[len(took) // 2] * 1e3
+
+
+def restarted():
+    took = []
+    for _ in range(5):
+        actor, = spawn(max_restarts=-1, max_task_retries=-1)
+        pid = ray.get(actor.pid.remote())
+        kill = ["kill", "-9", str(pid)]
+        subprocess.run(["ssh", HOST, *kill] if HOST else kill, check=True)
+        begin = time.perf_counter()
+        while ray.get(actor.pid.remote()) == pid:
+            pass
+        took.append(time.perf_counter() - begin)
+    return sorted(took)[len(took) // 2] * 1e3
+
+
+def smaps_of(pid):
+    with open(f"/proc/{pid}/smaps_rollup") as rollup:
+        return next(int(line.split()[1]) for line in rollup if line.startswith("Pss:")) / 1024
+
+
+def cpu_of(pid):
+    with open(f"/proc/{pid}/stat") as stat:
+        fields = stat.read().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def idle():
+    if HOST:
+        return None, None
+    actors = spawn(8)
+    pids = ray.get([actor.pid.remote() for actor in actors])
+    time.sleep(2)
+    before = [cpu_of(pid) for pid in pids]
+    time.sleep(10)
+    used = sorted(cpu_of(pid) - begin for pid, begin in zip(pids, before))
+    return sorted(map(smaps_of, pids))[4], used[4] / 10 * 100
+
+
+ROWS = {row.__name__: row for row in (
+    calls_sync, calls_async, calls_n_to_n, spawn_16, tasks_sync, tasks_async, put_64_mib, get_64_mib,
+    get_1_gib, death_seen, restarted)}
+
+
+def start():
+    """Starts a cluster: here alone, or its head here and a node with the resource `there` on HOST."""
+    if not HOST:
+        ray.init(include_dashboard=False, log_to_driver=False, object_store_memory=3 << 30)
+        return
+    program = os.path.join(os.path.dirname(sys.executable), "ray")
+    subprocess.run([program, "start", "--head", "--node-ip-address=10.77.0.254", "--port=6399",
+                    "--include-dashboard=false", f"--object-store-memory={3 << 30}"],
+                   check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    subprocess.run(["ssh", HOST, program, "start", "--address=10.77.0.254:6399",
+                    f"--object-store-memory={3 << 30}", "--temp-dir=/tmp/ray-there",
+                    "--resources='{\"there\": 1}'"], check=True, stdout=subprocess.DEVNULL,
+                   stderr=subprocess.DEVNULL)
+    ray.init(address="10.77.0.254:6399", log_to_driver=False)
+
+
+def stop():
+    ray.shutdown()
+    if HOST:
+        program = os.path.join(os.path.dirname(sys.executable), "ray")
+        for command in (["ssh", HOST, program, "stop", "--force"], [program, "stop", "--force"]):
+            subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
+def main():
+    begin = time.perf_counter()
+    start()
+    try:
+        if not ASKED or "start" in ASKED:
+            print("start", time.perf_counter() - begin, flush=True)
+        for name, row in ROWS.items():
+            if not ASKED or name in ASKED:
+                value = row()
+                if value is not None:
+                    print(name, value, flush=True)
+        if not ASKED or {"idle_memory", "idle_cpu"} & set(ASKED):
+            memory, cpu = idle()
+            if memory is not None:
+                print("idle_memory", memory)
+                print("idle_cpu", cpu)
+    finally:
+        stop()
+
+
+main()
