@@ -74,6 +74,7 @@ Result<ActorRegistry::Admission> ActorRegistry::admit(const SpawnOptions& option
   actor.named = !options.name.empty();
   actor.address.name = actor.named ? options.name : fmt::format("{}-{}", type, actor.address.id);
   actor.address.is_restartable = options.max_restarts != 0;
+  actor.address.max_call_retries = options.max_call_retries;
   TROUPE_TRY(auto admission, place(actor, options));
   ++next_actor_;
   actor.done = std::move(done);

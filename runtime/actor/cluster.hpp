@@ -147,11 +147,15 @@ struct SpawnOptions {
   /// TaskPool. For what belongs to a thread: thread-local state, its CPUs or priority, child
   /// processes that end with it.
   bool dedicated_thread = false;
+  /// The default of CallOptions::max_retries for calls to this actor; -1: always. Only for methods
+  /// that may run twice: after a restart a call is run again that the last incarnation may have
+  /// run.
+  int max_call_retries = 0;
 
   template <class Archive>
   void fields(Archive& archive) {
     archive(name, resources, node, bundle, process, hides_other_devices, binds_cpus, max_restarts,
-            restarts_after_exit, is_detached, dedicated_thread);
+            restarts_after_exit, is_detached, dedicated_thread, max_call_retries);
   }
 };
 
@@ -228,7 +232,7 @@ class Cluster {
 
   /// Lets the actor finish its current method, ends it, and waits until it is gone. If it is not
   /// gone after `timeout`, its process is killed (with the other actors in it) and the error is
-  /// timed_out. Calls in its mailbox fail with peer_died. Ok if it is gone already.
+  /// timed_out. Calls in its mailbox fail with actor_died. Ok if it is gone already.
   virtual Result<void> stop(const ActorAddress& actor, std::chrono::milliseconds timeout) = 0;
   template <class A>
   Result<void> stop(const ActorHandle<A>& actor,

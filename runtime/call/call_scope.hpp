@@ -30,4 +30,8 @@ class CallScope {
   const CallScope* const outer_;
 };
 
+/// What a call made now on this thread asks for: the nearer of its deadline and that of the method
+/// that makes it.
+CallTerms terms_of(const CallOptions& options, int default_retries);
+
 }  // namespace troupe

@@ -114,7 +114,7 @@ class CallReply {
 struct IncomingCall {
   std::uint16_t method = 0;
   Bytes arguments;
-  CallReply answer;
+  CallReply answer{};
   /// From then on the caller wants no answer: a call that is still queued need not run.
   CallDeadline deadline = no_deadline;
   CancelToken cancel{};
