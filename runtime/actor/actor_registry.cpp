@@ -55,7 +55,7 @@ Result<ActorRegistry::Admission> ActorRegistry::admit(const SpawnOptions& option
   std::lock_guard lock(mutex_);
   const auto owning = actors_.find(owner);
   if (owner != 0 && owning == actors_.end()) {
-    return fail(ErrorCode::peer_died, "the actor that spawns a {} is gone", type);
+    return fail(ErrorCode::actor_died, "the actor that spawns a {} is gone", type);
   }
   TROUPE_CHECK(check_name(options.name));
   if (options.process.find('/') != std::string::npos) {
