@@ -76,7 +76,6 @@ void HubImpl::give_credit(ActorId actor, std::size_t bytes) {
 CallTicket HubImpl::call(const ActorAddress& address, std::uint16_t method, Bytes arguments,
                          CallCompletion completion, const CallTerms& terms) {
   OutgoingCall call{.id = next_call_++,
-                    .address = address,
                     .method = method,
                     .arguments = std::move(arguments),
                     .completion = std::move(completion),
@@ -120,28 +119,31 @@ CallTicket HubImpl::call(const ActorAddress& address, std::uint16_t method, Byte
   if (const auto target = targets_.find(address.id); target != targets_.end()) {
     const auto held = target->second;
     lock.unlock();
-    return call_local(std::move(call), held);
+    return call_local(address, std::move(call), held);
   }
   const CallTicket ticket{address.id, call.id};
   if (Route* route = route_of(address)) {
     if (route->endpoint.empty() || !route->waiting.empty()) {
-      route->waiting.push_back(std::move(call));
+      route->waiting.push_back({address, std::move(call)});
       const bool is_first = called_.note_call(address.id);
       lock.unlock();
       if (is_first && options_.on_first_call) options_.on_first_call(address);
       return ticket;
     }
-    call.address.endpoint = route->endpoint;
-    call.address.incarnation = route->incarnation;
-  } else if (address.endpoint == endpoint()) {
-    const Pending gone = pending_of(std::move(call));
+    const std::string there = route->endpoint;
+    call_remote(address, there, route->incarnation, std::move(call), patience, std::move(lock));
+    return ticket;
+  }
+  if (address.endpoint == endpoint()) {
+    const Pending gone = pending_of(address, address.incarnation, std::move(call));
     settle(ticket.call, gone);
     lock.unlock();
     run_callback(gone.completion,
                  Result<Bytes>(fail(ErrorCode::actor_died, "actor '{}' is gone", address.name)));
     return {};
   }
-  call_remote(std::move(call), patience, std::move(lock));
+  call_remote(address, address.endpoint, address.incarnation, std::move(call), patience,
+              std::move(lock));
   return ticket;
 }
 
@@ -168,17 +170,17 @@ std::shared_ptr<HubImpl::Peer> HubImpl::peer_at(const std::string& endpoint) {
   return made;
 }
 
-void HubImpl::call_remote(OutgoingCall call, Patience& patience,
+void HubImpl::call_remote(const ActorAddress& address, const std::string& endpoint,
+                          std::uint32_t incarnation, OutgoingCall call, Patience& patience,
                           std::unique_lock<std::mutex> lock) {
   const CallId id = call.id;
-  const ActorAddress address = call.address;
-  const auto peer = peer_at(address.endpoint);
+  const auto peer = peer_at(endpoint);
   if (!peer) {
-    const Pending unsent = pending_of(std::move(call));
+    const Pending unsent = pending_of(address, incarnation, std::move(call));
     settle(id, unsent);
     lock.unlock();
-    return run_callback(unsent.completion, Result<Bytes>(fail(ErrorCode::io, "cannot connect to {}",
-                                                              address.endpoint)));
+    return run_callback(unsent.completion,
+                        Result<Bytes>(fail(ErrorCode::io, "cannot connect to {}", endpoint)));
   }
   Trailer trailer{.call = id,
                   .actor = address.id,
@@ -189,15 +191,17 @@ void HubImpl::call_remote(OutgoingCall call, Patience& patience,
   std::shared_ptr<const Bytes> kept;
   if (Resend* resend = call.resend.get()) {
     kept = resend->arguments;
-    if (resend->first_generation == 0 || resend->address.incarnation != address.incarnation) {
+    if (resend->first_generation == 0 || resend->address.incarnation != incarnation) {
       resend->first_generation = peer->generation;
       resend->reconnect.reset();
     }
     resend->address = address;
+    resend->address.endpoint = endpoint;
+    resend->address.incarnation = incarnation;
     trailer.kind = FrameKind::resendable_call;
     trailer.generation = resend->first_generation;
   }
-  peer->pending.emplace(id, pending_of(std::move(call)));
+  peer->pending.emplace(id, pending_of(address, incarnation, std::move(call)));
   if (auto& latest = in_flight_[address.id].peer; latest != peer) latest = peer;
   const bool is_first = called_.note_call(address.id);
   lock.unlock();
@@ -218,56 +222,63 @@ void HubImpl::call_remote(OutgoingCall call, Patience& patience,
 /// A call to an actor of this process.
 class HubImpl::LocalCall final : public IncomingCallState {
  public:
-  LocalCall(std::shared_ptr<HubImpl> hub, OutgoingCall call)
-      : hub_(std::move(hub)), call_(std::move(call)) {}
+  LocalCall(std::shared_ptr<HubImpl> hub, ActorId actor, OutgoingCall call)
+      : hub_(std::move(hub)), actor_(actor), call_(std::move(call)) {}
 
  private:
   void take_answer(CallAnswer answer) override {
     // The future may keep this state: nothing of what it holds may outlive the answer.
     const auto hub = std::move(hub_);
-    hub->on_local_answer(std::move(call_), std::move(answer));
+    hub->on_local_answer(std::move(call_), actor_, std::move(answer));
   }
   std::shared_ptr<HubImpl> hub_;
+  const ActorId actor_;
   OutgoingCall call_;
 };
 
-CallTicket HubImpl::call_local(OutgoingCall call, std::shared_ptr<CallTarget> target) {
-  IncomingCall incoming{
-      .method = call.method,
-      .arguments = call.resend ? *call.resend->arguments : std::exchange(call.arguments, {}),
-      .deadline = call.deadline};
-  const ActorId actor = call.address.id;
+CallTicket HubImpl::call_local(const ActorAddress& address, OutgoingCall call,
+                               const std::shared_ptr<CallTarget>& target) {
+  IncomingCall incoming{.method = call.method, .deadline = call.deadline};
+  if (call.resend) {
+    call.resend->address = address;
+    incoming.arguments = *call.resend->arguments;
+  } else {
+    incoming.arguments = std::move(call.arguments);
+  }
   const auto state = std::make_shared<LocalCall>(
-      std::static_pointer_cast<HubImpl>(shared_from_this()), std::move(call));
+      std::static_pointer_cast<HubImpl>(shared_from_this()), address.id, std::move(call));
   incoming.answer = CallReply(state);
   incoming.cancel = CancelToken(state);
   target->deliver(std::move(incoming));
-  return {actor, 0, CancelToken(state)};
+  return {address.id, 0, CancelToken(state)};
 }
 
-void HubImpl::on_local_answer(OutgoingCall call, CallAnswer answer) {
-  const ActorAddress address = call.address;
+void HubImpl::on_local_answer(OutgoingCall call, ActorId actor, CallAnswer answer) {
+  if (!answer.actor_has_ended()) {
+    {
+      const std::lock_guard lock(mutex_);
+      give_credit(actor, call.bytes);
+      if (call.resend) open_resendable_.erase(call.id);
+    }
+    return run_callback(call.completion, Result<Bytes>(std::move(answer)));
+  }
   const CallId id = call.id;
-  if (call.resend) call.resend->address = address;
-  Pending pending = pending_of(std::move(call));
+  const ActorAddress address = call.resend ? call.resend->address : ActorAddress{.id = actor};
+  Pending pending = pending_of(address, address.incarnation, std::move(call));
   bool is_first = false;
   {
-    const std::lock_guard lock(mutex_);
-    const bool again =
-        answer.actor_has_ended() && address.is_restartable && resend(id, pending, true, true);
-    if (!again) {
+    std::unique_lock lock(mutex_);
+    if (!resend(id, pending, true, true)) {
       settle(id, pending);
-      if (answer.actor_has_ended()) {
-        answer = error_of_end(pending, ErrorCode::actor_died, answer.error().message);
-      }
-    } else {
-      is_first = called_.note_call(address.id);
+      const std::string* cause = called_.cause_of_end(actor);
+      const Error error{ErrorCode::actor_died, cause ? *cause : answer.error().message};
+      lock.unlock();
+      return run_callback(pending.completion, Result<Bytes>(error));
     }
-    if (again) pending.completion = nullptr;
+    is_first = called_.note_call(actor);
   }
-  if (pending.completion) return run_callback(pending.completion, Result<Bytes>(std::move(answer)));
   if (is_first && options_.on_first_call) options_.on_first_call(address);
-  resend_later(address.id);
+  resend_later(actor);
 }
 
 void HubImpl::cancel(const CallTicket& ticket) {
@@ -355,6 +366,7 @@ void HubImpl::stop() {
     peers_.clear();
     peer_of_link_.clear();
     incoming_.clear();
+    latest_of_caller_.clear();
     open_resendable_.clear();
     targets = std::exchange(targets_, {});
   }

@@ -40,6 +40,9 @@ void HubImpl::on_hello(const std::shared_ptr<Link>& link, const Trailer& trailer
   if (!answers_->begin_link(trailer.actor, trailer.generation, trailer.call)) return link->close();
   from->caller = trailer.actor;
   from->generation = trailer.generation;
+  auto& latest = latest_of_caller_[from->caller];
+  if (latest) latest->is_stale = true;
+  latest = from;
 }
 
 std::shared_ptr<CallTarget> HubImpl::target_of(ActorId actor) {
@@ -49,6 +52,8 @@ std::shared_ptr<CallTarget> HubImpl::target_of(ActorId actor) {
 }
 
 void HubImpl::on_call(const std::shared_ptr<Link>& link, const Trailer& trailer, Bytes& body) {
+  const auto& from = incoming(link);
+  if (from->is_stale) return link->close();  // it would overtake what has come on the next link
   const auto target = target_of(trailer.actor);
   if (!target) {
     return send_answer(
@@ -56,7 +61,6 @@ void HubImpl::on_call(const std::shared_ptr<Link>& link, const Trailer& trailer,
         CallAnswer::of_ended_actor(
             fail(ErrorCode::actor_died, "actor {} is not in its process any more", trailer.actor)));
   }
-  const auto& from = incoming(link);
   const RemoteCall::Origin origin{from->caller, trailer.call, trailer.actor};
   std::shared_ptr<RemoteCall> call;
   if (trailer.kind == FrameKind::call) {
@@ -106,6 +110,10 @@ void HubImpl::on_acknowledge(const std::shared_ptr<Link>& link, std::span<const 
 void HubImpl::forget_incoming(const std::shared_ptr<Link>& link) {
   const auto node = incoming_.extract(link.get());
   if (node.empty() || node.mapped()->caller == 0) return;
+  const auto latest = latest_of_caller_.find(node.mapped()->caller);
+  if (latest != latest_of_caller_.end() && latest->second == node.mapped()) {
+    latest_of_caller_.erase(latest);
+  }
   transport_->run_after(
       options_.kept_answer_limit,
       [answers = answers_, caller = node.mapped()->caller, generation = node.mapped()->generation] {

@@ -16,11 +16,12 @@ constexpr std::chrono::milliseconds acknowledge_pause{100};
 
 }  // namespace
 
-HubImpl::Pending HubImpl::pending_of(OutgoingCall call) {
-  return {call.address.id,
-          call.address.incarnation,
+HubImpl::Pending HubImpl::pending_of(const ActorAddress& address, std::uint32_t incarnation,
+                                     OutgoingCall call) {
+  return {address.id,
+          incarnation,
           call.bytes,
-          std::move(call.address.name),
+          address.name,
           std::move(call.completion),
           std::move(call.resend)};
 }
@@ -58,15 +59,16 @@ bool HubImpl::resend(CallId id, Pending& pending, bool had_answers, bool actor_l
   // Supervision tells where the next incarnation is.
   if (actor_left && route.incarnation == pending.incarnation) route.endpoint.clear();
   route.failures = had_answers ? 0 : route.failures + 1;
-  OutgoingCall call{.id = id,
-                    .address = resend->address,
-                    .method = resend->method,
-                    .bytes = pending.bytes,
-                    .completion = std::move(pending.completion),
-                    .deadline = resend->deadline,
-                    .resend = std::move(pending.resend)};
-  const auto place = std::ranges::lower_bound(route.waiting, id, {}, &OutgoingCall::id);
-  route.waiting.insert(place, std::move(call));
+  WaitingCall waiting{resend->address,
+                      {.id = id,
+                       .method = resend->method,
+                       .bytes = pending.bytes,
+                       .completion = std::move(pending.completion),
+                       .deadline = resend->deadline,
+                       .resend = std::move(pending.resend)}};
+  const auto place = std::ranges::lower_bound(route.waiting, id, {},
+                                              [](const WaitingCall& one) { return one.call.id; });
+  route.waiting.insert(place, std::move(waiting));
   return true;
 }
 
@@ -83,21 +85,22 @@ void HubImpl::resend_later(ActorId actor) {
 
 void HubImpl::take_waiting(ActorId /*actor*/, Route& route, PendingCalls& calls) {
   for (auto& waiting : route.waiting) {
-    if (!waiting.completion) continue;  // it is being sent
-    const CallId id = waiting.id;
+    if (!waiting.call.completion) continue;  // it is being sent
+    const CallId id = waiting.call.id;
     calls.emplace(id, pending_of(std::move(waiting)));
   }
   route.waiting.clear();
 }
 
-std::optional<HubImpl::OutgoingCall> HubImpl::take_waiting(ActorId actor, CallId call) {
+std::optional<HubImpl::WaitingCall> HubImpl::take_waiting(ActorId actor, CallId call) {
   const auto route = routes_.find(actor);
   if (route == routes_.end()) return std::nullopt;
   auto& waiting = route->second.waiting;
-  const auto found = std::ranges::find_if(
-      waiting, [call](const OutgoingCall& one) { return one.id == call && one.completion; });
+  const auto found = std::ranges::find_if(waiting, [call](const WaitingCall& one) {
+    return one.call.id == call && one.call.completion;
+  });
   if (found == waiting.end()) return std::nullopt;
-  OutgoingCall taken = std::move(*found);
+  WaitingCall taken = std::move(*found);
   waiting.erase(found);
   return taken;
 }
@@ -113,17 +116,17 @@ void HubImpl::send_waiting(ActorId actor) {
       return;
     }
     // An entry without completion stays while the call is sent, so that no later one overtakes it.
-    OutgoingCall& front = route->second.waiting.front();
-    const CallId id = front.id;
-    OutgoingCall call = std::exchange(front, {});
-    front.id = id;
-    call.address.endpoint = route->second.endpoint;
-    call.address.incarnation = route->second.incarnation;
-    call_remote(std::move(call), none, std::move(lock));
+    WaitingCall& front = route->second.waiting.front();
+    const CallId id = front.call.id;
+    WaitingCall waiting = std::exchange(front, {});
+    front.call.id = id;
+    const std::string endpoint = route->second.endpoint;
+    call_remote(waiting.address, endpoint, route->second.incarnation, std::move(waiting.call), none,
+                std::move(lock));
     lock = std::unique_lock(mutex_);
     const auto again = routes_.find(actor);
     if (again == routes_.end() || again->second.waiting.empty()) return;
-    if (again->second.waiting.front().completion) return;
+    if (again->second.waiting.front().call.completion) return;
     again->second.waiting.pop_front();
   }
 }

@@ -126,13 +126,16 @@ class HubImpl final : public CallHub {
   /// A call that is to be sent.
   struct OutgoingCall {
     CallId id = 0;
-    ActorAddress address;
     std::uint16_t method = 0;
     Bytes arguments{};  ///< empty if `resend` has them
     std::size_t bytes = 0;
     CallCompletion completion;
     CallDeadline deadline = no_deadline;
     std::unique_ptr<Resend> resend{};
+  };
+  struct WaitingCall {
+    ActorAddress address;
+    OutgoingCall call;
   };
   class LocalCall;
 
@@ -142,8 +145,8 @@ class HubImpl final : public CallHub {
     std::uint32_t incarnation = 0;  ///< that is there or is awaited
     std::string last_cause;         ///< of the end of the incarnation before
     bool is_restartable = false;
-    int failures = 0;                  ///< links in a row that brought no answer
-    std::deque<OutgoingCall> waiting;  ///< by their ids
+    int failures = 0;                 ///< links in a row that brought no answer
+    std::deque<WaitingCall> waiting;  ///< by their ids
   };
 
   /// How long a call may wait in all, for its credit and then for room on the link. Looks at the
@@ -185,11 +188,14 @@ class HubImpl final : public CallHub {
     return count == 0 ||
            (count < options_.credits && calls.bytes + due.bytes + bytes <= options_.credit_bytes);
   }
-  CallTicket call_local(OutgoingCall call, std::shared_ptr<CallTarget> target);
-  void on_local_answer(OutgoingCall call, CallAnswer answer);
+  CallTicket call_local(const ActorAddress& address, OutgoingCall call,
+                        const std::shared_ptr<CallTarget>& target);
+  void on_local_answer(OutgoingCall call, ActorId actor, CallAnswer answer);
   /// Sends a call that has its credit to another process, after a wait for room on the link; mutex_
-  /// is held by `lock`, and released.
-  void call_remote(OutgoingCall call, Patience& patience, std::unique_lock<std::mutex> lock);
+  /// is held by `lock`, and released. Endpoint and incarnation are the latest.
+  void call_remote(const ActorAddress& address, const std::string& endpoint,
+                   std::uint32_t incarnation, OutgoingCall call, Patience& patience,
+                   std::unique_lock<std::mutex> lock);
   /// The link to that endpoint, opened if there is none; null if there can be none. mutex_ is held.
   std::shared_ptr<Peer> peer_at(const std::string& endpoint);
   /// Where calls to the actor go, if that is not simply its address; mutex_ is held.
@@ -199,8 +205,12 @@ class HubImpl final : public CallHub {
   /// Moves the calls that wait for the actor to `calls`; mutex_ is held.
   void take_waiting(ActorId actor, Route& route, PendingCalls& calls);
   /// Takes one of them out; mutex_ is held.
-  std::optional<OutgoingCall> take_waiting(ActorId actor, CallId call);
-  static Pending pending_of(OutgoingCall call);
+  std::optional<WaitingCall> take_waiting(ActorId actor, CallId call);
+  static Pending pending_of(const ActorAddress& address, std::uint32_t incarnation,
+                            OutgoingCall call);
+  static Pending pending_of(WaitingCall waiting) {
+    return pending_of(waiting.address, waiting.address.incarnation, std::move(waiting.call));
+  }
 
   /// Puts a call whose link has ended back among those that wait for the actor, if it may be sent
   /// again; false if not. `actor_left`: its process has said so. mutex_ is held.
@@ -251,6 +261,7 @@ class HubImpl final : public CallHub {
   CallerId caller_ = 0;
   /// Links by which calls came; of the transport's thread.
   std::unordered_map<Link*, std::shared_ptr<IncomingLink>> incoming_;
+  std::unordered_map<CallerId, std::shared_ptr<IncomingLink>> latest_of_caller_;  ///< the same
   std::atomic<CallId> next_call_ = 1;
 
   std::mutex mutex_;

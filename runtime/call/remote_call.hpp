@@ -24,6 +24,8 @@ class IncomingLink {
   /// From its hello, if it has sent one; of the transport's thread.
   CallerId caller = 0;
   std::uint32_t generation = 0;
+  /// The caller has opened another one: it has given up what it sent here, or sends it again there.
+  bool is_stale = false;
 
  private:
   friend class RemoteCall;
