@@ -19,7 +19,7 @@ inline constexpr std::chrono::milliseconds untaken_pause{100};
 
 /// Calls a method without an answer whose call must not be lost, as nobody would notice: again
 /// after a pause while the actor takes no calls (resource_exhausted). If the actor or this process
-/// ends (peer_died, cancelled), whoever watches that goes on; other errors go to `on_failed`, which
+/// ends or restarts (actor_died, actor_unavailable, cancelled), whoever watches that goes on; other errors go to `on_failed`, which
 /// may be empty. Callable from any thread; it waits for credits at most as other calls do, and not
 /// in a callback.
 template <auto method, class A, class... Args>
@@ -33,6 +33,8 @@ void call_until_taken(const ActorHandle<A>& actor, const OnCallFailed& on_failed
             return actor.run_after(untaken_pause, [actor, on_failed, kept...] {
               call_until_taken<method>(actor, on_failed, kept...);
             });
+          case ErrorCode::actor_died:
+          case ErrorCode::actor_unavailable:
           case ErrorCode::peer_died:
           case ErrorCode::cancelled:
             return log::debug("a call was not taken: {}", taken.error().message);

@@ -401,7 +401,9 @@ AfterSubmission after_submission(const Result<void>& taken) {
   switch (taken.error().code) {
     case ErrorCode::resource_exhausted:
       return AfterSubmission::submit_again;
-    case ErrorCode::peer_died:  // the watch reports it: a recovery, or the engine's end
+    case ErrorCode::peer_died:
+    case ErrorCode::actor_died:
+    case ErrorCode::actor_unavailable:  // the watch reports it: a recovery, or the engine's end
     case ErrorCode::cancelled:  // this process is ending
       return AfterSubmission::nothing;
     default:

@@ -89,8 +89,9 @@ Result<void> Driver::place_domains(std::int32_t domains) {
       groups_.push_back(*std::move(placed));
       continue;
     }
-    const bool may_come_later =
-        spec_.elastic && index > 0 && placed.error().code == ErrorCode::resource_exhausted;
+    const bool may_come_later = spec_.elastic && index > 0 &&
+                                (placed.error().code == ErrorCode::resource_exhausted ||
+                                 placed.error().code == ErrorCode::unschedulable);
     if (!may_come_later) return std::move(placed).error();
     groups_.push_back(no_places(bundles_));
   }

@@ -55,7 +55,7 @@ Result<std::vector<std::vector<std::string>>> addresses_for(const Listeners& own
 }  // namespace
 
 bool is_loss(const Error& error) {
-  return error.code == ErrorCode::peer_died || error.code == ErrorCode::cancelled ||
+  return is_actor_gone(error.code) || error.code == ErrorCode::cancelled ||
          error.code == ErrorCode::io;
 }
 

@@ -8,6 +8,7 @@
 #include <pthread.h>
 
 #include "runtime/base/exception_text.hpp"
+#include "runtime/call/call_scope.hpp"
 
 namespace troupe {
 namespace {
@@ -57,6 +58,14 @@ class ActorCell::Context final : public ActorContext {
   }
   Result<void> release_shared_memory(std::string_view prefix) override {
     return services().release_shared_memory(prefix);
+  }
+  CallDeadline deadline() const override {
+    const CallScope* scope = CallScope::current();
+    return scope == nullptr ? no_deadline : scope->deadline();
+  }
+  bool is_cancelled() const override {
+    const CallScope* scope = CallScope::current();
+    return scope != nullptr && scope->is_cancelled();
   }
   void exit(std::string reason) override { cell_.request_exit(std::move(reason)); }
   void stop(const ActorAddress& owned) override { services().stop(address().id, owned.id); }
@@ -141,9 +150,20 @@ ActorCell::Turn ActorCell::take_turn() {
       if (left == Turn::idle) return Turn::idle;
     }
     IncomingCall call = std::move(taken_[next_++]);
-    call.answer(actor_->run(call.method, call.arguments, services_->hub));
+    run(call);
   }
   return Turn::more;
+}
+
+void ActorCell::run(IncomingCall& call) {
+  if (call.deadline != no_deadline && std::chrono::steady_clock::now() >= call.deadline) {
+    return call.answer(fail(ErrorCode::timed_out,
+                            "the deadline of the call passed before actor '{}' took it",
+                            address_.name));
+  }
+  if (!call.answer.begin()) return;  // it was cancelled
+  const CallScope scope(call);
+  call.answer(actor_->run(call.method, call.arguments, services_->hub));
 }
 
 bool ActorCell::make() {
@@ -152,7 +172,8 @@ bool ActorCell::make() {
       TROUPE_TRY(actor_, factory_(*context_));
       return {};
     } catch (...) {
-      return fail(ErrorCode::internal, "its construction threw: {}", current_exception_text());
+      return fail(ErrorCode::exception, "its construction threw {}",
+                  current_exception_description());
     }
   }();
   factory_ = nullptr;
@@ -203,7 +224,22 @@ void ActorCell::deliver(IncomingCall call) {
     return wake(std::move(lock));
   }
   lock.unlock();
-  call.answer(fail(ErrorCode::peer_died, "actor '{}' has ended", address_.name));
+  refuse(call);
+}
+
+void ActorCell::drop(const CancelToken& cancelled) {
+  IncomingCall dropped;  // destroyed without the lock
+  const std::lock_guard lock(mutex_);
+  const auto found = std::ranges::find_if(
+      mailbox_, [&](const IncomingCall& call) { return call.cancel.state() == cancelled.state(); });
+  if (found == mailbox_.end()) return;
+  dropped = std::move(*found);
+  mailbox_.erase(found);
+}
+
+void ActorCell::refuse(const IncomingCall& call) const {
+  call.answer(CallAnswer::of_ended_actor(
+      fail(ErrorCode::actor_died, "actor '{}' has ended", address_.name)));
 }
 
 void ActorCell::refuse_all() {
@@ -217,8 +253,7 @@ void ActorCell::refuse_all() {
     std::ranges::move(mailbox_, std::back_inserter(refused));
     mailbox_ = {};
   }
-  for (auto& call : refused)
-    call.answer(fail(ErrorCode::peer_died, "actor '{}' has ended", address_.name));
+  for (const auto& call : refused) refuse(call);
 }
 
 void ActorCell::stop() {

@@ -81,6 +81,7 @@ class ActorCell final : public CallTarget,
   ~ActorCell() override;
 
   void deliver(IncomingCall call) override;
+  void drop(const CancelToken& cancelled) override;
   void run_task() noexcept override;
   /// Asks the actor to end after the method that runs now.
   void stop();
@@ -98,6 +99,7 @@ class ActorCell final : public CallTarget,
   /// Has it take a turn soon, unless it is going to.
   void wake(std::unique_lock<std::mutex> lock);
   Turn take_turn();
+  void run(IncomingCall& call);
   bool make();
   /// Moves what is in the mailbox to taken_, unless it is empty (`idle`) or the actor is to end
   /// (`over`).
@@ -106,6 +108,7 @@ class ActorCell final : public CallTarget,
   void note_over();
   void request_exit(std::string reason);
   void refuse_all();
+  void refuse(const IncomingCall& call) const;
 
   const ActorAddress address_;
   const std::shared_ptr<const HostServices> services_;

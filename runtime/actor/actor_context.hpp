@@ -126,6 +126,14 @@ class ActorContext {
   /// Ends this actor after its current method; watchers get `reason`.
   virtual void exit(std::string reason) = 0;
 
+  /// Until when the caller of the method that runs on this thread waits; no_deadline if it has not
+  /// said, and on a thread that runs none. Calls that the method makes inherit it, unless theirs is
+  /// nearer.
+  virtual CallDeadline deadline() const = 0;
+  /// True once nobody waits for the answer of the method that runs on this thread: its caller has
+  /// cancelled the call (Future::cancel), or the deadline has passed.
+  virtual bool is_cancelled() const = 0;
+
  protected:
   using AddressCallback = std::function<void(Result<ActorAddress>)>;
   virtual void spawn_actor(const SpawnOptions& options, std::string type, Bytes arguments,

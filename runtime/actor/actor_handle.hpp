@@ -10,6 +10,7 @@
 #include "runtime/actor/methods.hpp"
 #include "runtime/call/actor_address.hpp"
 #include "runtime/call/call_hub.hpp"
+#include "runtime/call/call_scope.hpp"
 #include "runtime/call/codec.hpp"
 #include "runtime/call/future.hpp"
 
@@ -35,39 +36,32 @@ class ActorHandle {
 
   /// Calls a method of the actor: `handle.call<&Counter::add>(5)`. Returns at once unless the calls
   /// under way use up the credits (see CallHub). Calls that one thread makes arrive in order.
-  /// Errors come through the future: the method's own; peer_died with the cause if the actor is
-  /// gone; resource_exhausted without credit; cancelled if this process is shutting down; internal
-  /// with the text of an exception that the method threw.
+  /// Errors come through the future: the method's own; actor_died with the cause if the actor is
+  /// gone; actor_unavailable if it is started again, or its link broke, and the call may not be
+  /// made again; timed_out after its deadline; exception with the type and text of what the method
+  /// threw; resource_exhausted without credit; cancelled if this process is shutting down.
   template <auto method, class... Args>
   auto call(Args&&... args) const {
-    using Traits = methods_detail::MethodTraits<decltype(method)>;
-    using Answer = typename Traits::Answer;
-    constexpr std::size_t index = A::Methods::template index_of<method>();
-    static_assert(index < A::Methods::count, "the method is not in the actor's Methods list");
-    static_assert(sizeof...(Args) == std::tuple_size_v<typename Traits::Arguments>,
-                  "wrong number of arguments");
-    auto hub = hub_.lock();
-    if (!hub) {
-      return Future<Answer>(
-          address_.id == 0 ? fail(ErrorCode::invalid_argument, "call through an empty actor handle")
-                           : fail(ErrorCode::cancelled,
-                                  "call to actor '{}' after the shutdown of this process's runtime",
-                                  address_.name));
-    }
-    const Promise<Answer> promise({hub->callbacks(), address_.id});
-    const typename Traits::Arguments arguments(std::forward<Args>(args)...);
-    hub->call(
-        address_, static_cast<std::uint16_t>(index), encode(arguments),
-        [promise, weak = hub_](Result<Bytes> answer) mutable {
-          if (!answer.ok()) return promise.complete(std::move(answer).error());
-          if constexpr (std::is_void_v<Answer>) {
-            promise.complete(Result<void>());
-          } else {
-            promise.complete_encoded(EncodedAnswer<Answer>{*std::move(answer), std::move(weak)});
-          }
-        });
-    return promise.future();
+    return call_with<method>(CallOptions(), std::forward<Args>(args)...);
   }
+
+  /// Calls made through the result have these options: `handle.with({.timeout = 2s, .max_retries =
+  /// 3}).call<&Counter::add>(5)`. It refers to this handle.
+  class WithOptions {
+   public:
+    template <auto method, class... Args>
+    auto call(Args&&... args) const {
+      return actor_.template call_with<method>(options_, std::forward<Args>(args)...);
+    }
+
+   private:
+    friend class ActorHandle;
+    WithOptions(const ActorHandle& actor, const CallOptions& options)
+        : actor_(actor), options_(options) {}
+    const ActorHandle& actor_;
+    const CallOptions options_;
+  };
+  WithOptions with(const CallOptions& options) const { return {*this, options}; }
 
   /// Runs `task` after `delay` on a thread of this process's runtime. The task must not block: its
   /// calls to actors fail where others would wait for credits. It does not run if the runtime ends
@@ -97,6 +91,40 @@ class ActorHandle {
  private:
   template <class>
   friend class ActorHandle;
+
+  template <auto method, class... Args>
+  auto call_with(const CallOptions& options, Args&&... args) const {
+    using Traits = methods_detail::MethodTraits<decltype(method)>;
+    using Answer = typename Traits::Answer;
+    constexpr std::size_t index = A::Methods::template index_of<method>();
+    static_assert(index < A::Methods::count, "the method is not in the actor's Methods list");
+    static_assert(sizeof...(Args) == std::tuple_size_v<typename Traits::Arguments>,
+                  "wrong number of arguments");
+    auto hub = hub_.lock();
+    if (!hub) {
+      return Future<Answer>(
+          address_.id == 0 ? fail(ErrorCode::invalid_argument, "call through an empty actor handle")
+                           : fail(ErrorCode::cancelled,
+                                  "call to actor '{}' after the shutdown of this process's runtime",
+                                  address_.name));
+    }
+    const Promise<Answer> promise({hub->callbacks(), address_.id});
+    const typename Traits::Arguments arguments(std::forward<Args>(args)...);
+    promise.set_ticket(hub_, hub->call(
+                                 address_, static_cast<std::uint16_t>(index), encode(arguments),
+                                 [promise, weak = hub_](Result<Bytes> answer) mutable {
+                                   if (!answer.ok())
+                                     return promise.complete(std::move(answer).error());
+                                   if constexpr (std::is_void_v<Answer>) {
+                                     promise.complete(Result<void>());
+                                   } else {
+                                     promise.complete_encoded(EncodedAnswer<Answer>{
+                                         *std::move(answer), std::move(weak)});
+                                   }
+                                 },
+                                 terms_of(options, address_.max_call_retries)));
+    return promise.future();
+  }
 
   ActorAddress address_;
   std::weak_ptr<CallHub> hub_;

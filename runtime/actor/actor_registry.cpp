@@ -55,7 +55,7 @@ Result<ActorRegistry::Admission> ActorRegistry::admit(const SpawnOptions& option
   std::lock_guard lock(mutex_);
   const auto owning = actors_.find(owner);
   if (owner != 0 && owning == actors_.end()) {
-    return fail(ErrorCode::peer_died, "the actor that spawns a {} is gone", type);
+    return fail(ErrorCode::actor_died, "the actor that spawns a {} is gone", type);
   }
   TROUPE_CHECK(check_name(options.name));
   if (options.process.find('/') != std::string::npos) {
@@ -74,6 +74,7 @@ Result<ActorRegistry::Admission> ActorRegistry::admit(const SpawnOptions& option
   actor.named = !options.name.empty();
   actor.address.name = actor.named ? options.name : fmt::format("{}-{}", type, actor.address.id);
   actor.address.is_restartable = options.max_restarts != 0;
+  actor.address.max_call_retries = options.max_call_retries;
   TROUPE_TRY(auto admission, place(actor, options));
   ++next_actor_;
   actor.done = std::move(done);

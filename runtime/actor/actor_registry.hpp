@@ -53,7 +53,7 @@ class ActorRegistry {
   /// Admits an actor on a node: checks the name, places it, and finds or makes its process.
   /// on_started, on_failed or one of the ends reports the outcome of the start and calls `done`.
   /// `arguments` are kept if it may be restarted. `owner`: the actor that spawns it, or 0;
-  /// peer_died if that is gone.
+  /// actor_died if that is gone.
   Result<Admission> admit(const SpawnOptions& options, const std::string& type,
                           const Bytes& arguments, AddressCallback done, ActorId owner = 0);
   /// Returns the actors whose owners have gone since the last call; their names are free. They are

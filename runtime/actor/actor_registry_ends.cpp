@@ -173,7 +173,7 @@ std::vector<ActorDown> ActorRegistry::remove_all(std::span<const ActorId> ended,
       auto down = describe(actor, cause, code, actor.done ? what + " before it was ready" : what);
       if (actor.done) {
         never_started.emplace_back(std::exchange(actor.done, nullptr),
-                                   Error{ErrorCode::peer_died, down.message});
+                                   Error{ErrorCode::actor_died, down.message});
       } else {
         const bool restarts = begin_restart(actor, down);
         if (!restarts) ended_.add(down);

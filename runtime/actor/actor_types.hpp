@@ -21,7 +21,7 @@ class ActorObject {
   virtual ~ActorObject() = default;
   /// Decodes the arguments, runs the method, and returns the encoded answer. Errors: the method's
   /// own, corrupt_data for arguments that do not decode, unsupported for an unknown number,
-  /// internal for an exception.
+  /// `exception` with its type and text.
   virtual Result<Bytes> run(std::uint16_t method, std::span<const std::byte> arguments,
                             const std::weak_ptr<CallHub>& hub) = 0;
 };
@@ -45,8 +45,8 @@ class TypedActor final : public ActorObject {
       try {
         answer = run_method<m>(arguments, hub);
       } catch (...) {
-        answer = fail(ErrorCode::internal, "method {} of {} threw: {}", method, A::actor_type,
-                      current_exception_text());
+        answer = fail(ErrorCode::exception, "method {} of {} threw {}", method, A::actor_type,
+                      current_exception_description());
       }
     });
     return answer;

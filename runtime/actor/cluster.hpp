@@ -147,11 +147,15 @@ struct SpawnOptions {
   /// TaskPool. For what belongs to a thread: thread-local state, its CPUs or priority, child
   /// processes that end with it.
   bool dedicated_thread = false;
+  /// The default of CallOptions::max_retries for calls to this actor; -1: always. Only for methods
+  /// that may run twice: after a restart a call is run again that the last incarnation may have
+  /// run.
+  int max_call_retries = 0;
 
   template <class Archive>
   void fields(Archive& archive) {
     archive(name, resources, node, bundle, process, hides_other_devices, binds_cpus, max_restarts,
-            restarts_after_exit, is_detached, dedicated_thread);
+            restarts_after_exit, is_detached, dedicated_thread, max_call_retries);
   }
 };
 
@@ -169,7 +173,8 @@ class Cluster {
 
   /// Starts an actor of class A (listed in ActorTypes) with the given construction arguments. The
   /// future has the handle once the actor is constructed, or an error: the actor's own,
-  /// resource_exhausted with what was asked for and what is left, already_exists for a taken name,
+  /// resource_exhausted with what was asked for and what is left, unschedulable if no node could
+  /// ever have so much, already_exists for a taken name,
   /// the death of its process, invalid_argument for arguments of more than 255 MiB; for a bundle
   /// not_found if its group has been removed, peer_died if it is lost with its node.
   ///
@@ -228,7 +233,7 @@ class Cluster {
 
   /// Lets the actor finish its current method, ends it, and waits until it is gone. If it is not
   /// gone after `timeout`, its process is killed (with the other actors in it) and the error is
-  /// timed_out. Calls in its mailbox fail with peer_died. Ok if it is gone already.
+  /// timed_out. Calls in its mailbox fail with actor_died. Ok if it is gone already.
   virtual Result<void> stop(const ActorAddress& actor, std::chrono::milliseconds timeout) = 0;
   template <class A>
   Result<void> stop(const ActorHandle<A>& actor,
@@ -247,7 +252,8 @@ class Cluster {
   /// Reserves bundles of resources on the nodes, all or none, for actors that are spawned into them
   /// later (SpawnOptions::bundle). Decides at once and waits for nothing: what is not free now is
   /// refused. A bundle is lost with its node, and placed again only in a group that moves. Errors:
-  /// resource_exhausted says for each bundle what each node lacks and who holds it; already_exists
+  /// resource_exhausted says for each bundle what each node lacks and who holds it, and so does
+  /// unschedulable if they would not fit with nothing held and all nodes there; already_exists
   /// for a taken name; invalid_argument for no bundles, or one that asks for nothing.
   virtual Result<PlacementGroup> create_placement_group(const PlacementGroupOptions& options) = 0;
   /// Places the lost bundles of a group that moves on nodes with room, all or none, and lets the

@@ -33,6 +33,13 @@ enum class ErrorCode {
   internal,            ///< a bug of ours, or a library error that fits nowhere else
 };
 
+/// True for an answer that does not come because its actor or its process is gone or cannot be
+/// reached: whoever watches the actor knows more.
+constexpr bool is_actor_gone(ErrorCode code) {
+  return code == ErrorCode::actor_died || code == ErrorCode::actor_unavailable ||
+         code == ErrorCode::peer_died;
+}
+
 /// The enumerator's name, e.g. "peer_died".
 std::string_view to_string(ErrorCode code);
 

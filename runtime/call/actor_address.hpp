@@ -20,10 +20,12 @@ struct ActorAddress {
   std::uint32_t incarnation = 0;
   /// It may be started again elsewhere: whoever calls it asks where it is now.
   bool is_restartable = false;
+  /// How often calls through handles are made again, unless they say otherwise (CallOptions).
+  std::int32_t max_call_retries = 0;
 
   template <class Archive>
   void fields(Archive& archive) {
-    archive(id, endpoint, name, type, incarnation, is_restartable);
+    archive(id, endpoint, name, type, incarnation, is_restartable, max_call_retries);
   }
   friend bool operator==(const ActorAddress& a, const ActorAddress& b) { return a.id == b.id; }
   friend auto operator<=>(const ActorAddress& a, const ActorAddress& b) { return a.id <=> b.id; }

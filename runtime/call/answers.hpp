@@ -13,6 +13,7 @@
 #include "runtime/base/deadline.hpp"
 #include "runtime/base/result.hpp"
 #include "runtime/call/future.hpp"
+#include "runtime/call/wait.hpp"
 
 namespace troupe {
 
@@ -33,25 +34,22 @@ using Answers = std::conditional_t<std::is_void_v<T>, void, std::vector<T>>;
 template <class T>
 Result<Answers<T>> take_answers(std::span<Future<T>> calls, std::span<const std::string> names,
                                 std::chrono::nanoseconds timeout) {
-  // The longest delay until an error is noticed.
-  constexpr std::chrono::milliseconds look_around = std::chrono::milliseconds(50);
   Deadline deadline(timeout);
+  ReadyQueue ready;
+  for (std::size_t i = 0; i < calls.size(); ++i) ready.add(calls[i], i);
   std::vector<std::optional<Result<T>>> answers(calls.size());
-  std::size_t first = 0;  // that has not answered
-  while (first < calls.size()) {
-    const auto left = deadline.left();
-    const bool is_over = left == left.zero();
-    if (!is_over) calls[first].wait(std::min<std::chrono::nanoseconds>(left, look_around));
-    for (std::size_t i = first; i < calls.size(); ++i) {
-      if (answers[i] || !calls[i].ready()) continue;
-      answers[i].emplace(calls[i].get(timeout));
-      if (!answers[i]->ok()) return from_actor(names[i], std::move(*answers[i]).error());
-    }
-    if (is_over && !answers[first]) {
-      return fail(ErrorCode::timed_out, "{}: no answer within {} s", names[first],
+  for (std::size_t count = 0; count < calls.size(); ++count) {
+    const auto next = ready.next(deadline);
+    if (!next) {
+      const auto silent =
+          std::ranges::find_if(answers, [](const auto& one) { return !one; }) - answers.begin();
+      return fail(ErrorCode::timed_out, "{}: no answer within {} s",
+                  names[static_cast<std::size_t>(silent)],
                   std::chrono::duration_cast<std::chrono::seconds>(timeout).count());
     }
-    while (first < calls.size() && answers[first]) ++first;
+    auto& answer = answers[*next];
+    answer.emplace(calls[*next].get(timeout));
+    if (!answer->ok()) return from_actor(names[*next], std::move(*answer).error());
   }
   if constexpr (std::is_void_v<T>) {
     return {};

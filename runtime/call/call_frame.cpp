@@ -1,11 +1,13 @@
 #include "runtime/call/call_frame.hpp"
 
+#include <algorithm>
 #include <cstring>
+#include <limits>
 
 namespace troupe {
 
 ErrorCode Trailer::error_code() const {
-  if (status == actor_has_left) return ErrorCode::peer_died;
+  if (status == actor_has_left) return ErrorCode::actor_died;
   const auto code = static_cast<ErrorCode>(status - 1);
   return code > ErrorCode::internal ? ErrorCode::internal : code;
 }
@@ -23,13 +25,40 @@ Result<void> send_frame(Link& link, std::span<const std::byte> body, const Trail
   return link.send(body, std::as_bytes(std::span(&trailer, 1)), wait);
 }
 
-Result<void> send_answer(Link& link, CallId call, const Result<Bytes>& result,
-                         std::uint8_t failure) {
+namespace {
+
+Result<void> send_once(Link& link, CallId call, const CallAnswer& answer) {
   Trailer trailer{.call = call, .kind = FrameKind::answer};
-  if (result.ok()) return send_frame(link, *result, trailer, answer_timeout);
-  const Error& error = result.error();
-  trailer.status = failure == 0 ? status_of(error.code) : failure;
+  if (answer.ok()) return send_frame(link, *answer, trailer, answer_timeout);
+  const Error& error = answer.error();
+  trailer.status = answer.actor_has_ended() ? actor_has_left : status_of(error.code);
   return send_frame(link, std::as_bytes(std::span(error.message)), trailer, answer_timeout);
+}
+
+}  // namespace
+
+void send_answer(Link& link, CallId call, const CallAnswer& answer) {
+  const auto sent = send_once(link, call, answer);
+  if (sent.ok() || sent.error().code == ErrorCode::peer_died) return;
+  if (sent.error().code == ErrorCode::invalid_argument) {  // only this caller is affected
+    const Error refusal =
+        fail(ErrorCode::invalid_argument, "the answer was not sent: {}", sent.error().message);
+    if (send_once(link, call, refusal).ok()) return;
+  }
+  link.close();
+}
+
+std::uint32_t remaining_ms(CallDeadline deadline) {
+  if (deadline == no_deadline) return 0;
+  const auto left =
+      std::chrono::ceil<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
+  return static_cast<std::uint32_t>(
+      std::clamp<std::int64_t>(left.count(), 1, std::numeric_limits<std::uint32_t>::max()));
+}
+
+CallDeadline deadline_of(std::uint32_t remaining_ms) {
+  if (remaining_ms == 0) return no_deadline;
+  return std::chrono::steady_clock::now() + std::chrono::milliseconds(remaining_ms);
 }
 
 }  // namespace troupe

@@ -7,14 +7,26 @@
 
 #include "runtime/base/result.hpp"
 #include "runtime/call/actor_address.hpp"
+#include "runtime/call/call_terms.hpp"
 #include "runtime/call/codec.hpp"
+#include "runtime/call/incoming_call.hpp"
 #include "runtime/call/transport.hpp"
 
 namespace troupe {
 
 using CallId = std::uint64_t;
 
-enum class FrameKind : std::uint8_t { call = 1, answer = 2 };
+/// Identifies a process as a caller, by chance alone.
+using CallerId = std::uint64_t;
+
+enum class FrameKind : std::uint8_t {
+  call = 1,
+  answer = 2,
+  resendable_call = 3,  ///< a call that may come again on a later link, and runs once all the same
+  hello = 4,            ///< the first frame of whoever opened the link
+  cancel = 5,
+  acknowledge = 6,  ///< the body is a row of CallIds whose answers have come
+};
 
 /// The status of an answer for an actor that is not in its process any more.
 inline constexpr std::uint8_t actor_has_left = 255;
@@ -26,18 +38,28 @@ constexpr std::uint8_t status_of(ErrorCode code) {
 
 /// Fields that follow the body of a frame (after it, so that the body need not be moved).
 struct Trailer {
+  /// Numbers the caller's calls, to all actors. In a hello: all of its resendable calls with
+  /// smaller numbers are over.
   CallId call = 0;
-  ActorId actor = 0;         ///< in a call
+  ActorId actor = 0;         ///< in a call; in a hello the CallerId
   std::uint16_t method = 0;  ///< in a call
   /// In an answer: 0, status_of an error or actor_has_left; the body is then its message.
   std::uint8_t status = 0;
   FrameKind kind = FrameKind::call;
+  std::uint32_t remaining_ms = 0;  ///< in a call: until its deadline; 0: it has none
+  /// In a hello: counts the caller's links. In a resendable call: of the link on which it was sent
+  /// first.
+  std::uint32_t generation = 0;
   std::uint32_t reserved = 0;
 
   /// The error that the status of an answer stands for.
   ErrorCode error_code() const;
 };
-static_assert(sizeof(Trailer) == 24);
+static_assert(sizeof(Trailer) == 32);
+
+/// What is left until the deadline, at least 1; 0 for none.
+std::uint32_t remaining_ms(CallDeadline deadline);
+CallDeadline deadline_of(std::uint32_t remaining_ms);
 
 /// Takes the trailer off the frame's end, which leaves the body; nothing if the frame is too short.
 std::optional<Trailer> take_trailer(Bytes& frame);
@@ -49,9 +71,8 @@ Result<void> send_frame(Link& link, std::span<const std::byte> body, const Trail
 /// Waits so long for a peer that reads no answers; it is given up then.
 inline constexpr std::chrono::seconds answer_timeout{10};
 
-/// Sends the answer to a call, within answer_timeout. `failure`: the status if the result is an
-/// error; 0: its code's.
-Result<void> send_answer(Link& link, CallId call, const Result<Bytes>& result,
-                         std::uint8_t failure = 0);
+/// Sends the answer to a call, within answer_timeout. One that is too large is replaced by an
+/// error; a link that takes none for so long is closed, as its peer would wait for ever.
+void send_answer(Link& link, CallId call, const CallAnswer& answer);
 
 }  // namespace troupe

@@ -1,5 +1,6 @@
 #include "runtime/call/call_hub.hpp"
 
+#include <algorithm>
 #include <iterator>
 
 #include "runtime/call/callback.hpp"
@@ -32,7 +33,7 @@ Result<void> HubImpl::take_credit(const ActorAddress& address, std::size_t bytes
   }
   if (stopped_) return fail(ErrorCode::cancelled, "this process is shutting down");
   if (const std::string* cause = called_.cause_of_end(address.id)) {
-    return fail(ErrorCode::peer_died, "{}", *cause);
+    return fail(ErrorCode::actor_died, "{}", *cause);
   }
   InFlight& in_flight = in_flight_[address.id];
   ++in_flight.calls;
@@ -72,169 +73,275 @@ void HubImpl::give_credit(ActorId actor, std::size_t bytes) {
   wake_for_credit(actor);
 }
 
-void HubImpl::call(const ActorAddress& address, std::uint16_t method, Bytes arguments,
-                   CallCompletion completion) {
-  Patience patience(runs_callback() ? std::chrono::milliseconds(0) : options_.credit_timeout);
+CallTicket HubImpl::call(const ActorAddress& address, std::uint16_t method, Bytes arguments,
+                         CallCompletion completion, const CallTerms& terms) {
+  OutgoingCall call{.id = next_call_++,
+                    .method = method,
+                    .arguments = std::move(arguments),
+                    .completion = std::move(completion),
+                    .deadline = terms.deadline};
+  call.bytes = call.arguments.size();
+  std::chrono::nanoseconds patience_limit = options_.credit_timeout;
+  if (terms.deadline != no_deadline) {
+    const auto left = terms.deadline - std::chrono::steady_clock::now();
+    if (left <= left.zero()) {
+      run_callback(
+          call.completion,
+          Result<Bytes>(fail(ErrorCode::timed_out,
+                             "the deadline of the call to actor '{}' has passed", address.name)));
+      return {};
+    }
+    patience_limit = std::min<std::chrono::nanoseconds>(patience_limit, left);
+    call.completion =
+        deadlines_->guard(terms.deadline, address.name, std::move(call.completion),
+                          [weak = weak_from_this(), actor = address.id, id = call.id] {
+                            const auto hub = weak.lock();
+                            if (hub) hub->cancel({actor, id});
+                          });
+  }
+  Patience patience(runs_callback() ? std::chrono::nanoseconds(0) : patience_limit);
   std::unique_lock lock(mutex_);
-  if (auto credit = take_credit(address, arguments.size(), patience, lock); !credit.ok()) {
+  if (auto credit = take_credit(address, call.bytes, patience, lock); !credit.ok()) {
     lock.unlock();
-    return run_callback(completion, credit.error());
+    Error error = std::move(credit).error();
+    if (std::chrono::steady_clock::now() >= terms.deadline) error.code = ErrorCode::timed_out;
+    run_callback(call.completion, Result<Bytes>(std::move(error)));
+    return {};
+  }
+  if (terms.max_retries != 0) {
+    call.resend = std::make_unique<Resend>(
+        Resend{.method = method,
+               .arguments = std::make_shared<const Bytes>(std::exchange(call.arguments, {})),
+               .deadline = terms.deadline,
+               .left = terms.max_retries});
+    open_resendable_.insert(call.id);
   }
   if (const auto target = targets_.find(address.id); target != targets_.end()) {
     const auto held = target->second;
     lock.unlock();
-    return call_local(address, held, {method, std::move(arguments), std::move(completion)});
+    return call_local(address, std::move(call), held);
   }
-  if (address.is_restartable) {
-    Route& route = routes_[address.id];
-    if (route.endpoint.empty() || !route.waiting.empty()) {
-      route.waiting.push_back({address, method, std::move(arguments), std::move(completion)});
+  const CallTicket ticket{address.id, call.id};
+  if (Route* route = route_of(address)) {
+    if (route->endpoint.empty() || !route->waiting.empty()) {
+      route->waiting.push_back({address, std::move(call)});
       const bool is_first = called_.note_call(address.id);
       lock.unlock();
       if (is_first && options_.on_first_call) options_.on_first_call(address);
-      return;
+      return ticket;
     }
-    ActorAddress latest = address;
-    latest.endpoint = route.endpoint;
-    latest.incarnation = route.incarnation;
-    return call_remote(latest, method, std::move(arguments), std::move(completion), patience,
-                       std::move(lock));
+    const std::string there = route->endpoint;
+    call_remote(address, there, route->incarnation, std::move(call), patience, std::move(lock));
+    return ticket;
   }
   if (address.endpoint == endpoint()) {
-    give_credit(address.id, arguments.size());
+    const Pending gone = pending_of(address, address.incarnation, std::move(call));
+    settle(ticket.call, gone);
     lock.unlock();
-    return run_callback(completion, fail(ErrorCode::peer_died, "actor '{}' is gone", address.name));
+    run_callback(gone.completion,
+                 Result<Bytes>(fail(ErrorCode::actor_died, "actor '{}' is gone", address.name)));
+    return {};
   }
-  call_remote(address, method, std::move(arguments), std::move(completion), patience,
+  call_remote(address, address.endpoint, address.incarnation, std::move(call), patience,
               std::move(lock));
+  return ticket;
 }
 
-void HubImpl::call_remote(const ActorAddress& address, std::uint16_t method, Bytes arguments,
-                          CallCompletion completion, Patience& patience,
+std::shared_ptr<HubImpl::Peer> HubImpl::peer_at(const std::string& endpoint) {
+  auto& peer = peers_[endpoint];
+  if (peer) return peer;
+  auto made = std::make_shared<Peer>();
+  made->endpoint = endpoint;
+  made->generation = ++generation_;
+  made->link = transport_->connect(endpoint);
+  if (!made->link) {
+    peers_.erase(endpoint);
+    return nullptr;
+  }
+  peer_of_link_[made->link.get()] = made;
+  peer = made;
+  // Nothing is queued yet, so this does not wait.
+  const Trailer hello{
+      .call = open_resendable_.empty() ? next_call_.load() : *open_resendable_.begin(),
+      .actor = caller_,
+      .kind = FrameKind::hello,
+      .generation = made->generation};
+  (void)send_frame(*made->link, {}, hello, std::chrono::nanoseconds(0));
+  return made;
+}
+
+void HubImpl::call_remote(const ActorAddress& address, const std::string& endpoint,
+                          std::uint32_t incarnation, OutgoingCall call, Patience& patience,
                           std::unique_lock<std::mutex> lock) {
-  auto& peer = peers_[address.endpoint];
+  const CallId id = call.id;
+  const auto peer = peer_at(endpoint);
   if (!peer) {
-    peer = std::make_shared<Peer>();
-    peer->endpoint = address.endpoint;
-    peer->link = transport_->connect(address.endpoint);
-    if (peer->link) peer_of_link_[peer->link.get()] = peer;
-  }
-  if (!peer->link) {
-    peers_.erase(address.endpoint);
-    give_credit(address.id, arguments.size());
+    const Pending unsent = pending_of(address, incarnation, std::move(call));
+    settle(id, unsent);
     lock.unlock();
-    return run_callback(completion, fail(ErrorCode::io, "cannot connect to {}", address.endpoint));
+    return run_callback(unsent.completion,
+                        Result<Bytes>(fail(ErrorCode::io, "cannot connect to {}", endpoint)));
   }
-  const auto held = peer;
-  const CallId id = next_call_++;
-  held->pending.emplace(id, Pending{address.id, address.incarnation, arguments.size(), address.name,
-                                    std::move(completion)});
-  if (auto& latest = in_flight_[address.id].peer; latest != held) latest = held;
+  Trailer trailer{.call = id,
+                  .actor = address.id,
+                  .method = call.method,
+                  .kind = FrameKind::call,
+                  .remaining_ms = remaining_ms(call.deadline)};
+  const Bytes once = std::move(call.arguments);
+  std::shared_ptr<const Bytes> kept;
+  if (Resend* resend = call.resend.get()) {
+    kept = resend->arguments;
+    if (resend->first_generation == 0 || resend->address.incarnation != incarnation) {
+      resend->first_generation = peer->generation;
+      resend->reconnect.reset();
+    }
+    resend->address = address;
+    resend->address.endpoint = endpoint;
+    resend->address.incarnation = incarnation;
+    trailer.kind = FrameKind::resendable_call;
+    trailer.generation = resend->first_generation;
+  }
+  peer->pending.emplace(id, pending_of(address, incarnation, std::move(call)));
+  if (auto& latest = in_flight_[address.id].peer; latest != peer) latest = peer;
   const bool is_first = called_.note_call(address.id);
   lock.unlock();
   if (is_first && options_.on_first_call) options_.on_first_call(address);
 
-  const Trailer trailer{id, address.id, method, 0, FrameKind::call, 0};
-  auto sent = send_frame(*held->link, arguments, trailer, patience.left());
-  if (sent.ok() || sent.error().code == ErrorCode::peer_died) return;  // on_closed fails the call
+  auto sent = send_frame(*peer->link, kept ? *kept : once, trailer, patience.left());
+  if (sent.ok() || sent.error().code == ErrorCode::peer_died) return;  // on_closed sees to the call
   lock.lock();
-  auto node = held->pending.extract(id);
+  auto node = peer->pending.extract(id);
   if (node.empty()) return;
-  give_credit(address.id, arguments.size());
+  settle(id, node.mapped());
   lock.unlock();
   run_callback(node.mapped().completion,
-               fail(sent.error().code, "the call to actor '{}' was not sent: {}", address.name,
-                    sent.error().message));
+               Result<Bytes>(fail(sent.error().code, "the call to actor '{}' was not sent: {}",
+                                  address.name, sent.error().message)));
 }
 
-void HubImpl::call_local(const ActorAddress& address, const std::shared_ptr<CallTarget>& target,
-                         IncomingCall call) {
-  call.answer = [self = shared_from_this(), this, actor = address.id, bytes = call.arguments.size(),
-                 completion = std::move(call.answer)](Result<Bytes> answer) {
+/// A call to an actor of this process.
+class HubImpl::LocalCall final : public IncomingCallState {
+ public:
+  LocalCall(std::shared_ptr<HubImpl> hub, ActorId actor, OutgoingCall call)
+      : hub_(std::move(hub)), actor_(actor), call_(std::move(call)) {}
+
+ private:
+  void take_answer(CallAnswer answer) override {
+    // The future may keep this state: nothing of what it holds may outlive the answer.
+    const auto hub = std::move(hub_);
+    hub->on_local_answer(std::move(call_), actor_, std::move(answer));
+  }
+  std::shared_ptr<HubImpl> hub_;
+  const ActorId actor_;
+  OutgoingCall call_;
+};
+
+CallTicket HubImpl::call_local(const ActorAddress& address, OutgoingCall call,
+                               const std::shared_ptr<CallTarget>& target) {
+  IncomingCall incoming{.method = call.method, .deadline = call.deadline};
+  if (call.resend) {
+    call.resend->address = address;
+    incoming.arguments = *call.resend->arguments;
+  } else {
+    incoming.arguments = std::move(call.arguments);
+  }
+  const auto state = std::make_shared<LocalCall>(
+      std::static_pointer_cast<HubImpl>(shared_from_this()), address.id, std::move(call));
+  incoming.answer = CallReply(state);
+  incoming.cancel = CancelToken(state);
+  target->deliver(std::move(incoming));
+  return {address.id, 0, CancelToken(state)};
+}
+
+void HubImpl::on_local_answer(OutgoingCall call, ActorId actor, CallAnswer answer) {
+  if (!answer.actor_has_ended()) {
     {
-      std::lock_guard lock(mutex_);
-      give_credit(actor, bytes);
+      const std::lock_guard lock(mutex_);
+      give_credit(actor, call.bytes);
+      if (call.resend) open_resendable_.erase(call.id);
     }
-    run_callback(completion, std::move(answer));
-  };
-  target->deliver(std::move(call));
-}
-
-void HubImpl::on_frame(const std::shared_ptr<Link>& link, Bytes& frame) {
-  const auto trailer = take_trailer(frame);
-  if (!trailer) return link->close();
-  switch (trailer->kind) {
-    case FrameKind::call:
-      return on_call(link, *trailer, frame);
-    case FrameKind::answer:
-      return on_answer(link, *trailer, frame);
+    return run_callback(call.completion, Result<Bytes>(std::move(answer)));
   }
-  link->close();
-}
-
-void HubImpl::on_call(const std::shared_ptr<Link>& link, const Trailer& trailer, Bytes& body) {
-  auto answer = [link, call = trailer.call](const Result<Bytes>& result) {
-    const auto sent = send_answer(*link, call, result);
-    if (sent.ok() || sent.error().code == ErrorCode::peer_died) return;
-    if (sent.error().code == ErrorCode::invalid_argument) {  // only this caller is affected
-      const Error refusal =
-          fail(ErrorCode::invalid_argument, "the answer was not sent: {}", sent.error().message);
-      if (send_answer(*link, call, refusal).ok()) return;
-    }
-    // Give up a peer that reads no answers for so long: it would wait for ever.
-    link->close();
-  };
-  std::shared_ptr<CallTarget> target;
+  const CallId id = call.id;
+  const ActorAddress address = call.resend ? call.resend->address : ActorAddress{.id = actor};
+  Pending pending = pending_of(address, address.incarnation, std::move(call));
+  bool is_first = false;
   {
-    std::lock_guard lock(mutex_);
-    if (const auto found = targets_.find(trailer.actor); found != targets_.end())
-      target = found->second;
+    std::unique_lock lock(mutex_);
+    if (!resend(id, pending, true, true)) {
+      settle(id, pending);
+      const std::string* cause = called_.cause_of_end(actor);
+      const Error error{ErrorCode::actor_died, cause ? *cause : answer.error().message};
+      lock.unlock();
+      return run_callback(pending.completion, Result<Bytes>(error));
+    }
+    is_first = called_.note_call(actor);
   }
-  if (!target) {
-    const Error gone =
-        fail(ErrorCode::peer_died, "actor {} is not in its process any more", trailer.actor);
-    if (!send_answer(*link, trailer.call, gone, actor_has_left).ok()) link->close();
-    return;
+  if (is_first && options_.on_first_call) options_.on_first_call(address);
+  resend_later(actor);
+}
+
+void HubImpl::cancel(const CallTicket& ticket) {
+  if (ticket.local.state()) return cancel_incoming(ticket.actor, ticket.local.state());
+  if (ticket.call == 0) return;
+  std::shared_ptr<Link> link;
+  {
+    std::unique_lock lock(mutex_);
+    if (auto waiting = take_waiting(ticket.actor, ticket.call)) {
+      const Pending cancelled = pending_of(*std::move(waiting));
+      settle(ticket.call, cancelled);
+      lock.unlock();
+      return run_callback(
+          cancelled.completion,
+          Result<Bytes>(fail(ErrorCode::cancelled, "the call was cancelled before it was sent")));
+    }
+    for (const auto& [endpoint, peer] : peers_) {
+      const auto found = peer->pending.find(ticket.call);
+      if (found == peer->pending.end()) continue;
+      if (found->second.resend) found->second.resend->is_cancelled = true;
+      link = peer->link;
+    }
   }
-  target->deliver({trailer.method, std::move(body), std::move(answer)});
+  if (!link) return;
+  const Trailer trailer{.call = ticket.call, .actor = ticket.actor, .kind = FrameKind::cancel};
+  const auto patience =
+      runs_callback() ? std::chrono::milliseconds(0) : std::chrono::milliseconds(1000);
+  (void)send_frame(*link, {}, trailer, patience);
 }
 
 void HubImpl::on_answer(const std::shared_ptr<Link>& link, const Trailer& trailer, Bytes& body) {
   Pending pending;
-  bool is_orphan = false;
+  const auto message = [&] {
+    return std::string(reinterpret_cast<const char*>(body.data()), body.size());
+  };
+  std::optional<Error> error;
+  if (trailer.status != 0) error = Error{trailer.error_code(), message()};
   {
-    std::lock_guard lock(mutex_);
+    std::unique_lock lock(mutex_);
     const auto peer = peer_of_link_.find(link.get());
     if (peer == peer_of_link_.end()) return;
     ++peer->second->answers;
     const auto found = peer->second->pending.find(trailer.call);
     if (found == peer->second->pending.end()) return;
     auto node = peer->second->pending.extract(found);
-    const std::string* cause = cause_of_end(node.mapped());
-    if (trailer.status == actor_has_left && cause == nullptr) {
-      pending.actor = node.mapped().actor;
-      orphans_[pending.actor].insert(std::move(node));
-      is_orphan = true;
-    } else {
-      pending = std::move(node.mapped());
-      give_credit(pending.actor, pending.bytes);
-      // Its process answers for an actor that has just ended; the reported cause says more.
-      const bool has_died =
-          trailer.status == actor_has_left || trailer.status == status_of(ErrorCode::peer_died);
-      if (has_died && cause != nullptr) {
-        const auto text = std::as_bytes(std::span(*cause));
-        body.assign(text.begin(), text.end());
+    const ActorId actor = node.mapped().actor;
+    if (trailer.status == actor_has_left) {
+      if (resend(trailer.call, node.mapped(), true, true)) {
+        lock.unlock();
+        return resend_later(actor);
       }
+      if (cause_of_end(node.mapped()) == nullptr) {
+        orphans_[actor].insert(std::move(node));
+        lock.unlock();
+        return wait_for_cause({{actor, trailer.call}}, ErrorCode::actor_died, message());
+      }
+      error = error_of_end(node.mapped(), ErrorCode::actor_died, error->message);
     }
+    pending = std::move(node.mapped());
+    settle(trailer.call, pending);
   }
-  if (is_orphan) {
-    return wait_for_cause({{pending.actor, trailer.call}},
-                          {reinterpret_cast<const char*>(body.data()), body.size()});
-  }
-  if (trailer.status == 0) return run_callback(pending.completion, std::move(body));
-  run_callback(pending.completion,
-               Error{trailer.error_code(),
-                     std::string(reinterpret_cast<const char*>(body.data()), body.size())});
+  if (error) return run_callback(pending.completion, Result<Bytes>(*std::move(error)));
+  run_callback(pending.completion, Result<Bytes>(std::move(body)));
 }
 
 void HubImpl::stop() {
@@ -258,8 +365,12 @@ void HubImpl::stop() {
     routes_.clear();
     peers_.clear();
     peer_of_link_.clear();
+    incoming_.clear();
+    latest_of_caller_.clear();
+    open_resendable_.clear();
     targets = std::exchange(targets_, {});
   }
+  answers_->clear();
   fail_all(calls, ErrorCode::cancelled, "this process is shutting down");
   if (callbacks_) callbacks_->stop();
 }

@@ -7,8 +7,10 @@
 
 #include "runtime/base/result.hpp"
 #include "runtime/call/actor_address.hpp"
+#include "runtime/call/call_terms.hpp"
 #include "runtime/call/callback_thread.hpp"
 #include "runtime/call/codec.hpp"
+#include "runtime/call/incoming_call.hpp"
 #include "runtime/call/transport.hpp"
 
 namespace troupe {
@@ -17,19 +19,11 @@ namespace troupe {
 /// any thread; must not block.
 using CallCompletion = std::function<void(Result<Bytes>)>;
 
-/// A call on its way to a local actor. `arguments` are the encoded arguments.
-struct IncomingCall {
-  std::uint16_t method = 0;
-  Bytes arguments;
-  CallCompletion answer;
-};
-
-/// A local actor as the call plane sees it.
-class CallTarget {
- public:
-  virtual ~CallTarget() = default;
-  /// Queues the call. Must not block; a target that drops the call must answer it.
-  virtual void deliver(IncomingCall call) = 0;
+/// Which call it was, for whoever wants to cancel it.
+struct CallTicket {
+  ActorId actor = 0;
+  std::uint64_t call = 0;  ///< to an actor of another process
+  CancelToken local{};     ///< to one of this process
 };
 
 /// The call plane of one process: routes calls to local targets or over connections opened on first
@@ -48,10 +42,20 @@ class CallTarget {
 /// invalid_argument; others on the same connection go on.
 /// Death: a process answers each call that reaches it, or else its connection ends after its last
 /// answer. So a call is known to be unanswered only once its connection has ended: then it fails
-/// with peer_died, with the cause if supervision reports it within `cause_grace`. So does one to an
-/// actor that has left a process which goes on. Later calls fail at once.
+/// with the cause if supervision reports it within `cause_grace`: actor_died if the actor is gone,
+/// and actor_unavailable if it is started again, or if nobody says why the connection ended. So
+/// does a call to an actor that has left a process which goes on. Later calls to an actor that is
+/// gone fail at once.
 /// Restarts: calls to an actor that may be started again go to its latest incarnation. While there
-/// is none they are kept, in order and within the credits. No call is sent twice.
+/// is none they are kept, in order and within the credits.
+/// Retries: a call with max_retries keeps its arguments, its credit and its place in the order of
+/// calls until it is answered. When its connection ends and its actor lives, it is sent again on a
+/// new connection, before calls that are made later, and the process of the actor runs it once
+/// however often it comes (AnswerTable). When the actor is started again, the next incarnation runs
+/// it, though the last one may have. Each is one retry; links that end before they brought an
+/// answer are the same try, for `reconnect_limit`. Other calls are never sent twice.
+/// Deadlines: a call that is not answered at its deadline fails with timed_out. It keeps its credit
+/// until its actor's process, which has been told the time that remained, answers for it.
 class CallHub : public std::enable_shared_from_this<CallHub> {
  public:
   struct Options {
@@ -65,6 +69,12 @@ class CallHub : public std::enable_shared_from_this<CallHub> {
     /// So many ended actors are known by their cause; older ones are taken for actors that were
     /// never called.
     std::size_t remembered_ends = 4096;
+    /// See Retries.
+    std::chrono::milliseconds reconnect_limit{10000};
+    /// So many bytes of answers are kept for each calling process that may ask for them again.
+    std::size_t kept_answer_bytes = std::size_t{64} << 20;
+    /// Answers are kept so long for a process that has no connection any more.
+    std::chrono::milliseconds kept_answer_limit{60000};
     /// Called before the first call to an actor of another process, so that its end be reported to
     /// mark_down, and where it is to mark_moved if it is restartable; may be null.
     std::function<void(const ActorAddress& actor)> on_first_call{};
@@ -79,13 +89,22 @@ class CallHub : public std::enable_shared_from_this<CallHub> {
   virtual const std::string& endpoint() const = 0;
 
   /// Makes `target` callable under `id` until it is removed. Calls to unknown ids are answered with
-  /// peer_died.
+  /// actor_died.
   virtual void add_target(ActorId id, std::shared_ptr<CallTarget> target) = 0;
   virtual void remove_target(ActorId id) = 0;
 
   /// Calls method number `method` of the actor at `address`.
-  virtual void call(const ActorAddress& address, std::uint16_t method, Bytes arguments,
-                    CallCompletion completion) = 0;
+  virtual CallTicket call(const ActorAddress& address, std::uint16_t method, Bytes arguments,
+                          CallCompletion completion, const CallTerms& terms) = 0;
+  CallTicket call(const ActorAddress& address, std::uint16_t method, Bytes arguments,
+                  CallCompletion completion) {
+    return call(address, method, std::move(arguments), std::move(completion), CallTerms());
+  }
+
+  /// Cancels a call that this hub returned the ticket of. One that has not begun to run is answered
+  /// with `cancelled`; a running method may see it (CallScope), and its answer counts. Nothing
+  /// happens to a call that is answered, or whose process cannot be told.
+  virtual void cancel(const CallTicket& ticket) = 0;
 
   /// The thread on which the callbacks of futures run.
   virtual const std::shared_ptr<CallbackThread>& callbacks() const = 0;
@@ -94,7 +113,7 @@ class CallHub : public std::enable_shared_from_this<CallHub> {
   /// after stop(). It must not block.
   virtual void run_after(std::chrono::milliseconds delay, std::function<void()> task) = 0;
 
-  /// Marks an actor as gone, with a text for a person: later calls fail with peer_died, and calls
+  /// Marks an actor as gone, with a text for a person: later calls fail with actor_died, and calls
   /// under way as described above. The first text counts.
   virtual void mark_down(ActorId id, std::string why) = 0;
 

@@ -1,4 +1,6 @@
 #include <algorithm>
+#include <functional>
+#include <set>
 
 #include "runtime/call/callback.hpp"
 #include "runtime/call/hub_impl.hpp"
@@ -7,9 +9,20 @@ namespace troupe {
 
 // The ends of connections, actors and their incarnations, and what follows for calls.
 
+namespace {
+
+/// Whether a link that ended for this reason may be replaced by another one.
+bool is_loss(ErrorCode code) {
+  return code == ErrorCode::peer_died || code == ErrorCode::io || code == ErrorCode::timed_out;
+}
+
+}  // namespace
+
 void HubImpl::on_closed(const std::shared_ptr<Link>& link, const Error& why) {
+  forget_incoming(link);
   PendingCalls known;
   std::vector<Orphan> unknown;
+  std::set<ActorId> again;
   {
     std::lock_guard lock(mutex_);
     const auto found = peer_of_link_.find(link.get());
@@ -17,8 +30,14 @@ void HubImpl::on_closed(const std::shared_ptr<Link>& link, const Error& why) {
     const std::shared_ptr<Peer> peer = found->second;
     peer_of_link_.erase(found);
     peers_.erase(peer->endpoint);
-    for (auto& [id, pending] : peer->pending) {
-      if (cause_of_end(pending) || why.code != ErrorCode::peer_died) {
+    std::vector<CallId> latest_first;
+    for (const auto& [id, pending] : peer->pending) latest_first.push_back(id);
+    std::ranges::sort(latest_first, std::greater());
+    for (const CallId id : latest_first) {
+      Pending& pending = peer->pending.at(id);
+      if (is_loss(why.code) && resend(id, pending, peer->answers > 0, false)) {
+        again.insert(pending.actor);
+      } else if (cause_of_end(pending) || !is_loss(why.code)) {
         known.emplace(id, std::move(pending));
       } else {
         unknown.push_back({pending.actor, id});
@@ -27,13 +46,15 @@ void HubImpl::on_closed(const std::shared_ptr<Link>& link, const Error& why) {
     }
     peer->pending.clear();
   }
+  for (const ActorId actor : again) resend_later(actor);
   fail_all(known, why.code, why.message);
-  if (!unknown.empty()) wait_for_cause(std::move(unknown), why.message);
+  if (!unknown.empty())
+    wait_for_cause(std::move(unknown), ErrorCode::actor_unavailable, why.message);
 }
 
-void HubImpl::wait_for_cause(std::vector<Orphan> calls, std::string message) {
+void HubImpl::wait_for_cause(std::vector<Orphan> calls, ErrorCode code, std::string message) {
   transport_->run_after(options_.cause_grace,
-                        [this, calls = std::move(calls), message = std::move(message)] {
+                        [this, calls = std::move(calls), code, message = std::move(message)] {
                           PendingCalls late;
                           {
                             std::lock_guard lock(mutex_);
@@ -44,22 +65,34 @@ void HubImpl::wait_for_cause(std::vector<Orphan> calls, std::string message) {
                               if (found->second.empty()) orphans_.erase(found);
                             }
                           }
-                          fail_all(late, ErrorCode::peer_died, message);
+                          fail_all(late, code, message);
                         });
 }
 
 void HubImpl::fail_all(const PendingCalls& calls, ErrorCode code, const std::string& why) {
   for (const auto& [id, pending] : calls) {
-    Error error{code, fmt::format("the call to actor '{}' failed: {}", pending.actor_name, why)};
+    Error error;
     {
       std::lock_guard lock(mutex_);
-      give_credit(pending.actor, pending.bytes);
-      if (const std::string* cause = cause_of_end(pending)) {
-        error = {ErrorCode::peer_died, *cause};
-      }
+      settle(id, pending);
+      error = error_of_end(pending, code, why);
     }
-    run_callback(pending.completion, std::move(error));
+    run_callback(pending.completion, Result<Bytes>(std::move(error)));
   }
+}
+
+Error HubImpl::error_of_end(const Pending& call, ErrorCode code, const std::string& why) const {
+  if (const std::string* cause = called_.cause_of_end(call.actor)) {
+    return {ErrorCode::actor_died, *cause};
+  }
+  if (const std::string* cause = cause_of_end(call)) return {ErrorCode::actor_unavailable, *cause};
+  if (call.resend && call.resend->is_cancelled) code = ErrorCode::cancelled;
+  const auto route = routes_.find(call.actor);
+  const bool is_restartable = route != routes_.end() && route->second.is_restartable;
+  if (is_loss(code) || (code == ErrorCode::actor_died && is_restartable)) {
+    code = ErrorCode::actor_unavailable;
+  }
+  return {code, fmt::format("the call to actor '{}' failed: {}", call.actor_name, why)};
 }
 
 const std::string* HubImpl::cause_of_end(const Pending& call) const {
@@ -67,15 +100,6 @@ const std::string* HubImpl::cause_of_end(const Pending& call) const {
   const auto route = routes_.find(call.actor);
   const bool is_of_earlier = route != routes_.end() && call.incarnation < route->second.incarnation;
   return is_of_earlier ? &route->second.last_cause : nullptr;
-}
-
-void HubImpl::take_waiting(ActorId actor, Route& route, PendingCalls& calls) {
-  for (auto& waiting : route.waiting) {
-    if (!waiting.completion) continue;  // it is being sent
-    calls.emplace(next_call_++,
-                  Pending{actor, 0, waiting.arguments.size(), std::move(waiting.address.name),
-                          std::move(waiting.completion)});
-  }
 }
 
 void HubImpl::mark_down(ActorId id, std::string why) {
@@ -95,6 +119,7 @@ void HubImpl::mark_restarting(ActorId id, std::uint32_t incarnation, std::string
   std::unique_lock lock(mutex_);
   if (stopped_) return;
   Route& route = routes_[id];
+  route.is_restartable = true;
   if (incarnation < route.incarnation) return;
   route.incarnation = incarnation + 1;
   route.endpoint.clear();
@@ -107,6 +132,7 @@ void HubImpl::mark_moved(const ActorAddress& address) {
     std::lock_guard lock(mutex_);
     if (stopped_ || called_.cause_of_end(address.id)) return;
     Route& route = routes_[address.id];
+    route.is_restartable = true;
     if (address.incarnation < route.incarnation || !route.endpoint.empty()) return;
     route.incarnation = address.incarnation;
     route.endpoint = address.endpoint;
@@ -115,26 +141,6 @@ void HubImpl::mark_moved(const ActorAddress& address) {
   // Sending may have to wait, but not on the transport's thread.
   transport_->run_after(std::chrono::milliseconds(0),
                         [this, id = address.id] { send_waiting(id); });
-}
-
-void HubImpl::send_waiting(ActorId actor) {
-  Patience none(std::chrono::nanoseconds(0));  // the transport's thread does not wait
-  while (true) {
-    std::unique_lock lock(mutex_);
-    const auto route = routes_.find(actor);
-    if (route == routes_.end() || route->second.endpoint.empty()) return;
-    if (route->second.waiting.empty()) return;
-    // An entry without completion stays while the call is sent, so that no later one overtakes it.
-    WaitingCall call = std::exchange(route->second.waiting.front(), {});
-    call.address.endpoint = route->second.endpoint;
-    call.address.incarnation = route->second.incarnation;
-    call_remote(call.address, call.method, std::move(call.arguments), std::move(call.completion),
-                none, std::move(lock));
-    lock = std::unique_lock(mutex_);
-    const auto again = routes_.find(actor);
-    if (again == routes_.end() || again->second.waiting.front().completion) return;
-    again->second.waiting.pop_front();
-  }
 }
 
 void HubImpl::end_calls(ActorId actor, std::unique_lock<std::mutex> lock) {
@@ -150,9 +156,10 @@ void HubImpl::end_calls(ActorId actor, std::unique_lock<std::mutex> lock) {
   lock.unlock();
   if (waits) wait_for_last_answers(actor, peer, answers);
   if (unanswered.empty()) return;
-  transport_->run_after(std::chrono::milliseconds(0), [this, calls = std::move(unanswered)] {
-    fail_all(calls, ErrorCode::peer_died, "it is gone");
-  });
+  transport_->run_after(std::chrono::milliseconds(0),
+                        [this, calls = std::make_shared<PendingCalls>(std::move(unanswered))] {
+                          fail_all(*calls, ErrorCode::actor_died, "it is gone");
+                        });
 }
 
 void HubImpl::wait_for_last_answers(ActorId actor, std::weak_ptr<Peer> weak,
@@ -160,6 +167,7 @@ void HubImpl::wait_for_last_answers(ActorId actor, std::weak_ptr<Peer> weak,
   transport_->run_after(
       options_.last_answer_timeout, [this, actor, weak = std::move(weak), answers] {
         PendingCalls unanswered;
+        bool again = false;
         {
           std::lock_guard lock(mutex_);
           const auto peer = weak.lock();
@@ -171,11 +179,17 @@ void HubImpl::wait_for_last_answers(ActorId actor, std::weak_ptr<Peer> weak,
           if (peer->answers != answers) return wait_for_last_answers(actor, peer, peer->answers);
           for (auto it = peer->pending.begin(); it != peer->pending.end();) {
             const auto next = std::next(it);
-            if (is_lost(*it)) unanswered.insert(peer->pending.extract(it));
+            if (is_lost(*it)) {
+              auto node = peer->pending.extract(it);
+              const bool is_again = resend(node.key(), node.mapped(), true, false);
+              if (!is_again) unanswered.insert(std::move(node));
+              again = again || is_again;
+            }
             it = next;
           }
         }
-        fail_all(unanswered, ErrorCode::peer_died, "it is gone");
+        if (again) resend_later(actor);
+        fail_all(unanswered, ErrorCode::actor_died, "it is gone");
       });
 }
 

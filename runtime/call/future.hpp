@@ -7,9 +7,11 @@
 #include <mutex>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "runtime/base/deadline.hpp"
 #include "runtime/base/result.hpp"
+#include "runtime/call/call_hub.hpp"
 #include "runtime/call/callback.hpp"
 #include "runtime/call/callback_thread.hpp"
 #include "runtime/call/codec.hpp"
@@ -27,6 +29,14 @@ struct EncodedAnswer {
 struct CallbackPlace {
   std::shared_ptr<CallbackThread> thread;  ///< null: the thread that completes the promise
   ActorId source = 0;
+};
+
+/// Is told when futures are ready; see Future::add_observer.
+class ReadyObserver {
+ public:
+  virtual ~ReadyObserver() = default;
+  /// The future that was observed with this index is ready. Must not block.
+  virtual void on_ready(std::size_t index) noexcept = 0;
 };
 
 namespace future_detail {
@@ -77,6 +87,32 @@ class State final : public DueCallback {
     return wait_for(ready_, lock, timeout, [this] { return done_; });
   }
 
+  void set_ticket(std::weak_ptr<CallHub> hub, CallTicket ticket) {
+    const std::lock_guard lock(mutex_);
+    hub_ = std::move(hub);
+    ticket_ = std::move(ticket);
+  }
+  void cancel() {
+    std::unique_lock lock(mutex_);
+    if (done_) return;
+    const auto hub = hub_.lock();
+    const CallTicket ticket = ticket_;
+    lock.unlock();
+    if (hub) hub->cancel(ticket);
+  }
+
+  bool add_observer(std::shared_ptr<ReadyObserver> observer, std::size_t index) {
+    const std::lock_guard lock(mutex_);
+    if (done_) return false;
+    observers_.push_back({std::move(observer), index});
+    return true;
+  }
+  void remove_observer(const ReadyObserver* observer) {
+    const std::lock_guard lock(mutex_);
+    std::erase_if(observers_,
+                  [observer](const Observer& one) { return one.observer.get() == observer; });
+  }
+
   void then(const std::shared_ptr<State>& self, std::function<void(Result<T>)> callback) {
     std::unique_lock lock(mutex_);
     if (taken_ || callback_) {
@@ -94,16 +130,20 @@ class State final : public DueCallback {
  private:
   template <class Put>
   void complete_with(const std::shared_ptr<State>& self, Put put) {
+    std::vector<Observer> observers;
+    bool has_callback = false;
     {
       std::lock_guard lock(mutex_);
       if (done_) return;
       done_ = true;
       put();
       ready_.notify_all();
-      if (!callback_) return;
-      taken_ = true;
+      observers.swap(observers_);
+      has_callback = callback_ != nullptr;
+      taken_ = taken_ || has_callback;
     }
-    make_due(self);
+    for (const Observer& one : observers) one.observer->on_ready(one.index);
+    if (has_callback) make_due(self);
   }
 
   /// The answer and the callback are there, and are this call's to bring together.
@@ -133,6 +173,13 @@ class State final : public DueCallback {
   EncodedAnswer<T> encoded_;
   Result<T> (*decode_)(const EncodedAnswer<T>&) = nullptr;  ///< null: the answer is in result_
   std::function<void(Result<T>)> callback_;
+  struct Observer {
+    std::shared_ptr<ReadyObserver> observer;
+    std::size_t index = 0;
+  };
+  std::vector<Observer> observers_;
+  std::weak_ptr<CallHub> hub_;  ///< by which the call was made
+  CallTicket ticket_;
 };
 
 }  // namespace future_detail
@@ -167,6 +214,19 @@ class Future {
   /// are logged as errors. A second `then` gets invalid_argument.
   void then(std::function<void(Result<T>)> callback) { state_->then(state_, std::move(callback)); }
 
+  /// Asks that the call be not run, or not to its end: one that is still queued is answered with
+  /// `cancelled`, a running method may look at ActorContext::is_cancelled, and its answer counts,
+  /// whatever it is. The answer comes as usual. Nothing happens where there is none to wait for,
+  /// and to a future that is not of a call.
+  void cancel() const { state_->cancel(); }
+
+  /// Has the observer told once, when the answer is there, on the thread that brings it; false if
+  /// it is there already. See wait_any.
+  bool add_observer(std::shared_ptr<ReadyObserver> observer, std::size_t index) const {
+    return state_->add_observer(std::move(observer), index);
+  }
+  void remove_observer(const ReadyObserver* observer) const { state_->remove_observer(observer); }
+
  private:
   template <class U>
   friend class Promise;
@@ -186,6 +246,10 @@ class Promise {
   Future<T> future() const { return future_; }
   void complete(Result<T> result) const {
     future_detail::State<T>::complete(future_.state_, std::move(result));
+  }
+  /// Says which call it is, for Future::cancel.
+  void set_ticket(std::weak_ptr<CallHub> hub, CallTicket ticket) const {
+    future_.state_->set_ticket(std::move(hub), std::move(ticket));
   }
   /// Completes it with an answer that is decoded once it is taken.
   void complete_encoded(EncodedAnswer<T> answer) const {

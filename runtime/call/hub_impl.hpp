@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <deque>
 #include <functional>
@@ -7,30 +8,43 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
+#include <span>
 #include <string>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
 #include "runtime/base/deadline.hpp"
+#include "runtime/call/answer_table.hpp"
+#include "runtime/call/call_deadlines.hpp"
 #include "runtime/call/call_frame.hpp"
 #include "runtime/call/call_hub.hpp"
 #include "runtime/call/callback.hpp"
 #include "runtime/call/called_actors.hpp"
+#include "runtime/call/remote_call.hpp"
+#include "runtime/security/job_secret.hpp"
 
 namespace troupe {
 
-/// The one implementation of CallHub: calls and answers are in call_hub.cpp, the ends and restarts
-/// of actors and connections in call_hub_ends.cpp.
+/// The one implementation of CallHub: calls and answers are in call_hub.cpp, what comes from other
+/// processes in call_hub_incoming.cpp, the ends and restarts of actors and connections in
+/// call_hub_ends.cpp, and what is sent again in call_hub_resends.cpp.
 class HubImpl final : public CallHub {
  public:
+  /// So many calling processes are known by the calls that they may send again.
+  static constexpr std::size_t max_callers = 65536;
+
   HubImpl(std::unique_ptr<Transport> transport, Options options)
       : options_(std::move(options)),
         transport_(std::move(transport)),
+        answers_(std::make_shared<AnswerTable>(options_.kept_answer_bytes, max_callers)),
         called_(options_.remembered_ends) {}
   ~HubImpl() override { stop(); }
 
   Result<void> start() {
+    TROUPE_CHECK(random_bytes(std::as_writable_bytes(std::span(&caller_, 1))));
+    deadlines_ = std::make_shared<CallDeadlines>([this](CallDeadline when) { wake_at(when); });
     TROUPE_TRY(callbacks_, CallbackThread::start([weak = weak_from_this()](ActorId source) {
                  const auto hub = std::static_pointer_cast<HubImpl>(weak.lock());
                  if (!hub) return;
@@ -58,8 +72,9 @@ class HubImpl final : public CallHub {
     }
   }
 
-  void call(const ActorAddress& address, std::uint16_t method, Bytes arguments,
-            CallCompletion completion) override;
+  CallTicket call(const ActorAddress& address, std::uint16_t method, Bytes arguments,
+                  CallCompletion completion, const CallTerms& terms) override;
+  void cancel(const CallTicket& ticket) override;
   const std::shared_ptr<CallbackThread>& callbacks() const override { return callbacks_; }
   void run_after(std::chrono::milliseconds delay, std::function<void()> task) override {
     transport_->run_after(delay, [task = std::move(task)] { run_callback(task); });
@@ -73,12 +88,27 @@ class HubImpl final : public CallHub {
   void stop() override;
 
  private:
+  /// What it takes to send a call again.
+  struct Resend {
+    ActorAddress address{};  ///< where it was sent to
+    std::uint16_t method = 0;
+    std::shared_ptr<const Bytes> arguments;
+    CallDeadline deadline = no_deadline;
+    int left = 0;  ///< retries; -1: without end
+    std::uint32_t first_generation =
+        0;  ///< of the link on which this incarnation was sent it first
+    std::optional<Deadline> reconnect{};  ///< since its link broke, until when it is one try
+    bool is_cancelled = false;
+  };
+
+  /// A call that has been sent.
   struct Pending {
     ActorId actor = 0;
     std::uint32_t incarnation = 0;  ///< that it was sent to
     std::size_t bytes = 0;          ///< of its arguments
     std::string actor_name;
     CallCompletion completion;
+    std::unique_ptr<Resend> resend;  ///< null: it must not run twice
   };
 
   using PendingCalls = std::unordered_map<CallId, Pending>;
@@ -87,24 +117,36 @@ class HubImpl final : public CallHub {
   struct Peer {
     std::string endpoint;
     std::shared_ptr<Link> link;
+    std::uint32_t generation = 0;
     PendingCalls pending;
-    std::uint64_t answers = 0;  ///< count of all answers so far
+    std::uint64_t answers = 0;         ///< count of all answers so far
+    std::vector<CallId> acknowledged;  ///< resendable calls whose answers have come; not told yet
   };
 
-  /// A call that waits for an actor to be started again.
+  /// A call that is to be sent.
+  struct OutgoingCall {
+    CallId id = 0;
+    std::uint16_t method = 0;
+    Bytes arguments{};  ///< empty if `resend` has them
+    std::size_t bytes = 0;
+    CallCompletion completion;
+    CallDeadline deadline = no_deadline;
+    std::unique_ptr<Resend> resend{};
+  };
   struct WaitingCall {
     ActorAddress address;
-    std::uint16_t method = 0;
-    Bytes arguments;
-    CallCompletion completion;
+    OutgoingCall call;
   };
+  class LocalCall;
 
-  /// Where a restartable actor is.
+  /// Where a restartable actor is, or any actor while calls to it wait to be sent again.
   struct Route {
     std::string endpoint;           ///< empty: not known, or the actor is not there
     std::uint32_t incarnation = 0;  ///< that is there or is awaited
     std::string last_cause;         ///< of the end of the incarnation before
-    std::deque<WaitingCall> waiting;
+    bool is_restartable = false;
+    int failures = 0;                 ///< links in a row that brought no answer
+    std::deque<WaitingCall> waiting;  ///< by their ids
   };
 
   /// How long a call may wait in all, for its credit and then for room on the link. Looks at the
@@ -146,30 +188,64 @@ class HubImpl final : public CallHub {
     return count == 0 ||
            (count < options_.credits && calls.bytes + due.bytes + bytes <= options_.credit_bytes);
   }
-  void call_local(const ActorAddress& address, const std::shared_ptr<CallTarget>& target,
-                  IncomingCall call);
+  CallTicket call_local(const ActorAddress& address, OutgoingCall call,
+                        const std::shared_ptr<CallTarget>& target);
+  void on_local_answer(OutgoingCall call, ActorId actor, CallAnswer answer);
   /// Sends a call that has its credit to another process, after a wait for room on the link; mutex_
-  /// is held by `lock`, and released.
-  void call_remote(const ActorAddress& address, std::uint16_t method, Bytes arguments,
-                   CallCompletion completion, Patience& patience,
+  /// is held by `lock`, and released. Endpoint and incarnation are the latest.
+  void call_remote(const ActorAddress& address, const std::string& endpoint,
+                   std::uint32_t incarnation, OutgoingCall call, Patience& patience,
                    std::unique_lock<std::mutex> lock);
+  /// The link to that endpoint, opened if there is none; null if there can be none. mutex_ is held.
+  std::shared_ptr<Peer> peer_at(const std::string& endpoint);
+  /// Where calls to the actor go, if that is not simply its address; mutex_ is held.
+  Route* route_of(const ActorAddress& address);
   /// Sends the calls that have waited for the actor, as long as it is there.
   void send_waiting(ActorId actor);
   /// Moves the calls that wait for the actor to `calls`; mutex_ is held.
   void take_waiting(ActorId actor, Route& route, PendingCalls& calls);
+  /// Takes one of them out; mutex_ is held.
+  std::optional<WaitingCall> take_waiting(ActorId actor, CallId call);
+  static Pending pending_of(const ActorAddress& address, std::uint32_t incarnation,
+                            OutgoingCall call);
+  static Pending pending_of(WaitingCall waiting) {
+    return pending_of(waiting.address, waiting.address.incarnation, std::move(waiting.call));
+  }
+
+  /// Puts a call whose link has ended back among those that wait for the actor, if it may be sent
+  /// again; false if not. `actor_left`: its process has said so. mutex_ is held.
+  bool resend(CallId id, Pending& pending, bool had_answers, bool actor_left);
+  /// Has the calls sent that resend() has put back, after a pause.
+  void resend_later(ActorId actor);
+  /// A call is over: gives its credit back, and its process may forget its answer. mutex_ is held.
+  void settle(CallId id, const Pending& pending);
+  void send_acknowledgements();
+  void wake_at(CallDeadline when);
+
   /// Why the actor that the call was sent to is gone, or null; mutex_ is held.
   const std::string* cause_of_end(const Pending& call) const;
   void on_frame(const std::shared_ptr<Link>& link, Bytes& frame);
+  const std::shared_ptr<IncomingLink>& incoming(const std::shared_ptr<Link>& link);
+  void on_hello(const std::shared_ptr<Link>& link, const Trailer& trailer);
   void on_call(const std::shared_ptr<Link>& link, const Trailer& trailer, Bytes& body);
+  void on_cancel(const std::shared_ptr<Link>& link, const Trailer& trailer);
+  void on_acknowledge(const std::shared_ptr<Link>& link, std::span<const std::byte> body);
+  /// The end of a link that the other side opened.
+  void forget_incoming(const std::shared_ptr<Link>& link);
+  std::shared_ptr<CallTarget> target_of(ActorId actor);
+  void cancel_incoming(ActorId actor, const std::shared_ptr<IncomingCallState>& call);
   void on_answer(const std::shared_ptr<Link>& link, const Trailer& trailer, Bytes& body);
   void on_closed(const std::shared_ptr<Link>& link, const Error& why);
   void fail_all(const PendingCalls& calls, ErrorCode code, const std::string& why);
+  /// The error of a call that ends with `code`, or for what is known of its actor's end; mutex_ is
+  /// held.
+  Error error_of_end(const Pending& call, ErrorCode code, const std::string& why) const;
   struct Orphan {
     ActorId actor = 0;
     CallId call = 0;
   };
   /// Fails those of the orphans that are still there after `cause_grace`.
-  void wait_for_cause(std::vector<Orphan> calls, std::string message);
+  void wait_for_cause(std::vector<Orphan> calls, ErrorCode code, std::string message);
   /// Sees to the unanswered calls of an actor that is marked down, or of an incarnation of it;
   /// mutex_ is held by `lock`, and released.
   void end_calls(ActorId actor, std::unique_lock<std::mutex> lock);
@@ -180,12 +256,20 @@ class HubImpl final : public CallHub {
   const Options options_;
   std::shared_ptr<CallbackThread> callbacks_;
   const std::unique_ptr<Transport> transport_;
+  const std::shared_ptr<AnswerTable> answers_;
+  std::shared_ptr<CallDeadlines> deadlines_;
+  CallerId caller_ = 0;
+  /// Links by which calls came; of the transport's thread.
+  std::unordered_map<Link*, std::shared_ptr<IncomingLink>> incoming_;
+  std::unordered_map<CallerId, std::shared_ptr<IncomingLink>> latest_of_caller_;  ///< the same
+  std::atomic<CallId> next_call_ = 1;
 
   std::mutex mutex_;
   /// One for each thread that waits for an actor's credit, in the order in which they came.
   std::unordered_map<ActorId, std::list<std::condition_variable>> waiting_for_credit_;
   bool stopped_ = false;
-  CallId next_call_ = 1;
+  std::uint32_t generation_ = 0;      ///< of the latest link that was opened
+  std::set<CallId> open_resendable_;  ///< the resendable calls that are not over
   std::unordered_map<ActorId, std::shared_ptr<CallTarget>> targets_;
   std::unordered_map<std::string, std::shared_ptr<Peer>> peers_;  ///< by endpoint
   std::unordered_map<Link*, std::shared_ptr<Peer>> peer_of_link_;
@@ -194,7 +278,7 @@ class HubImpl final : public CallHub {
   std::unordered_map<ActorId, PendingCalls> orphans_;
   std::unordered_map<ActorId, InFlight> in_flight_;
   CalledActors called_;
-  std::unordered_map<ActorId, Route> routes_;  ///< of restartable actors that live
+  std::unordered_map<ActorId, Route> routes_;
 };
 
 }  // namespace troupe

@@ -33,9 +33,11 @@ Result<void> ControlSession::check_hello(const ControlMessage& message) {
   }
   if (hello->build != expected_->build) {
     return fail(ErrorCode::unsupported,
-                "the agent of '{}' is of another build: start all processes of a job from one "
+                "the agent of '{}' is of another build: it is {}, this driver {}; start all "
+                "processes of a job from one "
                 "installation",
-                expected_->node);
+                expected_->node, to_hex(std::span(hello->build).first(6)),
+                to_hex(std::span(expected_->build).first(6)));
   }
   if (hello->node != expected_->node) {
     return fail(ErrorCode::permission_denied, "the agent of '{}' introduces itself as that of '{}'",

@@ -90,7 +90,7 @@ void AgentLoop::start_actor(StartActor message) {
   const auto found = children_.find(message.process);
   AgentChild* child = found == children_.end() ? nullptr : &found->second;
   if (child == nullptr && !message.starts_process) {
-    driver_->send(ActorFailed{message.actor.id, ErrorCode::peer_died,
+    driver_->send(ActorFailed{message.actor.id, ErrorCode::actor_died,
                               "its process had ended before it could be started there"});
     return;
   }

@@ -144,7 +144,8 @@ Error PlacementTable::refusal(const PlacementGroupOptions& options) const {
                                                          : why_closed(node);
                       }));
   }
-  return fail(ErrorCode::resource_exhausted, "there is no room for {} ({}, {} bundles): {}",
+  return fail(could_hold(options) ? ErrorCode::resource_exhausted : ErrorCode::unschedulable,
+              "there is no room for {} ({}, {} bundles): {}",
               options.name.empty() ? "a placement group"
                                    : fmt::format("placement group '{}'", options.name),
               name_of(options.strategy), options.bundles.size(), why);

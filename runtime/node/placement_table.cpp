@@ -36,8 +36,9 @@ Result<PlacementTable::Reservation> PlacementTable::place(const Resources& asked
   if (!node.empty()) {
     TROUPE_TRY(best, find_node(node));
     if (!nodes_[best].has_room(asked)) {
-      return fail(ErrorCode::resource_exhausted, "there is no room for {}: {}", asked.describe(),
-                  lack(nodes_[best], asked));
+      const bool fits = nodes_[best].spec.capacity().covers(asked);
+      return fail(fits ? ErrorCode::resource_exhausted : ErrorCode::unschedulable,
+                  "there is no room for {}: {}", asked.describe(), lack(nodes_[best], asked));
     }
   } else {
     const bool spreads =
@@ -47,8 +48,10 @@ Result<PlacementTable::Reservation> PlacementTable::place(const Resources& asked
       if (best == nodes_.size() || (spreads && nodes_[i].actors < nodes_[best].actors)) best = i;
     }
     if (best == nodes_.size()) {
-      return fail(ErrorCode::resource_exhausted, "there is no room for {}: {}", asked.describe(),
-                  lacks(asked));
+      const bool fits = std::ranges::any_of(
+          nodes_, [&](const Node& one) { return one.spec.capacity().covers(asked); });
+      return fail(fits ? ErrorCode::resource_exhausted : ErrorCode::unschedulable,
+                  "there is no room for {}: {}", asked.describe(), lacks(asked));
     }
   }
   ++nodes_[best].actors;
@@ -83,7 +86,8 @@ Result<PlacementTable::Reservation> PlacementTable::place_in(const Resources& as
   Group& group = groups_.at(bundle.group);
   Bundle& one = group.bundles[bundle.index];
   if (!one.free.amounts.covers(asked)) {
-    return fail(ErrorCode::resource_exhausted,
+    const bool fits = one.whole.amounts.covers(asked);
+    return fail(fits ? ErrorCode::resource_exhausted : ErrorCode::unschedulable,
                 "there is no room for {} in bundle {} of placement group '{}', which has {}; left "
                 "there: {}",
                 asked.describe(), bundle.index, group.name, one.whole.amounts.describe(),
@@ -186,6 +190,12 @@ std::optional<std::vector<std::size_t>> PlacementTable::find_places(
     const std::vector<Resources>& bundles, PlacementStrategy strategy) const {
   auto places = find_places(bundles, strategy, false);
   return places ? places : find_places(bundles, strategy, true);
+}
+
+bool PlacementTable::could_hold(const PlacementGroupOptions& options) const {
+  std::vector<Resources> whole;
+  for (const Node& node : nodes_) whole.push_back(node.spec.capacity());
+  return place_bundles(options.bundles, whole, options.strategy).has_value();
 }
 
 std::optional<std::vector<std::size_t>> PlacementTable::find_places(

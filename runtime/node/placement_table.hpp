@@ -30,10 +30,11 @@ class PlacementTable {
   /// Reserves `asked` on the node named `node`, or, if that is empty, on a living node chosen by
   /// `strategy`. Errors: not_found for an unknown node; peer_died for a lost one;
   /// resource_exhausted says what was asked for and what each candidate has left, and who holds the
-  /// rest.
+  /// rest; unschedulable the same if it would not fit with nothing held and all nodes there.
   Result<Reservation> place(const Resources& asked, const std::string& node,
                             PlacementStrategy strategy);
-  /// Reserves a part of a bundle. Errors: those of node_of; resource_exhausted says what is left.
+  /// Reserves a part of a bundle. Errors: those of node_of; resource_exhausted says what is left,
+  /// unschedulable if the whole bundle has not so much.
   Result<Reservation> place_in(const Resources& asked, const BundleId& bundle);
   void release(const Reservation& reservation);
   /// The reservation cannot be released soon, as a process that does not end uses what it holds. If
@@ -43,7 +44,7 @@ class PlacementTable {
 
   /// Reserves all bundles or none. Errors: invalid_argument for no bundles, and for a bundle that
   /// asks for nothing or a negative amount; already_exists for a taken name; resource_exhausted
-  /// says for each bundle what each node lacks.
+  /// says for each bundle what each node lacks, and so does unschedulable, as in place().
   Result<PlacementGroup> create_group(const PlacementGroupOptions& options);
   /// Places the lost bundles of a group that moves, all or none, by the group's strategy; does
   /// nothing if none is lost. Errors: not_found for a group that is not there, has been removed or
@@ -141,6 +142,8 @@ class PlacementTable {
   std::optional<std::vector<std::size_t>> find_places(const std::vector<Resources>& bundles,
                                                       PlacementStrategy strategy,
                                                       bool with_spares) const;
+  /// Whether there were places if nothing was held and all nodes were there.
+  bool could_hold(const PlacementGroupOptions& options) const;
   static PlacementGroup describe(PlacementGroupId id, const Group& group);
   /// A bundle of a removed group has lost its last actor.
   void retire(PlacementGroupId id, Group& group, Bundle& bundle);

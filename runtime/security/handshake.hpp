@@ -10,7 +10,7 @@
 namespace troupe {
 
 /// Changes whenever the meaning of anything on a wire between two processes does.
-inline constexpr std::uint32_t protocol_version = 2;
+inline constexpr std::uint32_t protocol_version = 3;
 
 /// What must agree between two processes before any other message.
 struct Identity {

@@ -115,7 +115,7 @@ Result<bool> FaultInjector::make(const PlannedFault& fault, double at_seconds) {
   auto ready = ready_saboteur_on(victim.node);
   if (!ready.ok()) {
     // The node has just been lost.
-    if (ready.error().code == ErrorCode::peer_died) return false;
+    if (is_actor_gone(ready.error().code)) return false;
     return std::move(ready).error();
   }
   saboteur_ = *std::move(ready);
@@ -160,7 +160,7 @@ Result<void> FaultInjector::hit(const ActorHandle<Saboteur>& saboteur, FaultKind
   }();
   // The Saboteur ends with its node; an answer says why it does not. hang answers when it is over.
   answer.then([followed = followed_](const Result<void>& done) {
-    if (done.ok() || done.error().code == ErrorCode::peer_died) return;
+    if (done.ok() || is_actor_gone(done.error().code)) return;
     const std::lock_guard lock(followed->mutex);
     followed->problem = done.error().message;
   });

@@ -118,7 +118,7 @@ void flood(const ActorHandle<Target>& target, const std::string& text, Clock::ti
     } else if (taken.error().code == ErrorCode::resource_exhausted) {
       ++outcome.exhausted;
     } else {
-      ++(taken.error().code == ErrorCode::peer_died ? outcome.died : outcome.other);
+      ++(is_actor_gone(taken.error().code) ? outcome.died : outcome.other);
       std::this_thread::sleep_for(1ms);
     }
   }
@@ -164,7 +164,7 @@ Result<void> bench_flood(std::size_t bytes, bool is_stopped) {
   }
   threads.clear();
   std::printf(
-      "failed otherwise: %d with peer_died, %d; a call held its caller for at most %.0f ms\n\n",
+      "failed otherwise: %d as the actor was gone, %d; a call held its caller for at most %.0f ms\n\n",
       outcome.died.load(), outcome.other.load(), outcome.longest_ms.load());
   if (is_stopped) ::kill(pid, SIGCONT);
   return {};

@@ -102,7 +102,7 @@ void lose_one_and_form_again(int nodes, const AdderOptions& options,
       const auto sum = call.get(limit);
       ASSERT_FALSE(sum.ok());
       EXPECT_TRUE(sum.error().code == ErrorCode::cancelled ||
-                  sum.error().code == ErrorCode::peer_died)
+                  is_actor_gone(sum.error().code))
           << sum.error().message;
     }
     expect_sums(adders);
@@ -176,7 +176,7 @@ TEST(ActorGroup, names_a_member_that_is_gone_for_good_and_takes_another_in_its_p
   ASSERT_TRUE(cluster->kill(adders[2]).ok());
   const auto formed = group.form();
   ASSERT_FALSE(formed.ok());
-  EXPECT_EQ(formed.error().code, ErrorCode::peer_died);
+  EXPECT_EQ(formed.error().code, ErrorCode::actor_died);
   EXPECT_THAT(formed.error().message, HasSubstr("adder-2"));
   adders[2] = must(cluster->spawn<Adder>({.name = "successor"}, AdderOptions{}).get(limit));
   group.replace(2, adders[2]);

@@ -40,7 +40,7 @@ TEST_F(Hosts, the_end_of_a_process_is_told_to_other_hosts) {
   auto end = first.call<&Inhabitant::end_of>(second);
   ASSERT_TRUE(cluster->kill(second).ok());
   EXPECT_THAT(must(end.get(limit)), HasSubstr("SIGKILL"));
-  EXPECT_EQ(second.call<&Inhabitant::pid>().get(limit).error().code, ErrorCode::peer_died);
+  EXPECT_EQ(second.call<&Inhabitant::pid>().get(limit).error().code, ErrorCode::actor_died);
 }
 
 TEST_F(Hosts, a_host_whose_link_is_cut_is_lost_within_seconds_and_the_others_go_on) {

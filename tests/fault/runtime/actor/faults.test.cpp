@@ -169,7 +169,7 @@ TEST_F(FaultsInACluster, a_killed_actor_is_told_at_once) {
   EXPECT_THAT(down->message, HasSubstr("sleeper-left"));
   const auto answer = pending.get(2s);
   ASSERT_FALSE(answer.ok());
-  EXPECT_EQ(answer.error().code, ErrorCode::peer_died);
+  EXPECT_EQ(answer.error().code, ErrorCode::actor_died);
   EXPECT_THAT(answer.error().message, HasSubstr("SIGKILL"));
   expect_right_is_well();
 }
@@ -190,7 +190,7 @@ TEST_F(FaultsInACluster, a_process_that_has_ended_is_not_started_again_for_a_lat
   ASSERT_EQ(::kill(agent, SIGCONT), 0);
   const auto refused = late.get(limit);
   ASSERT_FALSE(refused.ok());
-  EXPECT_EQ(refused.error().code, ErrorCode::peer_died) << refused.error().message;
+  EXPECT_EQ(refused.error().code, ErrorCode::actor_died) << refused.error().message;
 
   const auto again = cluster_->spawn<Sleeper>(together).get(limit);
   ASSERT_TRUE(again.ok()) << again.error().message;

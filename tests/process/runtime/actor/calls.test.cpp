@@ -18,11 +18,12 @@ TEST(Calls, answer_with_values_errors_nothing_and_the_text_of_exceptions) {
   EXPECT_EQ(must(counter.call<&Counter::add>(1).get(limit)), 1);
   const auto thrown = counter.call<&Counter::throw_something>().get(limit);
   ASSERT_FALSE(thrown.ok());
-  EXPECT_EQ(thrown.error().code, ErrorCode::internal);
-  EXPECT_NE(thrown.error().message.find("on purpose"), std::string::npos) << thrown.error().message;
+  EXPECT_EQ(thrown.error().code, ErrorCode::exception);
+  EXPECT_NE(thrown.error().message.find("std::runtime_error: on purpose"), std::string::npos)
+      << thrown.error().message;
   const auto number = counter.call<&Counter::throw_a_number>().get(limit);
   ASSERT_FALSE(number.ok());
-  EXPECT_EQ(number.error().code, ErrorCode::internal) << number.error().message;
+  EXPECT_EQ(number.error().code, ErrorCode::exception) << number.error().message;
   EXPECT_EQ(must(counter.call<&Counter::add>(1).get(limit)), 2)
       << "an exception must not end the actor";
 }
@@ -127,11 +128,11 @@ TEST(Calls, to_a_killed_actor_fail_with_the_cause) {
   ASSERT_TRUE(cluster->kill(recorder).ok());
   const auto lost = pending.get(limit);
   ASSERT_FALSE(lost.ok());
-  EXPECT_EQ(lost.error().code, ErrorCode::peer_died);
+  EXPECT_EQ(lost.error().code, ErrorCode::actor_died);
   EXPECT_NE(lost.error().message.find("SIGKILL"), std::string::npos) << lost.error().message;
   const auto later = recorder.call<&Recorder::record>(1).get(limit);
   ASSERT_FALSE(later.ok());
-  EXPECT_EQ(later.error().code, ErrorCode::peer_died);
+  EXPECT_EQ(later.error().code, ErrorCode::actor_died);
   EXPECT_NE(later.error().message.find("victim"), std::string::npos) << later.error().message;
 }
 

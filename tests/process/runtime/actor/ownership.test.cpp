@@ -60,7 +60,7 @@ TEST(Ownership, ends_with_the_owner_however_that_ends) {
     end_of(*cluster, beside);
     EXPECT_EQ(must(stranger.call<&Counter::add>(0).get(limit)), 7) << "only shares a process";
     EXPECT_EQ(must(detached.call<&Counter::add>(0).get(limit)), 5) << how;
-    EXPECT_EQ(child.call<&Counter::pid>().get(limit).error().code, ErrorCode::peer_died);
+    EXPECT_EQ(child.call<&Counter::pid>().get(limit).error().code, ErrorCode::actor_died);
   }
 }
 

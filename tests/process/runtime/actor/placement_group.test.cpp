@@ -101,7 +101,7 @@ TEST(PlacementGroup, kills_actors_that_have_not_started_yet) {
   if (spawned.ok()) {
     EXPECT_EQ(end_of(*cluster, *spawned).code, SIGKILL);
   } else {
-    EXPECT_EQ(spawned.error().code, ErrorCode::peer_died) << spawned.error().message;
+    EXPECT_EQ(spawned.error().code, ErrorCode::actor_died) << spawned.error().message;
   }
   EXPECT_TRUE(cluster->create_placement_group({"x", {{.cpus = 4}}, PlacementStrategy::pack}).ok());
 }
@@ -171,7 +171,7 @@ TEST(PlacementGroup, that_is_removed_ends_the_actors_that_wait_for_a_place) {
   must(cluster->remove_placement_group(group.id));
   const auto ended = waiting.get(limit);
   ASSERT_FALSE(ended.ok());
-  EXPECT_EQ(ended.error().code, ErrorCode::peer_died) << ended.error().message;
+  EXPECT_EQ(ended.error().code, ErrorCode::actor_died) << ended.error().message;
 }
 
 }  // namespace

@@ -89,7 +89,7 @@ TEST(Restarts, fail_the_calls_under_way_and_never_run_them_twice) {
   for (auto* call : {&blocked, &queued}) {
     const auto lost = call->get(limit);
     ASSERT_FALSE(lost.ok());
-    EXPECT_EQ(lost.error().code, ErrorCode::peer_died);
+    EXPECT_EQ(lost.error().code, ErrorCode::actor_unavailable);
     EXPECT_NE(lost.error().message.find("SIGKILL"), std::string::npos) << lost.error().message;
   }
   EXPECT_TRUE(must(recorder.call<&Recorder::numbers>().get(limit)).empty());
@@ -132,7 +132,7 @@ TEST(Restarts, move_to_another_node_when_theirs_is_lost) {
   ASSERT_EQ(over.size(), 2U);
   EXPECT_EQ(over[1].cause, DownCause::not_restarted);
   EXPECT_NE(over[1].message.find("'left' is lost"), std::string::npos) << over[1].message;
-  EXPECT_EQ(bound.call<&Counter::pid>().get(limit).error().code, ErrorCode::peer_died);
+  EXPECT_EQ(bound.call<&Counter::pid>().get(limit).error().code, ErrorCode::actor_died);
 }
 
 TEST(Restarts, do_not_follow_a_stop) {
@@ -165,7 +165,7 @@ TEST(Restarts, are_given_up_by_a_stop_between_two_incarnations) {
   }
   auto waiting = counter.call<&Counter::add>(1);
   ASSERT_TRUE(cluster->stop(counter).ok());
-  EXPECT_EQ(waiting.get(limit).error().code, ErrorCode::peer_died);
+  EXPECT_EQ(waiting.get(limit).error().code, ErrorCode::actor_died);
   const auto told = ends.wait_for_count(5);
   ASSERT_EQ(told.size(), 5U);
   EXPECT_EQ(told[4].cause, DownCause::stopped);

@@ -174,16 +174,16 @@ TEST(LocalActors, that_are_stopped_in_a_method_finish_it_and_answer_no_later_cal
   EXPECT_FALSE(waiting.ready());
   shared->let_go();
   EXPECT_EQ(must(running.get(limit)), 1);
-  EXPECT_EQ(waiting.get(limit).error().code, ErrorCode::peer_died);
+  EXPECT_EQ(waiting.get(limit).error().code, ErrorCode::actor_died);
   EXPECT_TRUE(shared->wait_until([&] { return shared->ended == 1; })) << "it is not destroyed";
   EXPECT_TRUE(cluster->stop(blocker, limit).ok()) << "it is gone";
-  EXPECT_EQ(blocker.call<&Blocker::block>().get(limit).error().code, ErrorCode::peer_died);
+  EXPECT_EQ(blocker.call<&Blocker::block>().get(limit).error().code, ErrorCode::actor_died);
 }
 
 TEST(LocalActors, end_by_themselves_and_go_on_after_exceptions) {
   const auto cluster = start_cluster();
   const auto counter = must(cluster->spawn_local<Counter>({}, 1).get(limit));
-  EXPECT_EQ(counter.call<&Counter::throw_a_number>().get(limit).error().code, ErrorCode::internal);
+  EXPECT_EQ(counter.call<&Counter::throw_a_number>().get(limit).error().code, ErrorCode::exception);
   EXPECT_EQ(must(counter.call<&Counter::add>(1).get(limit)), 2);
   const auto member = spawn_members(*cluster, Where::driver, 1).front();
   Promise<ActorDown> ended;

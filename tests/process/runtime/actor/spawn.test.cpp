@@ -86,7 +86,7 @@ TEST(Spawn, tells_why_an_actor_of_the_same_process_has_ended) {
   ASSERT_TRUE(ended.get(limit).ok());
   const auto pid = stays.call<&Insider::pid_of>(goes).get(limit);
   ASSERT_FALSE(pid.ok());
-  EXPECT_EQ(pid.error().code, ErrorCode::peer_died);
+  EXPECT_EQ(pid.error().code, ErrorCode::actor_died);
   EXPECT_NE(pid.error().message.find("it has seen enough"), std::string::npos)
       << pid.error().message;
 }
@@ -110,13 +110,13 @@ TEST(Spawn, reports_exceptions_of_the_making_whatever_they_are) {
   const auto cluster = start_cluster();
   const auto thrown = cluster->spawn<Fragile>({}, "throw").get(limit);
   ASSERT_FALSE(thrown.ok());
-  EXPECT_EQ(thrown.error().code, ErrorCode::internal);
+  EXPECT_EQ(thrown.error().code, ErrorCode::exception);
   EXPECT_NE(thrown.error().message.find("create throws"), std::string::npos)
       << thrown.error().message;
   EXPECT_EQ(cluster->spawn<Fragile>({}, "throw a number").get(limit).error().code,
-            ErrorCode::internal);
+            ErrorCode::exception);
   EXPECT_EQ(cluster->spawn_local<Fragile>({}, "throw a number").get(limit).error().code,
-            ErrorCode::internal);
+            ErrorCode::exception);
 }
 
 TEST(Spawn, refuses_arguments_that_no_agent_would_pass_on) {

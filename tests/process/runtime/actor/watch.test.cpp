@@ -48,7 +48,7 @@ TEST(Watch, tells_stopped_and_exited_actors_apart) {
   const auto down = must(exited.future().get(limit));
   EXPECT_EQ(down.cause, DownCause::exited);
   EXPECT_NE(down.message.find("had enough"), std::string::npos) << down.message;
-  EXPECT_EQ(b.call<&Insider::pid>().get(limit).error().code, ErrorCode::peer_died);
+  EXPECT_EQ(b.call<&Insider::pid>().get(limit).error().code, ErrorCode::actor_died);
   EXPECT_TRUE(other.call<&Insider::pid>().get(limit).ok());
 }
 

@@ -11,7 +11,9 @@ TEST(Submission, to_an_executor_that_takes_no_calls_is_made_again_and_not_answer
 }
 
 TEST(Submission, that_ends_with_the_engine_leaves_its_requests_to_the_next_run) {
-  EXPECT_EQ(after_submission(fail(ErrorCode::peer_died, "killed")), AfterSubmission::nothing);
+  for (const ErrorCode gone : {ErrorCode::actor_died, ErrorCode::actor_unavailable}) {
+    EXPECT_EQ(after_submission(fail(gone, "killed")), AfterSubmission::nothing);
+  }
   EXPECT_EQ(after_submission(fail(ErrorCode::cancelled, "shutting down")),
             AfterSubmission::nothing);
   EXPECT_EQ(after_submission({}), AfterSubmission::nothing);

@@ -103,14 +103,14 @@ void changed_call_frames(Effort effort) {
   const auto honest = [&] {
     transport.outgoing->sent.clear();
     hub->call({8, "there", "other", "Other"}, 0, bytes_of("arguments"), [](const auto&) {});
-    return transport.outgoing->sent.front();
+    return transport.outgoing->sent.back();
   };
   std::size_t answered = 0, closed = 0;
   for_seeds(effort, [&](std::uint64_t seed) {
     Mutator mutator(seed);
     Bytes frame = honest();
-    if (mutator.one_in(2)) frame[frame.size() - 16] = std::byte{7};  // to the mirror
-    if (mutator.one_in(2)) frame[frame.size() - 5] = std::byte{2};   // an answer
+    if (mutator.one_in(2)) frame[frame.size() - 24] = std::byte{7};  // to the mirror
+    if (mutator.one_in(2)) frame[frame.size() - 13] = std::byte{2};   // an answer
     if (!mutator.one_in(4)) frame = bytes_of(mutator.bytes(text_of(frame)));
     const bool ours = mutator.one_in(2);
     const auto link = ours ? transport.outgoing : std::make_shared<DeafLink>();

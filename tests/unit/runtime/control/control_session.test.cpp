@@ -44,8 +44,11 @@ TEST(ControlSession, refuses_an_agent_that_is_not_the_one_that_was_started) {
   other_build.build[0] = std::byte{1};
   other_protocol.protocol = control_protocol + 1;
   EXPECT_THAT(refusal_of(agent_session(), other_node), HasSubstr("introduces itself as"));
-  EXPECT_THAT(refusal_of(agent_session(), other_build), HasSubstr("another build"));
-  EXPECT_THAT(refusal_of(agent_session(), other_protocol), HasSubstr("protocol"));
+  EXPECT_THAT(refusal_of(agent_session(), other_build),
+              HasSubstr("is of another build: it is 010000000000, this driver 000000000000"));
+  EXPECT_THAT(refusal_of(agent_session(), other_protocol),
+              HasSubstr(fmt::format("control protocol {}, this driver {}", control_protocol + 1,
+                                    control_protocol)));
   EXPECT_THAT(refusal_of(agent_session(), Heartbeat{}), HasSubstr("introduce"));
 }
 

@@ -43,10 +43,30 @@ TEST(PlacementTable, says_what_there_is_when_nothing_fits) {
   auto table = two_nodes();
   const auto refused = table.place({5, 0}, "", spread);
   ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().code, ErrorCode::unschedulable);
   EXPECT_EQ(refused.error().message,
             "there is no room for 5 cpus: 'a' has 4 of 4 cpus free, 'b' has 4 of 4 cpus free");
   EXPECT_EQ(table.place({}, "c", pack).error().code, ErrorCode::not_found);
   EXPECT_EQ(table.place({-1, 0}, "", pack).error().code, ErrorCode::invalid_argument);
+}
+
+TEST(PlacementTable, tells_what_can_never_fit_from_what_is_not_free) {
+  auto table = two_nodes();
+  const auto code_of = [&](const std::vector<Resources>& bundles, PlacementStrategy strategy) {
+    const auto group = table.create_group({"", bundles, strategy});
+    return group.ok() ? ErrorCode::internal : group.error().code;
+  };
+  const Resources all{.cpus = 4}, more{.cpus = 5};
+  EXPECT_EQ(code_of({all, more}, spread), ErrorCode::unschedulable);
+  EXPECT_EQ(code_of({all, all}, PlacementStrategy::strict_pack), ErrorCode::unschedulable);
+  EXPECT_EQ(code_of({{.cpus = 1}, {.cpus = 1}, {.cpus = 1}}, PlacementStrategy::strict_spread),
+            ErrorCode::unschedulable);
+  ASSERT_TRUE(table.place({.cpus = 1}, "a", pack).ok());
+  EXPECT_EQ(code_of({all, all}, spread), ErrorCode::resource_exhausted);
+  table.remove_node(1);
+  EXPECT_EQ(table.place(all, "", pack).error().code, ErrorCode::resource_exhausted)
+      << "a lost node may come back";
+  EXPECT_EQ(table.place(more, "a", pack).error().code, ErrorCode::unschedulable);
 }
 
 TEST(PlacementTable, leaves_out_lost_nodes) {

@@ -1,0 +1,119 @@
+#include "runtime/call/answer_table.hpp"
+
+#include <algorithm>
+
+namespace troupe {
+
+// Calls are destroyed without the lock: `dropped` is declared before it.
+
+void AnswerTable::erase(Caller& caller, Calls::iterator at, std::deque<Known>& dropped) {
+  caller.bytes -= at->second.kept_bytes;
+  dropped.push_back(std::move(at->second));
+  caller.calls.erase(at);
+}
+
+bool AnswerTable::begin_link(CallerId id, std::uint32_t generation, CallId floor) {
+  std::deque<Known> dropped;
+  const std::lock_guard lock(mutex_);
+  const auto [found, is_new] = callers_.try_emplace(id);
+  Caller& caller = found->second;
+  if (generation <= caller.generation) return false;
+  caller.generation = generation;
+  while (!caller.calls.empty() && caller.calls.begin()->first < floor) {
+    erase(caller, caller.calls.begin(), dropped);
+  }
+  if (!is_new) return true;
+  // Earlier links of a caller that is not known may have been forgotten with it.
+  if (has_forgotten_caller_) caller.given_up = generation - 1;
+  order_.push_back(id);
+  if (order_.size() > max_callers_) {
+    const auto oldest = callers_.find(order_.front());
+    for (auto& [number, known] : oldest->second.calls) dropped.push_back(std::move(known));
+    callers_.erase(oldest);
+    order_.pop_front();
+    has_forgotten_caller_ = true;
+  }
+  return true;
+}
+
+AnswerTable::Begin AnswerTable::begin_call(
+    CallerId id, std::uint32_t generation, std::uint32_t first_generation, CallId number,
+    const std::shared_ptr<CallTarget>& target,
+    const std::function<std::shared_ptr<RemoteCall>()>& make) {
+  std::deque<Known> dropped;
+  const std::lock_guard lock(mutex_);
+  const auto found = callers_.find(id);
+  if (found == callers_.end() || found->second.generation != generation) {
+    return {Verdict::stale, nullptr};
+  }
+  Caller& caller = found->second;
+  if (const auto known = caller.calls.find(number); known != caller.calls.end()) {
+    if (known->second.call->target() == target) return {Verdict::known, known->second.call};
+    erase(caller, known, dropped);
+  }
+  if (first_generation <= caller.given_up) return {Verdict::too_late, nullptr};
+  auto call = make();
+  caller.calls.emplace(number, Known{call});
+  return {Verdict::fresh, std::move(call)};
+}
+
+void AnswerTable::note_answer(const RemoteCall::Origin& origin, std::size_t bytes) {
+  std::deque<Known> dropped;
+  const std::lock_guard lock(mutex_);
+  const auto caller = callers_.find(origin.caller);
+  if (caller == callers_.end()) return;
+  auto& calls = caller->second.calls;
+  const auto found = calls.find(origin.call);
+  if (found == calls.end()) return;
+  found->second.kept_bytes = bytes;
+  caller->second.bytes += bytes;
+  for (auto it = calls.begin(); it != calls.end() && caller->second.bytes > max_bytes_; ++it) {
+    if (it->second.kept_bytes == 0 || it == found) continue;
+    it->second.call->drop_answer();
+    caller->second.bytes -= std::exchange(it->second.kept_bytes, 0);
+  }
+}
+
+void AnswerTable::forget(const RemoteCall::Origin& origin) {
+  acknowledge(origin.caller, std::span(&origin.call, 1));
+}
+
+void AnswerTable::acknowledge(CallerId id, std::span<const CallId> numbers) {
+  std::deque<Known> dropped;
+  const std::lock_guard lock(mutex_);
+  const auto caller = callers_.find(id);
+  if (caller == callers_.end()) return;
+  for (const CallId number : numbers) {
+    const auto found = caller->second.calls.find(number);
+    if (found != caller->second.calls.end()) erase(caller->second, found, dropped);
+  }
+}
+
+void AnswerTable::give_up(CallerId id, std::uint32_t generation) {
+  std::deque<Known> dropped;
+  const std::lock_guard lock(mutex_);
+  const auto found = callers_.find(id);
+  if (found == callers_.end() || found->second.generation != generation) return;
+  Caller& caller = found->second;
+  caller.given_up = generation;
+  while (!caller.calls.empty()) erase(caller, caller.calls.begin(), dropped);
+}
+
+void AnswerTable::clear() {
+  std::unordered_map<CallerId, Caller> dropped;
+  const std::lock_guard lock(mutex_);
+  dropped.swap(callers_);
+  order_.clear();
+}
+
+AnswerTable::Counts AnswerTable::counts() const {
+  const std::lock_guard lock(mutex_);
+  Counts counts{.callers = callers_.size()};
+  for (const auto& [id, caller] : callers_) {
+    counts.calls += caller.calls.size();
+    counts.bytes += caller.bytes;
+  }
+  return counts;
+}
+
+}  // namespace troupe

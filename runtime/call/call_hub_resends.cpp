@@ -1,0 +1,170 @@
+#include <algorithm>
+
+#include "runtime/call/callback.hpp"
+#include "runtime/call/hub_impl.hpp"
+
+namespace troupe {
+
+// Calls that wait for their actor, because it is started again or because its link has ended.
+
+namespace {
+
+constexpr std::chrono::milliseconds first_resend_pause{20}, longest_resend_pause{500};
+/// So many answers are acknowledged together, or those of so long a time.
+constexpr std::size_t acknowledged_at_once = 64;
+constexpr std::chrono::milliseconds acknowledge_pause{100};
+
+}  // namespace
+
+HubImpl::Pending HubImpl::pending_of(const ActorAddress& address, std::uint32_t incarnation,
+                                     OutgoingCall call) {
+  return {address.id,
+          incarnation,
+          call.bytes,
+          address.name,
+          std::move(call.completion),
+          std::move(call.resend)};
+}
+
+HubImpl::Route* HubImpl::route_of(const ActorAddress& address) {
+  if (address.is_restartable) {
+    Route& route = routes_[address.id];
+    route.is_restartable = true;
+    return &route;
+  }
+  if (routes_.empty()) return nullptr;
+  const auto found = routes_.find(address.id);
+  return found == routes_.end() ? nullptr : &found->second;
+}
+
+bool HubImpl::resend(CallId id, Pending& pending, bool had_answers, bool actor_left) {
+  Resend* resend = pending.resend.get();
+  if (resend == nullptr || stopped_ || called_.cause_of_end(pending.actor)) return false;
+  if (resend->is_cancelled || std::chrono::steady_clock::now() >= resend->deadline) return false;
+  if (actor_left && !resend->address.is_restartable) return false;
+  if (had_answers || !resend->reconnect) {
+    if (resend->left == 0) return false;
+    if (resend->left > 0) --resend->left;
+    resend->reconnect.emplace(options_.reconnect_limit);
+  } else if (resend->reconnect->is_over()) {
+    return false;
+  }
+  const auto [found, is_new] = routes_.try_emplace(pending.actor);
+  Route& route = found->second;
+  if (is_new) {
+    route.endpoint = resend->address.endpoint;
+    route.incarnation = resend->address.incarnation;
+    route.is_restartable = resend->address.is_restartable;
+  }
+  // Supervision tells where the next incarnation is.
+  if (actor_left && route.incarnation == pending.incarnation) route.endpoint.clear();
+  route.failures = had_answers ? 0 : route.failures + 1;
+  WaitingCall waiting{resend->address,
+                      {.id = id,
+                       .method = resend->method,
+                       .bytes = pending.bytes,
+                       .completion = std::move(pending.completion),
+                       .deadline = resend->deadline,
+                       .resend = std::move(pending.resend)}};
+  const auto place = std::ranges::lower_bound(route.waiting, id, {},
+                                              [](const WaitingCall& one) { return one.call.id; });
+  route.waiting.insert(place, std::move(waiting));
+  return true;
+}
+
+void HubImpl::resend_later(ActorId actor) {
+  std::chrono::milliseconds pause = first_resend_pause;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto route = routes_.find(actor);
+    if (route == routes_.end()) return;
+    pause = std::min(longest_resend_pause, pause * (1 << std::min(route->second.failures, 5)));
+  }
+  transport_->run_after(pause, [this, actor] { send_waiting(actor); });
+}
+
+void HubImpl::take_waiting(ActorId /*actor*/, Route& route, PendingCalls& calls) {
+  for (auto& waiting : route.waiting) {
+    if (!waiting.call.completion) continue;  // it is being sent
+    const CallId id = waiting.call.id;
+    calls.emplace(id, pending_of(std::move(waiting)));
+  }
+  route.waiting.clear();
+}
+
+std::optional<HubImpl::WaitingCall> HubImpl::take_waiting(ActorId actor, CallId call) {
+  const auto route = routes_.find(actor);
+  if (route == routes_.end()) return std::nullopt;
+  auto& waiting = route->second.waiting;
+  const auto found = std::ranges::find_if(waiting, [call](const WaitingCall& one) {
+    return one.call.id == call && one.call.completion;
+  });
+  if (found == waiting.end()) return std::nullopt;
+  WaitingCall taken = std::move(*found);
+  waiting.erase(found);
+  return taken;
+}
+
+void HubImpl::send_waiting(ActorId actor) {
+  Patience none(std::chrono::nanoseconds(0));  // the transport's thread does not wait
+  while (true) {
+    std::unique_lock lock(mutex_);
+    const auto route = routes_.find(actor);
+    if (route == routes_.end() || route->second.endpoint.empty()) return;
+    if (route->second.waiting.empty()) {
+      if (!route->second.is_restartable) routes_.erase(route);
+      return;
+    }
+    // An entry without completion stays while the call is sent, so that no later one overtakes it.
+    WaitingCall& front = route->second.waiting.front();
+    const CallId id = front.call.id;
+    WaitingCall waiting = std::exchange(front, {});
+    front.call.id = id;
+    const std::string endpoint = route->second.endpoint;
+    call_remote(waiting.address, endpoint, route->second.incarnation, std::move(waiting.call), none,
+                std::move(lock));
+    lock = std::unique_lock(mutex_);
+    const auto again = routes_.find(actor);
+    if (again == routes_.end() || again->second.waiting.empty()) return;
+    if (again->second.waiting.front().call.completion) return;
+    again->second.waiting.pop_front();
+  }
+}
+
+void HubImpl::settle(CallId id, const Pending& pending) {
+  give_credit(pending.actor, pending.bytes);
+  if (!pending.resend) return;
+  open_resendable_.erase(id);
+  if (pending.resend->first_generation == 0) return;  // nobody knows it
+  const auto peer = peers_.find(pending.resend->address.endpoint);
+  if (peer == peers_.end()) return;  // the next hello says it
+  auto& acknowledged = peer->second->acknowledged;
+  acknowledged.push_back(id);
+  if (acknowledged.size() != 1 && acknowledged.size() != acknowledged_at_once) return;
+  const auto pause = acknowledged.size() == 1 ? acknowledge_pause : std::chrono::milliseconds(0);
+  transport_->run_after(pause, [this] { send_acknowledgements(); });
+}
+
+void HubImpl::send_acknowledgements() {
+  std::vector<std::pair<std::shared_ptr<Link>, std::vector<CallId>>> told;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const auto& [endpoint, peer] : peers_) {
+      if (peer->acknowledged.empty()) continue;
+      told.emplace_back(peer->link, std::exchange(peer->acknowledged, {}));
+    }
+  }
+  for (const auto& [link, calls] : told) {
+    (void)send_frame(*link, std::as_bytes(std::span(calls)), {.kind = FrameKind::acknowledge},
+                     std::chrono::nanoseconds(0));
+  }
+}
+
+void HubImpl::wake_at(CallDeadline when) {
+  const auto left =
+      std::chrono::ceil<std::chrono::milliseconds>(when - std::chrono::steady_clock::now());
+  transport_->run_after(std::max(left, std::chrono::milliseconds(0)),
+                        [deadlines = deadlines_] { deadlines->complete_due(); });
+}
+
+}  // namespace troupe

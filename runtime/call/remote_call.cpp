@@ -1,0 +1,87 @@
+#include "runtime/call/remote_call.hpp"
+
+#include "runtime/call/answer_table.hpp"
+
+namespace troupe {
+
+std::shared_ptr<RemoteCall> IncomingLink::find(CallId call) const {
+  const std::lock_guard lock(mutex_);
+  for (RemoteCall* one = heads_[call % heads_.size()]; one != nullptr; one = one->after_) {
+    if (one->origin_.call == call) return one->weak_from_this().lock();
+  }
+  return nullptr;
+}
+
+void IncomingLink::add(RemoteCall& call) {
+  const std::lock_guard lock(mutex_);
+  RemoteCall*& head = heads_[call.origin_.call % heads_.size()];
+  call.before_ = nullptr;
+  call.after_ = head;
+  if (head != nullptr) head->before_ = &call;
+  head = &call;
+  call.is_listed_ = true;
+}
+
+void IncomingLink::remove(RemoteCall& call) {
+  const std::lock_guard lock(mutex_);
+  if (!std::exchange(call.is_listed_, false)) return;
+  if (call.after_ != nullptr) call.after_->before_ = call.before_;
+  (call.before_ != nullptr ? call.before_->after_ : heads_[call.origin_.call % heads_.size()]) =
+      call.after_;
+}
+
+RemoteCall::RemoteCall(std::shared_ptr<IncomingLink> link, Origin origin,
+                       std::shared_ptr<AnswerTable> table, std::weak_ptr<CallTarget> target)
+    : origin_(origin),
+      table_(std::move(table)),
+      target_(std::move(target)),
+      link_(std::move(link)) {
+  link_->add(*this);
+}
+
+RemoteCall::~RemoteCall() { link_->remove(*this); }
+
+void RemoteCall::take_answer(CallAnswer answer) {
+  if (table_ == nullptr) {
+    link_->remove(*this);
+    return send_answer(*link_->link(), origin_.call, answer);
+  }
+  // An actor that has ended keeps no answers: the caller may ask its next incarnation.
+  if (answer.actor_has_ended()) table_->forget(origin_);
+  const auto kept = std::make_shared<const CallAnswer>(std::move(answer));
+  std::shared_ptr<IncomingLink> link;
+  {
+    const std::lock_guard lock(mutex_);
+    kept_ = kept;
+    link = link_;
+  }
+  link->remove(*this);
+  if (!kept->actor_has_ended()) table_->note_answer(origin_, kept->ok() ? (*kept)->size() : 0);
+  send_answer(*link->link(), origin_.call, *kept);
+}
+
+void RemoteCall::redirect(std::shared_ptr<IncomingLink> link) {
+  std::shared_ptr<const CallAnswer> kept;
+  {
+    const std::lock_guard lock(mutex_);
+    link_->remove(*this);
+    link_ = std::move(link);
+    kept = kept_;
+    if (kept == nullptr) return link_->add(*this);
+    link = link_;
+  }
+  send_answer(*link->link(), origin_.call, *kept);
+}
+
+std::size_t RemoteCall::drop_answer() {
+  static const auto dropped = std::make_shared<const CallAnswer>(
+      fail(ErrorCode::actor_unavailable,
+           "the call has run, but its answer is not kept any more after its link broke"));
+  const std::lock_guard lock(mutex_);
+  if (kept_ == nullptr || !kept_->ok()) return 0;
+  const std::size_t bytes = (*kept_)->size();
+  kept_ = dropped;
+  return bytes;
+}
+
+}  // namespace troupe

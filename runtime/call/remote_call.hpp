@@ -1,0 +1,80 @@
+#pragma once
+
+#include <array>
+#include <memory>
+#include <mutex>
+
+#include "runtime/call/call_frame.hpp"
+#include "runtime/call/incoming_call.hpp"
+
+namespace troupe {
+
+class AnswerTable;
+class RemoteCall;
+
+/// A link that another process opened, and the calls that came on it and are not answered, which
+/// the caller may cancel. Callable from any thread.
+class IncomingLink {
+ public:
+  explicit IncomingLink(std::shared_ptr<Link> link) : link_(std::move(link)) {}
+  const std::shared_ptr<Link>& link() const { return link_; }
+  /// The unanswered call of that number; null if there is none.
+  std::shared_ptr<RemoteCall> find(CallId call) const;
+
+  /// From its hello, if it has sent one; of the transport's thread.
+  CallerId caller = 0;
+  std::uint32_t generation = 0;
+  /// The caller has opened another one: it has given up what it sent here, or sends it again there.
+  bool is_stale = false;
+
+ private:
+  friend class RemoteCall;
+  void add(RemoteCall& call);
+  void remove(RemoteCall& call);
+
+  const std::shared_ptr<Link> link_;
+  mutable std::mutex mutex_;
+  /// Heads of lists of calls, by number: a list in the calls themselves costs no allocation.
+  std::array<RemoteCall*, 64> heads_{};
+};
+
+/// A call from another process. One that is resendable keeps its answer, until its caller
+/// acknowledges it, and is then sent again if the caller asks on another link.
+class RemoteCall final : public IncomingCallState, public std::enable_shared_from_this<RemoteCall> {
+ public:
+  struct Origin {
+    CallerId caller = 0;
+    CallId call = 0;
+    ActorId actor = 0;
+  };
+
+  /// `table`: given for a resendable call, in which it is.
+  RemoteCall(std::shared_ptr<IncomingLink> link, Origin origin, std::shared_ptr<AnswerTable> table,
+             std::weak_ptr<CallTarget> target);
+  ~RemoteCall() override;
+
+  const Origin& origin() const { return origin_; }
+  std::shared_ptr<CallTarget> target() const { return target_.lock(); }
+  /// The caller waits for the answer on this link now.
+  void redirect(std::shared_ptr<IncomingLink> link);
+  /// Forgets a kept answer; returns its bytes. A caller that asks for it gets actor_unavailable.
+  std::size_t drop_answer();
+
+ private:
+  friend class IncomingLink;
+  void take_answer(CallAnswer answer) override;
+
+  const Origin origin_;
+  const std::shared_ptr<AnswerTable> table_;
+  const std::weak_ptr<CallTarget> target_;
+  std::mutex mutex_;
+  std::shared_ptr<IncomingLink> link_;
+  std::shared_ptr<const CallAnswer> kept_;
+
+  // Of the IncomingLink, under its mutex.
+  RemoteCall* before_ = nullptr;
+  RemoteCall* after_ = nullptr;
+  bool is_listed_ = false;
+};
+
+}  // namespace troupe
