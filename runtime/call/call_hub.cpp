@@ -173,7 +173,9 @@ void HubImpl::on_frame(const std::shared_ptr<Link>& link, Bytes& frame) {
 }
 
 void HubImpl::on_call(const std::shared_ptr<Link>& link, const Trailer& trailer, Bytes& body) {
-  auto answer = [link, call = trailer.call](const Result<Bytes>& result) {
+  auto answer = [weak = std::weak_ptr(link), call = trailer.call](const Result<Bytes>& result) {
+    const auto link = weak.lock();
+    if (!link) return;  // nobody hears it
     const auto sent = send_answer(*link, call, result);
     if (sent.ok() || sent.error().code == ErrorCode::peer_died) return;
     if (sent.error().code == ErrorCode::invalid_argument) {  // only this caller is affected
@@ -196,7 +198,7 @@ void HubImpl::on_call(const std::shared_ptr<Link>& link, const Trailer& trailer,
     if (!send_answer(*link, trailer.call, gone, actor_has_left).ok()) link->close();
     return;
   }
-  target->deliver({trailer.method, std::move(body), std::move(answer)});
+  target->deliver({trailer.method, std::move(body), std::move(answer), link});
 }
 
 void HubImpl::on_answer(const std::shared_ptr<Link>& link, const Trailer& trailer, Bytes& body) {

@@ -22,6 +22,8 @@ struct IncomingCall {
   std::uint16_t method = 0;
   Bytes arguments;
   CallCompletion answer;
+  /// Expires with the link that it came over; never held anything for a caller in this process.
+  std::weak_ptr<const void> caller{};
 };
 
 /// A local actor as the call plane sees it.

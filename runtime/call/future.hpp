@@ -7,6 +7,7 @@
 #include <mutex>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "runtime/base/deadline.hpp"
 #include "runtime/base/result.hpp"
@@ -91,19 +92,31 @@ class State final : public DueCallback {
     make_due(self);
   }
 
+  void on_ready(std::shared_ptr<DueCallback> listener) {
+    {
+      std::lock_guard lock(mutex_);
+      if (!done_) return listeners_.push_back(std::move(listener));
+    }
+    listener->run_due();
+  }
+
  private:
   template <class Put>
   void complete_with(const std::shared_ptr<State>& self, Put put) {
+    std::vector<std::shared_ptr<DueCallback>> listeners;
+    bool has_callback = false;
     {
       std::lock_guard lock(mutex_);
       if (done_) return;
       done_ = true;
       put();
       ready_.notify_all();
-      if (!callback_) return;
-      taken_ = true;
+      listeners.swap(listeners_);
+      has_callback = callback_ != nullptr;
+      if (has_callback) taken_ = true;
     }
-    make_due(self);
+    if (has_callback) make_due(self);
+    for (const auto& listener : listeners) listener->run_due();
   }
 
   /// The answer and the callback are there, and are this call's to bring together.
@@ -133,6 +146,7 @@ class State final : public DueCallback {
   EncodedAnswer<T> encoded_;
   Result<T> (*decode_)(const EncodedAnswer<T>&) = nullptr;  ///< null: the answer is in result_
   std::function<void(Result<T>)> callback_;
+  std::vector<std::shared_ptr<DueCallback>> listeners_;
 };
 
 }  // namespace future_detail
@@ -166,6 +180,12 @@ class Future {
   /// others do not. Calls made from a callback fail rather than wait for credits. Its exceptions
   /// are logged as errors. A second `then` gets invalid_argument.
   void then(std::function<void(Result<T>)> callback) { state_->then(state_, std::move(callback)); }
+
+  /// Calls `listener->run_due()` once, when the answer is there: on the thread that brings it, or
+  /// at once. For the runtime: it must be short and must not block. Does not take the answer.
+  void on_ready(std::shared_ptr<DueCallback> listener) const {
+    state_->on_ready(std::move(listener));
+  }
 
  private:
   template <class U>
