@@ -75,6 +75,7 @@ class ActorCell::Context final : public ActorContext {
                    AddressCallback done) override {
     services().spawn(address().id, options, std::move(type), std::move(arguments), std::move(done));
   }
+  const std::shared_ptr<ActorTimers>& timers() override { return cell_.timers(); }
 
  private:
   const HostServices& services() const { return *cell_.services_; }
@@ -86,6 +87,7 @@ ActorCell::ActorCell(Start start, std::shared_ptr<const HostServices> services)
     : address_(std::move(start.address)),
       services_(std::move(services)),
       dedicated_thread_(start.dedicated_thread),
+      max_concurrency_(start.max_concurrency),
       factory_(std::move(start.factory)),
       events_(std::move(start.events)),
       context_(std::make_unique<Context>(*this, std::move(start.devices))) {}
@@ -144,33 +146,65 @@ ActorCell::Turn ActorCell::take_turn() {
   if (!actor_ && !make()) return Turn::over;
   for (int calls = 0; calls < calls_per_turn; ++calls) {
     if (is_ending_) return end();
+    if (run_taken_task() || (async_ && async_->begin_queued())) continue;
     if (next_ == taken_.size()) {
       const Turn left = take_calls();
       if (left == Turn::over) return end();
       if (left == Turn::idle) return Turn::idle;
+      if (taken_.empty()) continue;
     }
     IncomingCall call = std::move(taken_[next_++]);
-    run(call);
+    if (async_) {
+      async_->begin(std::move(call));
+    } else {
+      run_call(call);
+    }
   }
   return Turn::more;
 }
 
-void ActorCell::run(IncomingCall& call) {
-  if (call.deadline != no_deadline && std::chrono::steady_clock::now() >= call.deadline) {
-    return call.answer(fail(ErrorCode::timed_out,
-                            "the deadline of the call passed before actor '{}' took it",
-                            address_.name));
-  }
-  if (!call.answer.begin()) return;  // it was cancelled
+void ActorCell::run_call(IncomingCall& call) noexcept {
+  if (!may_begin(call, address_.name)) return;
   const CallScope scope(call);
   call.answer(actor_->run(call.method, call.arguments, services_->hub));
+}
+
+bool ActorCell::run_taken_task() {
+  if (next_task_ == taken_tasks_.size()) return false;
+  const auto task = std::move(taken_tasks_[next_task_++]);
+  task->run_on_actor();
+  return true;
+}
+
+const std::shared_ptr<ActorTimers>& ActorCell::timers() {
+  const std::lock_guard lock(mutex_);
+  if (!timers_) timers_ = std::make_shared<ActorTimers>(weak_from_this(), services_->hub);
+  return timers_;
+}
+
+Result<void> ActorCell::prepare_concurrency() {
+  const ClassConcurrency concurrency = actor_->concurrency();
+  const auto limit_or = [this](std::size_t limit) {
+    return max_concurrency_ > 0 ? static_cast<std::size_t>(max_concurrency_) : limit;
+  };
+  if (concurrency.has_coroutines) {
+    async_ = std::make_unique<AsyncCalls>(
+        *actor_, AsyncCalls::Options{weak_from_this(), timers(), services_->hub, address_.name,
+                                     limit_or(1000), [this](IncomingCall& call) { run_call(call); }});
+  } else if (max_concurrency_ > 1 || !concurrency.limits.empty()) {
+    TROUPE_CHECK(services_->threads->start());
+    const std::lock_guard lock(mutex_);
+    threaded_ = std::make_unique<ThreadedCalls>(
+        ThreadedCalls::Options{weak_from_this(), services_->threads, limit_or(1), concurrency});
+  }
+  return {};
 }
 
 bool ActorCell::make() {
   const auto made = [this]() -> Result<void> {
     try {
       TROUPE_TRY(actor_, factory_(*context_));
-      return {};
+      return prepare_concurrency();
     } catch (...) {
       return fail(ErrorCode::exception, "its construction threw {}",
                   current_exception_description());
@@ -181,6 +215,7 @@ bool ActorCell::make() {
     services_->hub->add_target(address_.id, shared_from_this());
   } else {
     refuse_all();
+    actor_.reset();
   }
   std::exchange(events_.on_made, nullptr)(made);
   if (!made.ok()) note_over();
@@ -191,10 +226,13 @@ ActorCell::Turn ActorCell::take_calls() {
   constexpr std::size_t kept = 16;  // one of many idle actors holds little memory
   taken_.clear();
   next_ = 0;
+  taken_tasks_.clear();
+  next_task_ = 0;
   std::lock_guard lock(mutex_);
   if (is_ending_) return Turn::over;
-  if (!mailbox_.empty()) {
+  if (!mailbox_.empty() || !tasks_.empty()) {
     taken_.swap(mailbox_);
+    taken_tasks_.swap(tasks_);
     return Turn::more;
   }
   if (!dedicated_thread_ && taken_.capacity() > kept) taken_ = {};
@@ -206,6 +244,14 @@ ActorCell::Turn ActorCell::take_calls() {
 ActorCell::Turn ActorCell::end() {
   services_->hub->remove_target(address_.id);
   refuse_all();
+  if (threaded_) {
+    const std::lock_guard lock(mutex_);
+    if (!threaded_->is_idle()) {
+      is_due_ = false;  // on_thread_left wakes it
+      return Turn::idle;
+    }
+  }
+  if (async_) async_->end(ended());
   actor_.reset();
   std::optional<std::string> reason;
   {
@@ -217,7 +263,15 @@ ActorCell::Turn ActorCell::end() {
   return Turn::over;
 }
 
+Error ActorCell::ended() const {
+  return fail(ErrorCode::peer_died, "actor '{}' has ended", address_.name);
+}
+
 void ActorCell::deliver(IncomingCall call) {
+  if (threaded_) {
+    if (!threaded_->deliver(call)) refuse(call);
+    return;
+  }
   std::unique_lock lock(mutex_);
   if (!closed_) {
     mailbox_.push_back(std::move(call));
@@ -238,8 +292,20 @@ void ActorCell::drop(const CancelToken& cancelled) {
 }
 
 void ActorCell::refuse(const IncomingCall& call) const {
-  call.answer(CallAnswer::of_ended_actor(
-      fail(ErrorCode::actor_died, "actor '{}' has ended", address_.name)));
+  call.answer(CallAnswer::of_ended_actor(ended()));
+}
+
+void ActorCell::post(std::shared_ptr<ActorTask> task) {
+  std::unique_lock lock(mutex_);
+  if (closed_) return;
+  if (threaded_) return threaded_->post(std::move(task));
+  tasks_.push_back(std::move(task));
+  wake(std::move(lock));
+}
+
+void ActorCell::on_thread_left() {
+  std::unique_lock lock(mutex_);
+  wake(std::move(lock));
 }
 
 void ActorCell::refuse_all() {
@@ -247,12 +313,20 @@ void ActorCell::refuse_all() {
                                     std::make_move_iterator(taken_.end()));
   taken_ = {};
   next_ = 0;
+  taken_tasks_ = {};
+  next_task_ = 0;
+  std::vector<std::shared_ptr<ActorTask>> dropped;  // destroyed without the lock
+  std::shared_ptr<ActorTimers> timers;
   {
     std::lock_guard lock(mutex_);
     closed_ = true;
     std::ranges::move(mailbox_, std::back_inserter(refused));
     mailbox_ = {};
+    dropped.swap(tasks_);
+    timers = timers_;
   }
+  if (timers) timers->close();
+  if (threaded_) std::ranges::move(threaded_->close(), std::back_inserter(refused));
   for (const auto& call : refused) refuse(call);
 }
 

@@ -11,6 +11,8 @@
 
 #include "runtime/actor/actor_context.hpp"
 #include "runtime/actor/actor_types.hpp"
+#include "runtime/actor/async/async_calls.hpp"
+#include "runtime/actor/async/threaded_calls.hpp"
 #include "runtime/actor/directory.hpp"
 #include "runtime/actor/watch_table.hpp"
 #include "runtime/base/task_pool.hpp"
@@ -49,10 +51,14 @@ struct HostServices {
 
 /// One hosted actor: its mailbox and its context. The actor is made, its methods are run and it is
 /// destroyed by one thread at a time: in turns on the threads of the process's pool
-/// (HostServices::threads), each of a few calls, or all on one thread of its own. Callable from any
-/// thread.
+/// (HostServices::threads), each of a few calls, or all on one thread of its own. Coroutines that
+/// its methods are (AsyncCalls) are resumed in these turns, and its timers run in them. Only the
+/// methods of a class without coroutines whose limit is above one, or that has concurrency groups,
+/// run on several threads of the pool at once (ThreadedCalls). Callable from any thread.
 class ActorCell final : public CallTarget,
                         public PoolTask,
+                        public ActorExecutor,
+                        public ThreadedHost,
                         public std::enable_shared_from_this<ActorCell> {
  public:
   /// Called by the actor's thread of the moment.
@@ -70,6 +76,7 @@ class ActorCell final : public CallTarget,
     ActorAddress address;
     std::vector<int> devices{};
     bool dedicated_thread = false;  ///< it has a thread of its own
+    int max_concurrency = 0;        ///< SpawnOptions::max_concurrency
     Factory factory;
     Events events;
   };
@@ -83,6 +90,9 @@ class ActorCell final : public CallTarget,
   void deliver(IncomingCall call) override;
   void drop(const CancelToken& cancelled) override;
   void run_task() noexcept override;
+  void post(std::shared_ptr<ActorTask> task) override;
+  void run_call(IncomingCall& call) noexcept override;
+  void on_thread_left() override;
   /// Asks the actor to end after the method that runs now.
   void stop();
   /// Waits at most `timeout` until the actor has ended and its events are told; false if not.
@@ -99,12 +109,17 @@ class ActorCell final : public CallTarget,
   /// Has it take a turn soon, unless it is going to.
   void wake(std::unique_lock<std::mutex> lock);
   Turn take_turn();
-  void run(IncomingCall& call);
   bool make();
-  /// Moves what is in the mailbox to taken_, unless it is empty (`idle`) or the actor is to end
-  /// (`over`).
+  /// Sets up how its class's calls share its time.
+  Result<void> prepare_concurrency();
+  const std::shared_ptr<ActorTimers>& timers();
+  /// Moves what is in the mailbox to taken_ and what was posted to taken_tasks_, unless there is
+  /// nothing (`idle`) or the actor is to end (`over`).
   Turn take_calls();
+  /// Runs the next of taken_tasks_; false if there is none.
+  bool run_taken_task();
   Turn end();
+  Error ended() const;
   void note_over();
   void request_exit(std::string reason);
   void refuse_all();
@@ -113,6 +128,7 @@ class ActorCell final : public CallTarget,
   const ActorAddress address_;
   const std::shared_ptr<const HostServices> services_;
   const bool dedicated_thread_;
+  const int max_concurrency_;
 
   // Of the thread of the moment.
   Factory factory_;
@@ -121,10 +137,18 @@ class ActorCell final : public CallTarget,
   std::unique_ptr<ActorObject> actor_;
   std::vector<IncomingCall> taken_;  ///< out of the mailbox
   std::size_t next_ = 0;             ///< in taken_
+  std::vector<std::shared_ptr<ActorTask>> taken_tasks_;
+  std::size_t next_task_ = 0;  ///< in taken_tasks_
+
+  // Set before the actor is callable; null for most actors.
+  std::unique_ptr<AsyncCalls> async_;  ///< its class has coroutines; of the thread of the moment
+  std::unique_ptr<ThreadedCalls> threaded_;
 
   std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<IncomingCall> mailbox_;
+  std::vector<std::shared_ptr<ActorTask>> tasks_;
+  std::shared_ptr<ActorTimers> timers_;  ///< made when first used
   bool is_due_ = false;                  ///< takes a turn, or will
   bool closed_ = false;                  ///< takes no more calls
   bool over_ = false;                    ///< takes no more turns

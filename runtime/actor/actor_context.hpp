@@ -9,6 +9,7 @@
 
 #include "runtime/actor/actor_down.hpp"
 #include "runtime/actor/actor_handle.hpp"
+#include "runtime/actor/async/actor_timers.hpp"
 #include "runtime/base/result.hpp"
 #include "runtime/link/port_range.hpp"
 #include "runtime/process/unique_fd.hpp"
@@ -133,8 +134,24 @@ class ActorContext {
   /// True once nobody waits for the answer of the method that runs on this thread: its caller has
   /// cancelled the call (Future::cancel), or the deadline has passed.
   virtual bool is_cancelled() const = 0;
+  /// Runs `function` on this actor once, `delay` from now, as a method of it: on the actor's thread
+  /// of the moment, while no other method runs (in an actor whose methods run on several threads,
+  /// as one of them). Not after the actor's end, nor after the token is dropped
+  /// (TimerToken::release keeps it going without). What it throws is an error in the log. For a
+  /// coroutine it can call the actor itself: `context.self<A>().call<&A::refresh>()`.
+  [[nodiscard]] TimerToken run_after(std::chrono::nanoseconds delay,
+                                     std::function<void()> function) {
+    return start_timer(timers(), delay, std::chrono::nanoseconds(0), std::move(function));
+  }
+  /// The same every `interval`, which is more than zero, from one interval from now on. Runs that
+  /// are due while another one still runs, or the actor does something else, are left out.
+  [[nodiscard]] TimerToken run_every(std::chrono::nanoseconds interval,
+                                     std::function<void()> function) {
+    return start_timer(timers(), interval, interval, std::move(function));
+  }
 
  protected:
+  virtual const std::shared_ptr<ActorTimers>& timers() = 0;
   using AddressCallback = std::function<void(Result<ActorAddress>)>;
   virtual void spawn_actor(const SpawnOptions& options, std::string type, Bytes arguments,
                            AddressCallback done) = 0;

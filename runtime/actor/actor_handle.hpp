@@ -7,6 +7,7 @@
 #include <string>
 #include <utility>
 
+#include "runtime/actor/async/stream_reader.hpp"
 #include "runtime/actor/methods.hpp"
 #include "runtime/call/actor_address.hpp"
 #include "runtime/call/call_hub.hpp"
@@ -41,6 +42,7 @@ class ActorHandle {
   /// made again; timed_out after its deadline; exception with the type and text of what the method
   /// threw; resource_exhausted without credit; cancelled if this process is shutting down.
   template <auto method, class... Args>
+    requires(!methods_detail::is_stream<method>)
   auto call(Args&&... args) const {
     return call_with<method>(CallOptions(), std::forward<Args>(args)...);
   }
@@ -62,6 +64,29 @@ class ActorHandle {
     const CallOptions options_;
   };
   WithOptions with(const CallOptions& options) const { return {*this, options}; }
+  /// Calls a method that returns Stream<T>, and returns the StreamReader<T> of its values. As
+  /// above, but errors come through the reader.
+  template <auto method, class... Args>
+    requires(methods_detail::is_stream<method>)
+  auto call(Args&&... args) const {
+    using Traits = methods_detail::MethodTraits<decltype(method)>;
+    using Reader = StreamReader<typename methods_detail::IsStream<typename Traits::Return>::Item>;
+    constexpr std::size_t index = A::Methods::template index_of<method>();
+    static_assert(index < A::Methods::count, "the method is not in the actor's Methods list");
+    static_assert(sizeof...(Args) == std::tuple_size_v<typename Traits::Arguments>,
+                  "wrong number of arguments");
+    const auto hub = hub_.lock();
+    if (!hub) {
+      return Reader(std::make_shared<StreamInbox>(
+          fail(address_.id == 0 ? ErrorCode::invalid_argument : ErrorCode::cancelled,
+               "a stream of actor '{}' through an empty handle or after the shutdown of this "
+               "process's runtime",
+               address_.name)));
+    }
+    const typename Traits::Arguments arguments(std::forward<Args>(args)...);
+    return Reader(
+        StreamInbox::open(hub, address_, static_cast<std::uint16_t>(index), encode(arguments)));
+  }
 
   /// Runs `task` after `delay` on a thread of this process's runtime. The task must not block: its
   /// calls to actors fail where others would wait for credits. It does not run if the runtime ends

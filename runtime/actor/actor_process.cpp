@@ -238,9 +238,10 @@ void ActorProcess::start_actor(StartActor start) {
     forget(id);
   };
   std::unique_lock lock(mutex_);
-  auto cell = ActorCell::start({std::move(start.actor), std::move(start.devices),
-                                start.dedicated_thread, std::move(make), std::move(events)},
-                               services_);
+  auto cell =
+      ActorCell::start({std::move(start.actor), std::move(start.devices), start.dedicated_thread,
+                        start.max_concurrency, std::move(make), std::move(events)},
+                       services_);
   if (cell.ok()) {
     cells_[id] = *std::move(cell);
     return;

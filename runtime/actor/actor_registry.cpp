@@ -8,6 +8,17 @@
 #include "runtime/actor/directory.hpp"
 
 namespace troupe {
+namespace {
+
+Result<void> check_max_concurrency(const SpawnOptions& options, const std::string& type) {
+  if (options.max_concurrency >= 0) return {};
+  return fail(ErrorCode::invalid_argument,
+              "max_concurrency of a {} is {}; give the number of its calls that may be under way, "
+              "or 0 for the default",
+              type, options.max_concurrency);
+}
+
+}  // namespace
 
 Result<ActorAddress> Directory::find(const std::string& name, const std::string& type) {
   return registry_->find(name, type);
@@ -68,6 +79,7 @@ Result<ActorRegistry::Admission> ActorRegistry::admit(const SpawnOptions& option
                 "own; this {} {}",
                 type, options.process.empty() ? "reserves none" : "shares a process");
   }
+  TROUPE_CHECK(check_max_concurrency(options, type));
   Actor actor;
   actor.address.id = next_actor_;
   actor.address.type = type;
@@ -159,7 +171,8 @@ Result<ActorRegistry::Admission> ActorRegistry::place(Actor& actor, const SpawnO
                    .devices = devices,
                    .hides_other_devices = hides_others,
                    .dedicated_thread = options.dedicated_thread || options.process.empty(),
-                   .bound_cpus = options.binds_cpus ? options.resources.cpus : 0};
+                   .bound_cpus = options.binds_cpus ? options.resources.cpus : 0,
+                   .max_concurrency = options.max_concurrency};
 }
 
 std::optional<ProcessId> ActorRegistry::process_labelled(const std::string& label,
@@ -194,6 +207,7 @@ Result<ActorAddress> ActorRegistry::admit_local(const SpawnOptions& options,
     return fail(ErrorCode::invalid_argument,
                 "a local actor takes no node, process, bundle, resources or restarts, only a name");
   }
+  TROUPE_CHECK(check_max_concurrency(options, type));
   Actor actor;
   actor.address = {next_actor_++, "", options.name, type};
   actor.named = !options.name.empty();

@@ -8,6 +8,10 @@
 #include <string_view>
 
 #include "runtime/actor/actor_context.hpp"
+#include "runtime/actor/async/await.hpp"
+#include "runtime/actor/async/concurrency_groups.hpp"
+#include "runtime/actor/async/method_calls.hpp"
+#include "runtime/actor/async/stream_reader.hpp"
 #include "runtime/actor/methods.hpp"
 #include "runtime/base/exception_text.hpp"
 #include "runtime/base/result.hpp"
@@ -24,6 +28,12 @@ class ActorObject {
   /// `exception` with its type and text.
   virtual Result<Bytes> run(std::uint16_t method, std::span<const std::byte> arguments,
                             const std::weak_ptr<CallHub>& hub) = 0;
+  /// Makes the call of a method that is a coroutine, which is to be started; null for any other,
+  /// which is to be run. Errors: those of decoding the arguments, and of an exception.
+  virtual Result<std::unique_ptr<CoroutineCall>> begin(std::uint16_t method,
+                                                       std::span<const std::byte> arguments,
+                                                       const std::weak_ptr<CallHub>& hub) = 0;
+  virtual ClassConcurrency concurrency() const = 0;
 };
 
 /// Makes an actor from its encoded construction arguments.
@@ -42,8 +52,11 @@ class TypedActor final : public ActorObject {
     Result<Bytes> answer =
         fail(ErrorCode::unsupported, "{} has no method number {}", A::actor_type, method);
     A::Methods::visit(method, [&]<auto m>() {
+      using Return = typename methods_detail::MethodTraits<decltype(m)>::Return;
       try {
-        answer = run_method<m>(arguments, hub);
+        if constexpr (!methods_detail::is_coroutine<Return>) {
+          answer = run_method<m>(arguments, hub);
+        }
       } catch (...) {
         answer = fail(ErrorCode::exception, "method {} of {} threw {}", method, A::actor_type,
                       current_exception_description());
@@ -51,6 +64,28 @@ class TypedActor final : public ActorObject {
     });
     return answer;
   }
+
+  Result<std::unique_ptr<CoroutineCall>> begin(std::uint16_t method,
+                                               std::span<const std::byte> arguments,
+                                               const std::weak_ptr<CallHub>& hub) override {
+    Result<std::unique_ptr<CoroutineCall>> call = std::unique_ptr<CoroutineCall>();
+    A::Methods::visit(method, [&]<auto m>() {
+      using Return = typename methods_detail::MethodTraits<decltype(m)>::Return;
+      try {
+        if constexpr (methods_detail::IsAsync<Return>::value) {
+          call = async_detail::AsyncCall<A, m>::make(*actor_, arguments, hub);
+        } else if constexpr (methods_detail::IsStream<Return>::value) {
+          call = async_detail::StreamCall<A, m>::make(*actor_, arguments, hub);
+        }
+      } catch (...) {
+        call = fail(ErrorCode::exception, "method {} of {} threw: {}", method, A::actor_type,
+                    current_exception_text());
+      }
+    });
+    return call;
+  }
+
+  ClassConcurrency concurrency() const override { return class_concurrency<A>(); }
 
  private:
   template <auto m>

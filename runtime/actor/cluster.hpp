@@ -151,11 +151,18 @@ struct SpawnOptions {
   /// that may run twice: after a restart a call is run again that the last incarnation may have
   /// run.
   int max_call_retries = 0;
+  /// So many calls of the actor are under way at most; 0: 1, or 1,000 for a class with coroutines
+  /// (Async, Stream), all of whose methods run one at a time, on one thread at a time. More than 1
+  /// for a class without coroutines: so many of its methods run at the same time, each on a thread
+  /// of the process's pool, and the class guards what they share. Calls begin in the order in which
+  /// they come. Methods in a concurrency group (ConcurrencyGroups) have its limit in place of this.
+  int max_concurrency = 0;
 
   template <class Archive>
   void fields(Archive& archive) {
     archive(name, resources, node, bundle, process, hides_other_devices, binds_cpus, max_restarts,
-            restarts_after_exit, is_detached, dedicated_thread, max_call_retries);
+            restarts_after_exit, is_detached, dedicated_thread, max_call_retries,
+            max_concurrency);
   }
 };
 
@@ -195,7 +202,8 @@ class Cluster {
     });
   }
 
-  /// The same in this process; `options` may give only the name and dedicated_thread. The arguments
+  /// The same in this process; `options` may give only the name, dedicated_thread and
+  /// max_concurrency. The arguments
   /// are passed as they are and need not be encodable; A need not be in ActorTypes.
   template <class A, class... Args>
   Future<ActorHandle<A>> spawn_local(const SpawnOptions& options, Args&&... args) {

@@ -138,7 +138,8 @@ Result<void> ClusterImpl::send_start(const ActorRegistry::Admission& admission, 
                    admission.devices,
                    admission.hides_other_devices,
                    admission.dedicated_thread,
-                   admission.bound_cpus};
+                   admission.bound_cpus,
+                   admission.max_concurrency};
   if (start.bound_cpus > 0) {
     if (const auto bindable = agents_.check_bindable(admission.node); !bindable.ok()) {
       log::warning("actor '{}' is not bound to CPUs: {}", admission.address.name,
@@ -208,6 +209,7 @@ void ClusterImpl::spawn_here(const SpawnOptions& options, std::string type, Loca
   std::unique_lock lock(mutex_);
   auto cell = ActorCell::start({.address = *admitted,
                                 .dedicated_thread = options.dedicated_thread,
+                                .max_concurrency = options.max_concurrency,
                                 .factory = std::move(make),
                                 .events = std::move(events)},
                                services_);

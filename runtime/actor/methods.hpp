@@ -9,6 +9,10 @@
 namespace troupe {
 
 class ActorContext;
+template <class T>
+class Async;
+template <class T>
+class Stream;
 
 namespace methods_detail {
 
@@ -20,6 +24,22 @@ template <class R>
 struct AnswerOf<Result<R>> {
   using Type = R;
 };
+template <class R>
+struct AnswerOf<Async<R>> : AnswerOf<R> {};
+
+template <class R>
+struct IsAsync : std::false_type {};
+template <class R>
+struct IsAsync<Async<R>> : std::true_type {};
+template <class R>
+struct IsStream : std::false_type {};
+template <class R>
+struct IsStream<Stream<R>> : std::true_type {
+  using Item = R;
+};
+/// The method is a coroutine.
+template <class R>
+inline constexpr bool is_coroutine = IsAsync<R>::value || IsStream<R>::value;
 
 template <class M>
 struct MethodTraits;
@@ -33,6 +53,9 @@ struct MethodTraits<R (A::*)(Args...)> {
 template <class A, class R, class... Args>
 struct MethodTraits<R (A::*)(Args...) const> : MethodTraits<R (A::*)(Args...)> {};
 
+template <auto method>
+inline constexpr bool is_stream = IsStream<typename MethodTraits<decltype(method)>::Return>::value;
+
 /// A type for each method, because types compare at compile time everywhere: under
 /// -fsanitize=undefined g++ does not take pointers to members of one signature for constants.
 template <auto method>
@@ -45,8 +68,9 @@ constexpr bool same_method() {
 }  // namespace methods_detail
 
 /// The callable methods of an actor class, listed once inside it; a method's index in the list is
-/// its number on the wire. Methods may return R, Result<R> or void, and take encodable arguments
-/// (see runtime/call/codec.hpp) by value or const reference.
+/// its number on the wire. Methods may return R, Result<R> or void, Async<R> (see async/async.hpp)
+/// or Stream<R> (async/stream.hpp), and take encodable arguments (see runtime/call/codec.hpp) by
+/// value or const reference.
 template <auto... list>
 struct Methods {
   static constexpr std::size_t count = sizeof...(list);

@@ -85,7 +85,7 @@ void HubImpl::on_call(const std::shared_ptr<Link>& link, const Trailer& trailer,
     call = std::move(begun.call);
   }
   target->deliver({trailer.method, std::move(body), CallReply(call),
-                   deadline_of(trailer.remaining_ms), CancelToken(call)});
+                   deadline_of(trailer.remaining_ms), CancelToken(call), link});
 }
 
 void HubImpl::on_cancel(const std::shared_ptr<Link>& link, const Trailer& trailer) {

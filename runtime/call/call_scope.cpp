@@ -23,6 +23,15 @@ bool CallScope::is_cancelled() const {
          (deadline_ != no_deadline && std::chrono::steady_clock::now() >= deadline_);
 }
 
+bool may_begin(const IncomingCall& call, std::string_view actor_name) {
+  if (call.deadline != no_deadline && std::chrono::steady_clock::now() >= call.deadline) {
+    call.answer(fail(ErrorCode::timed_out,
+                     "the deadline of the call passed before actor '{}' took it", actor_name));
+    return false;
+  }
+  return call.answer.begin();  // false if it was cancelled
+}
+
 CallTerms terms_of(const CallOptions& options, int default_retries) {
   CallTerms terms{.max_retries = options.max_retries.value_or(default_retries)};
   if (current_scope != nullptr) terms.deadline = current_scope->deadline();

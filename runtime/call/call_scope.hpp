@@ -1,5 +1,7 @@
 #pragma once
 
+#include <string_view>
+
 #include "runtime/call/call_terms.hpp"
 #include "runtime/call/incoming_call.hpp"
 
@@ -29,6 +31,10 @@ class CallScope {
   const CancelToken& cancel_;
   const CallScope* const outer_;
 };
+
+/// True if the method of a call that was queued may run now. Otherwise it has been answered: it was
+/// cancelled, or its deadline has passed.
+bool may_begin(const IncomingCall& call, std::string_view actor_name);
 
 /// What a call made now on this thread asks for: the nearer of its deadline and that of the method
 /// that makes it.

@@ -118,6 +118,8 @@ struct IncomingCall {
   /// From then on the caller wants no answer: a call that is still queued need not run.
   CallDeadline deadline = no_deadline;
   CancelToken cancel{};
+  /// Expires with the link that it came over; never held anything for a caller in this process.
+  std::weak_ptr<const void> caller{};
 };
 
 /// A local actor as the call plane sees it.

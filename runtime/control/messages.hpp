@@ -52,10 +52,11 @@ struct StartActor {
   bool hides_other_devices = false;  ///< the process that it starts sees only `devices`
   bool dedicated_thread = false;
   std::int32_t bound_cpus = 0;  ///< the process that it starts is bound to so many CPUs; 0: to none
+  std::int32_t max_concurrency = 0;  ///< see SpawnOptions
   template <class Archive>
   void fields(Archive& archive) {
     archive(process, starts_process, process_name, actor, arguments, devices, hides_other_devices,
-            dedicated_thread, bound_cpus);
+            dedicated_thread, bound_cpus, max_concurrency);
   }
 };
 /// P -> A -> D.

@@ -1,0 +1,197 @@
+#include "runtime/actor/async/async_calls.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "runtime/actor/async/stream_outlet.hpp"
+#include "runtime/call/call_scope.hpp"
+
+namespace troupe {
+namespace {
+
+constexpr std::chrono::seconds sweep_every{2};
+
+/// True if the call came over a link that has ended.
+bool has_left(const std::weak_ptr<const void>& caller) {
+  const std::weak_ptr<const void> none;
+  const bool is_remote = caller.owner_before(none) || none.owner_before(caller);
+  return is_remote && caller.expired();
+}
+
+}  // namespace
+
+class AsyncCalls::Sweeper final : public ActorTask {
+ public:
+  explicit Sweeper(AsyncCalls& calls) : calls_(calls) {}
+  void run_on_actor() noexcept override { calls_.sweep(); }
+
+ private:
+  AsyncCalls& calls_;  ///< outlives it: tasks do not run after the actor's end
+};
+
+AsyncCalls::AsyncCalls(ActorObject& object, Options options)
+    : object_(object), options_(std::move(options)), concurrency_(object.concurrency()) {
+  groups_.push_back({options_.max_concurrency, 0, {}});
+  for (const std::size_t limit : concurrency_.limits) groups_.push_back({limit, 0, {}});
+}
+
+AsyncCalls::~AsyncCalls() = default;
+
+void AsyncCalls::begin(IncomingCall call) {
+  if (call.method == stream_pull_method) return pull(std::move(call));
+  if (call.method == stream_close_method) return close(std::move(call));
+  Group& group = groups_[concurrency_.group_of(call.method)];
+  if (group.under_way >= group.limit || !group.queue.empty()) {
+    group.queue.push_back(std::move(call));
+  } else {
+    start(group, std::move(call));
+  }
+}
+
+bool AsyncCalls::begin_queued() {
+  while (may_start_ > 0) {
+    Group& group = groups_[may_start_ - 1];
+    if (group.under_way < group.limit && !group.queue.empty()) {
+      IncomingCall call = std::move(group.queue.front());
+      group.queue.pop_front();
+      start(group, std::move(call));
+      return true;
+    }
+    --may_start_;
+  }
+  return false;
+}
+
+void AsyncCalls::start(Group& group, IncomingCall call) {
+  auto made = object_.begin(call.method, call.arguments, options_.hub);
+  if (!made.ok()) return call.answer(std::move(made).error());
+  if (*made == nullptr) return options_.run_plain(call);
+  if (!may_begin(call, options_.actor_name)) return;
+  CoroutineCall& coroutine = **made;
+  UnderWay under_way{*std::move(made), {}, std::move(call.caller), &group};
+  if (StreamOutlet* const outlet = coroutine.outlet()) {
+    if (!streams_.emplace(outlet->id(), &coroutine).second) {
+      return call.answer(fail(ErrorCode::invalid_argument, "this stream is open already"));
+    }
+    outlet->pull(0, std::move(call.answer));
+    sweep_soon();
+  } else {
+    under_way.answer = std::move(call.answer);
+  }
+  ++group.under_way;
+  calls_.emplace(&coroutine, std::move(under_way));
+  coroutine.start(*this, call);
+}
+
+void AsyncCalls::on_pause(CoroutineCall& call) {
+  if (StreamOutlet* const outlet = call.outlet()) return on_stream_pause(call, *outlet);
+  if (!call.method().done()) return;
+  auto node = calls_.extract(&call);
+  leave_group(node.mapped());
+  auto result = call.take_answer();
+  node.mapped().coroutine.reset();
+  node.mapped().answer(std::move(result));
+}
+
+void AsyncCalls::on_stream_pause(CoroutineCall& call, StreamOutlet& outlet) {
+  if (!outlet.is_finished()) return;
+  UnderWay& under_way = calls_.at(&call);
+  if (under_way.group != nullptr) {
+    leave_group(under_way);
+    call.destroy();
+  }
+  if (outlet.is_delivered()) forget(call);
+}
+
+void AsyncCalls::leave_group(UnderWay& call) {
+  Group* const group = std::exchange(call.group, nullptr);
+  if (group == nullptr) return;
+  --group->under_way;
+  const auto number = static_cast<std::size_t>(group - groups_.data()) + 1;
+  if (!group->queue.empty()) may_start_ = std::max(may_start_, number);
+}
+
+void AsyncCalls::forget(CoroutineCall& call) {
+  const auto node = calls_.extract(&call);
+  leave_group(node.mapped());
+  if (const StreamOutlet* const outlet = call.outlet()) streams_.erase(outlet->id());
+  call.destroy();
+}
+
+void AsyncCalls::pull(IncomingCall call) {
+  const auto request = decode<StreamPull>(call.arguments);
+  if (!request.ok()) return call.answer(request.error());
+  const auto found = streams_.find(request->id);
+  if (found == streams_.end()) {
+    return call.answer(
+        fail(ErrorCode::actor_died, "the actor has no such stream: it was started again since"));
+  }
+  CoroutineCall& coroutine = *found->second;
+  StreamOutlet& outlet = *coroutine.outlet();
+  outlet.pull(request->read, std::move(call.answer));
+  if (const auto producer = outlet.take_parked()) return coroutine.resume(producer);
+  on_stream_pause(coroutine, outlet);
+}
+
+void AsyncCalls::close(IncomingCall call) {
+  const auto request = decode<StreamClose>(call.arguments);
+  if (!request.ok()) return call.answer(request.error());
+  if (const auto found = streams_.find(request->id); found != streams_.end()) {
+    found->second->outlet()->refuse(fail(ErrorCode::cancelled, "the stream's reader is gone"));
+    forget(*found->second);
+  } else {
+    refuse_queued(request->id);
+  }
+  call.answer(Bytes{});
+}
+
+void AsyncCalls::refuse_queued(StreamId id) {
+  const auto opens = [&](const IncomingCall& queued) {
+    if (!concurrency_.opens_stream(queued.method)) return false;
+    StreamOpen open;
+    Decoder(queued.arguments)(open);
+    return open.id == id;
+  };
+  for (Group& group : groups_) {
+    const auto queued = std::ranges::find_if(group.queue, opens);
+    if (queued == group.queue.end()) continue;
+    const IncomingCall refused = std::move(*queued);
+    group.queue.erase(queued);
+    return refused.answer(fail(ErrorCode::cancelled, "the stream's reader is gone"));
+  }
+}
+
+void AsyncCalls::sweep_soon() {
+  if (std::exchange(is_sweeping_, true)) return;
+  options_.timers->add(ActorTimers::Clock::now() + sweep_every, std::make_shared<Sweeper>(*this));
+}
+
+void AsyncCalls::sweep() {
+  std::vector<CoroutineCall*> left;
+  for (const auto& [id, call] : streams_) {
+    if (has_left(calls_.at(call).caller)) left.push_back(call);
+  }
+  for (CoroutineCall* const call : left) forget(*call);
+  is_sweeping_ = false;
+  if (!streams_.empty()) sweep_soon();
+}
+
+void AsyncCalls::end(const Error& why) {
+  streams_.clear();
+  auto calls = std::exchange(calls_, {});
+  std::vector<CallReply> answers;
+  for (auto& [coroutine, call] : calls) {
+    coroutine->destroy();
+    if (StreamOutlet* const outlet = coroutine->outlet()) {
+      outlet->refuse(why);
+    } else {
+      answers.push_back(std::move(call.answer));
+    }
+  }
+  for (const auto& answer : answers) answer(CallAnswer::of_ended_actor(why));
+  for (Group& group : groups_) {
+    for (auto& call : std::exchange(group.queue, {})) call.answer(CallAnswer::of_ended_actor(why));
+  }
+}
+
+}  // namespace troupe
