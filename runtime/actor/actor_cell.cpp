@@ -264,7 +264,7 @@ ActorCell::Turn ActorCell::end() {
 }
 
 Error ActorCell::ended() const {
-  return fail(ErrorCode::peer_died, "actor '{}' has ended", address_.name);
+  return fail(ErrorCode::actor_died, "actor '{}' has ended", address_.name);
 }
 
 void ActorCell::deliver(IncomingCall call) {
