@@ -58,6 +58,7 @@ class ActorCell::Context final : public ActorContext {
   Result<void> release_shared_memory(std::string_view prefix) override {
     return services().release_shared_memory(prefix);
   }
+  MetricsRegistry& metrics() const override { return services().hub->observer()->metrics(); }
   void exit(std::string reason) override { cell_.request_exit(std::move(reason)); }
   void stop(const ActorAddress& owned) override { services().stop(address().id, owned.id); }
 
@@ -141,7 +142,8 @@ ActorCell::Turn ActorCell::take_turn() {
       if (left == Turn::idle) return Turn::idle;
     }
     IncomingCall call = std::move(taken_[next_++]);
-    call.answer(actor_->run(call.method, call.arguments, services_->hub));
+    const auto running = load_->begin(call.method, call.id, call.queued_ns);
+    call.answer(load_->end(running, actor_->run(call.method, call.arguments, services_->hub)));
   }
   return Turn::more;
 }
@@ -157,6 +159,7 @@ bool ActorCell::make() {
   }();
   factory_ = nullptr;
   if (made.ok()) {
+    load_ = services_->hub->observer()->add_actor(address_, actor_->method_names());
     services_->hub->add_target(address_.id, shared_from_this());
   } else {
     refuse_all();
@@ -185,6 +188,7 @@ ActorCell::Turn ActorCell::take_calls() {
 ActorCell::Turn ActorCell::end() {
   services_->hub->remove_target(address_.id);
   refuse_all();
+  load_.reset();
   actor_.reset();
   std::optional<std::string> reason;
   {
@@ -199,6 +203,7 @@ ActorCell::Turn ActorCell::end() {
 void ActorCell::deliver(IncomingCall call) {
   std::unique_lock lock(mutex_);
   if (!closed_) {
+    call.queued_ns = load_->on_delivered();
     mailbox_.push_back(std::move(call));
     return wake(std::move(lock));
   }

@@ -11,6 +11,7 @@
 #include "runtime/actor/actor_handle.hpp"
 #include "runtime/base/result.hpp"
 #include "runtime/link/port_range.hpp"
+#include "runtime/metrics/metrics_registry.hpp"
 #include "runtime/process/unique_fd.hpp"
 #include "runtime/security/plane_keys.hpp"
 
@@ -125,6 +126,9 @@ class ActorContext {
 
   /// Ends this actor after its current method; watchers get `reason`.
   virtual void exit(std::string reason) = 0;
+
+  /// The metrics of this process, in which the actor makes its own. They outlive it.
+  virtual MetricsRegistry& metrics() const = 0;
 
  protected:
   using AddressCallback = std::function<void(Result<ActorAddress>)>;

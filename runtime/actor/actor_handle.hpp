@@ -59,7 +59,10 @@ class ActorHandle {
     hub->call(
         address_, static_cast<std::uint16_t>(index), encode(arguments),
         [promise, weak = hub_](Result<Bytes> answer) mutable {
-          if (!answer.ok()) return promise.complete(std::move(answer).error());
+          if (!answer.ok()) {
+            note_failure(weak, method_name<method>, answer.error().code);
+            return promise.complete(std::move(answer).error());
+          }
           if constexpr (std::is_void_v<Answer>) {
             promise.complete(Result<void>());
           } else {
@@ -97,6 +100,17 @@ class ActorHandle {
  private:
   template <class>
   friend class ActorHandle;
+
+  static void note_failure(const std::weak_ptr<CallHub>& hub, std::string_view method,
+                           ErrorCode code) {
+    const auto calls = hub.lock();
+    if (!calls) return;
+    if constexpr (requires { A::actor_type; }) {
+      calls->observer()->on_failed(A::actor_type, method, code);
+    } else {
+      calls->observer()->on_failed("", method, code);
+    }
+  }
 
   ActorAddress address_;
   std::weak_ptr<CallHub> hub_;

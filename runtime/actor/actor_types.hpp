@@ -24,6 +24,8 @@ class ActorObject {
   /// internal for an exception.
   virtual Result<Bytes> run(std::uint16_t method, std::span<const std::byte> arguments,
                             const std::weak_ptr<CallHub>& hub) = 0;
+  /// The names of the methods, by number.
+  virtual std::span<const std::string_view> method_names() const = 0;
 };
 
 /// Makes an actor from its encoded construction arguments.
@@ -51,6 +53,8 @@ class TypedActor final : public ActorObject {
     });
     return answer;
   }
+
+  std::span<const std::string_view> method_names() const override { return A::Methods::names; }
 
  private:
   template <auto m>

@@ -37,6 +37,7 @@ Result<void> HubImpl::take_credit(const ActorAddress& address, std::size_t bytes
   InFlight& in_flight = in_flight_[address.id];
   ++in_flight.calls;
   in_flight.bytes += bytes;
+  observer_->on_credit_taken(waits);
   if (waits) wake_for_credit(address.id);  // more may have come back than this call takes
   return {};
 }
@@ -68,6 +69,7 @@ void HubImpl::give_credit(ActorId actor, std::size_t bytes) {
   const auto found = in_flight_.find(actor);
   if (found == in_flight_.end()) return;
   found->second.bytes -= bytes;
+  observer_->on_credit_given();
   if (--found->second.calls == 0) in_flight_.erase(found);
   wake_for_credit(actor);
 }
@@ -82,8 +84,10 @@ void HubImpl::call(const ActorAddress& address, std::uint16_t method, Bytes argu
   }
   if (const auto target = targets_.find(address.id); target != targets_.end()) {
     const auto held = target->second;
+    const CallId id = next_call_++;
+    observer_->on_call(id, address, method);
     lock.unlock();
-    return call_local(address, held, {method, std::move(arguments), std::move(completion)});
+    return call_local(address, held, {method, std::move(arguments), std::move(completion), id});
   }
   if (address.is_restartable) {
     Route& route = routes_[address.id];
@@ -127,6 +131,7 @@ void HubImpl::call_remote(const ActorAddress& address, std::uint16_t method, Byt
   }
   const auto held = peer;
   const CallId id = next_call_++;
+  observer_->on_call(id, address, method);
   held->pending.emplace(id, Pending{address.id, address.incarnation, arguments.size(), address.name,
                                     std::move(completion)});
   if (auto& latest = in_flight_[address.id].peer; latest != held) latest = held;
@@ -136,6 +141,7 @@ void HubImpl::call_remote(const ActorAddress& address, std::uint16_t method, Byt
 
   const Trailer trailer{id, address.id, method, 0, FrameKind::call, 0};
   auto sent = send_frame(*held->link, arguments, trailer, patience.left());
+  if (sent.ok()) observer_->on_sent(arguments.size() + sizeof trailer);
   if (sent.ok() || sent.error().code == ErrorCode::peer_died) return;  // on_closed fails the call
   lock.lock();
   auto node = held->pending.extract(id);
@@ -161,6 +167,7 @@ void HubImpl::call_local(const ActorAddress& address, const std::shared_ptr<Call
 }
 
 void HubImpl::on_frame(const std::shared_ptr<Link>& link, Bytes& frame) {
+  observer_->on_received(frame.size());
   const auto trailer = take_trailer(frame);
   if (!trailer) return link->close();
   switch (trailer->kind) {
@@ -173,8 +180,9 @@ void HubImpl::on_frame(const std::shared_ptr<Link>& link, Bytes& frame) {
 }
 
 void HubImpl::on_call(const std::shared_ptr<Link>& link, const Trailer& trailer, Bytes& body) {
-  auto answer = [link, call = trailer.call](const Result<Bytes>& result) {
+  auto answer = [link, call = trailer.call, observer = observer_](const Result<Bytes>& result) {
     const auto sent = send_answer(*link, call, result);
+    if (sent.ok()) observer->on_sent(sizeof(Trailer) + (result.ok() ? result->size() : 0));
     if (sent.ok() || sent.error().code == ErrorCode::peer_died) return;
     if (sent.error().code == ErrorCode::invalid_argument) {  // only this caller is affected
       const Error refusal =
@@ -196,7 +204,7 @@ void HubImpl::on_call(const std::shared_ptr<Link>& link, const Trailer& trailer,
     if (!send_answer(*link, trailer.call, gone, actor_has_left).ok()) link->close();
     return;
   }
-  target->deliver({trailer.method, std::move(body), std::move(answer)});
+  target->deliver({trailer.method, std::move(body), std::move(answer), trailer.call});
 }
 
 void HubImpl::on_answer(const std::shared_ptr<Link>& link, const Trailer& trailer, Bytes& body) {

@@ -7,6 +7,7 @@
 
 #include "runtime/base/result.hpp"
 #include "runtime/call/actor_address.hpp"
+#include "runtime/call/call_observer.hpp"
 #include "runtime/call/callback_thread.hpp"
 #include "runtime/call/codec.hpp"
 #include "runtime/call/transport.hpp"
@@ -22,6 +23,8 @@ struct IncomingCall {
   std::uint16_t method = 0;
   Bytes arguments;
   CallCompletion answer;
+  std::uint64_t id = 0;        ///< no other call of the cluster has it
+  std::int64_t queued_ns = 0;  ///< of the target: ActorLoad::on_delivered
 };
 
 /// A local actor as the call plane sees it.
@@ -113,6 +116,9 @@ class CallHub : public std::enable_shared_from_this<CallHub> {
   /// that are due. No callback runs afterwards. Called by the owner before it drops the last
   /// reference; idempotent.
   virtual void stop() = 0;
+
+  /// Counts this process's calls and records them on request.
+  virtual const std::shared_ptr<CallObserver>& observer() const = 0;
 };
 
 }  // namespace troupe

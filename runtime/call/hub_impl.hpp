@@ -71,6 +71,7 @@ class HubImpl final : public CallHub {
     return transport_->flush(timeout);
   }
   void stop() override;
+  const std::shared_ptr<CallObserver>& observer() const override { return observer_; }
 
  private:
   struct Pending {
@@ -180,12 +181,13 @@ class HubImpl final : public CallHub {
   const Options options_;
   std::shared_ptr<CallbackThread> callbacks_;
   const std::unique_ptr<Transport> transport_;
+  const std::shared_ptr<CallObserver> observer_ = std::make_shared<CallObserver>();
 
   std::mutex mutex_;
   /// One for each thread that waits for an actor's credit, in the order in which they came.
   std::unordered_map<ActorId, std::list<std::condition_variable>> waiting_for_credit_;
   bool stopped_ = false;
-  CallId next_call_ = 1;
+  CallId next_call_ = CallObserver::first_call();
   std::unordered_map<ActorId, std::shared_ptr<CallTarget>> targets_;
   std::unordered_map<std::string, std::shared_ptr<Peer>> peers_;  ///< by endpoint
   std::unordered_map<Link*, std::shared_ptr<Peer>> peer_of_link_;
