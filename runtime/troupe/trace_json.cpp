@@ -135,7 +135,7 @@ void TraceWriter::write_made(const ProcessTrace& process, const TimelineEvent& e
 
 void TraceWriter::write(const ProcessTrace& process, int pid) {
   const auto& [place, timeline] = process;
-  name("process_name", pid, 0, fmt::format("{} on {} (pid {})", place.name, place.node, place.pid));
+  name("process_name", pid, 1, fmt::format("{} on {} (pid {})", place.name, place.node, place.pid));
   std::vector<TimelineEvent> events;
   std::ranges::copy_if(timeline.events, std::back_inserter(events), [&](const auto& event) {
     return begin_of(event) - place.ahead_ns >= origin_ns_;

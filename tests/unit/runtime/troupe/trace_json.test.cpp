@@ -7,7 +7,8 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "tests/support/trace_checks.hpp"
+#include "tests/support/trace_events.hpp"
+#include "tests/support/trace_flows.hpp"
 
 namespace troupe {
 namespace {
@@ -45,8 +46,9 @@ std::vector<ProcessTrace> two_hosts(std::int64_t ahead_ns) {
 }
 
 TEST(TraceJson, spans_nest_and_each_flow_goes_from_a_span_to_a_later_one) {
-  const json events = json::parse(trace_json(two_hosts(5'000'000'000)))["traceEvents"];
-  EXPECT_THAT(test::overlaps(events), IsEmpty());
+  const json whole = json::parse(trace_json(two_hosts(5'000'000'000)));
+  const json events = whole["traceEvents"];
+  EXPECT_THAT(tests::TraceEvents::mistakes_of(whole), IsEmpty());
   EXPECT_THAT(test::broken_flows(events), IsEmpty());
   EXPECT_EQ(test::count_of(events, "s"), 3U);
   const auto runs = test::spans_named(events, "Back.answer");
@@ -60,8 +62,9 @@ TEST(TraceJson, spans_nest_and_each_flow_goes_from_a_span_to_a_later_one) {
 TEST(TraceJson, has_a_row_more_for_calls_that_an_actor_runs_at_once) {
   auto processes = two_hosts(0);
   processes[1].timeline.events[2].begin_ns = 3000;  // while the first one runs
-  const json events = json::parse(trace_json(processes))["traceEvents"];
-  EXPECT_THAT(test::overlaps(events), IsEmpty());
+  const json whole = json::parse(trace_json(processes));
+  const json events = whole["traceEvents"];
+  EXPECT_THAT(tests::TraceEvents::mistakes_of(whole), IsEmpty());
   std::set<std::string> rows;
   for (const json& event : events) {
     if (event["name"] == "thread_name") rows.insert(event["args"]["name"]);

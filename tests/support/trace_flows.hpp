@@ -1,17 +1,15 @@
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <map>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include <nlohmann/json.hpp>
 
 namespace troupe::test {
 
-// What is checked of Chrome trace events.
+// What is checked of the flows of Chrome trace events; TraceEvents checks the rest.
 
 inline std::size_t count_of(const nlohmann::json& events, const std::string& phase) {
   std::size_t count = 0;
@@ -27,28 +25,6 @@ inline std::vector<nlohmann::json> spans_named(const nlohmann::json& events,
     if (event["ph"] == "X" && event["name"] == name) spans.push_back(event);
   }
   return spans;
-}
-
-/// Spans of a row that begin in another one and end after it. Times are rounded to 1 ns.
-inline std::vector<std::string> overlaps(const nlohmann::json& events) {
-  constexpr double rounding_us = 0.002;
-  std::map<std::pair<int, int>, std::vector<nlohmann::json>> rows;
-  for (const auto& event : events) {
-    if (event["ph"] == "X") rows[{event["pid"], event["tid"]}].push_back(event);
-  }
-  std::vector<std::string> found;
-  for (auto& [row, spans] : rows) {
-    std::ranges::stable_sort(spans, {},
-                             [](const auto& span) { return span["ts"].template get<double>(); });
-    std::vector<double> ends;
-    for (const auto& span : spans) {
-      const double begin = span["ts"], end = begin + span["dur"].get<double>();
-      while (!ends.empty() && ends.back() <= begin + rounding_us) ends.pop_back();
-      if (!ends.empty() && end > ends.back() + rounding_us) found.push_back(span.dump());
-      ends.push_back(end);
-    }
-  }
-  return found;
 }
 
 /// Flows without both ends, whose ends are in no span, or that end before they begin by more than
