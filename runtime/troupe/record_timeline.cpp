@@ -29,13 +29,14 @@ Result<int> record_timeline(const ReachedCluster& cluster, const StateCommand& c
   StateClient& client = *cluster.client;
   TROUPE_CHECK(write_file(command.output, ""));  // before the user waits for it
   const std::chrono::milliseconds limit = command.seconds + more_time;
-  const AskTimeline start{.step = Step::start, .limit_ms = limit.count(), .node = {}};
+  const AskTimeline start{.step = Step::start, .limit_ms = limit.count()};
   TROUPE_TRY(const auto started, client.get<TimelineReply>(start, 2 * answer_limit));
   std::fprintf(stderr, "recording %zu processes for %lld s\n", started.places.size(),
                static_cast<long long>(command.seconds.count()));
   (void)client.wait_until_closed(command.seconds);
-  TROUPE_CHECK(
-      client.get<TimelineReply>(AskTimeline{.step = Step::stop, .node = {}}, answer_limit));
+  TROUPE_TRY(const auto stopped,
+             client.get<TimelineReply>(AskTimeline{.step = Step::stop}, answer_limit));
+  (void)stopped;
   std::vector<ProcessTrace> processes;
   std::size_t events = 0, lost = 0;
   for (const TimelinePlace& place : started.places) {

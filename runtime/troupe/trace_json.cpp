@@ -21,6 +21,11 @@ std::int64_t begin_of(const TimelineEvent& event) {
   return event.made_ns != 0 ? event.made_ns : event.begin_ns;
 }
 
+/// What a process says of itself may be wrong.
+std::string_view name_of(const Timeline& timeline, const TimelineEvent& event) {
+  return event.name < timeline.names.size() ? std::string_view(timeline.names[event.name]) : "?";
+}
+
 /// Rows of events that do not overlap.
 class Rows {
  public:
@@ -47,24 +52,18 @@ class TraceWriter {
       std::int64_t first_here = std::numeric_limits<std::int64_t>::max();
       for (const TimelineEvent& event : timeline.events) {
         first_here = std::min(first_here, begin_of(event) - place.ahead_ns);
-        if (event.made_ns == 0) ran_.emplace(event.call, &timeline.names[event.name]);
+        if (event.made_ns == 0) ran_.emplace(event.call, name_of(timeline, event));
       }
       first = std::min(first, first_here);
       if (!timeline.has_all) cut = std::max(cut, first_here);
     }
     origin_ns_ = std::max(first, cut);
-    for (const auto& [place, timeline] : processes) {
-      for (const TimelineEvent& event : timeline.events) {
-        if (event.made_ns != 0 && event.made_ns - place.ahead_ns >= origin_ns_) {
-          made_.emplace(event.call, true);
-        }
-      }
-    }
   }
 
   std::string write() {
     for (std::size_t i = 0; i < processes_.size(); ++i)
       write(processes_[i], static_cast<int>(i) + 1);
+    add_flows();
     return text_ + "\n]}\n";
   }
 
@@ -81,11 +80,7 @@ class TraceWriter {
   double us(const TimelinePlace& place, std::int64_t ns) const {
     return static_cast<double>(ns - place.ahead_ns - origin_ns_) * 1e-3;
   }
-  void flow(char end, const TimelineEvent& event, double at_us, int pid, std::uint64_t tid) {
-    add(fmt::format(
-        R"({{"name":"call","cat":"call","ph":"{}","id":"{:x}","ts":{:.3f},"pid":{},"tid":{}{}}})",
-        end, event.call, at_us, pid, tid, end == 'f' ? R"(,"bp":"e")" : ""));
-  }
+  void add_flows();
 
   void write(const ProcessTrace& process, int pid);
   void write_ran(const ProcessTrace& process, const TimelineEvent& event, int pid,
@@ -95,20 +90,41 @@ class TraceWriter {
 
   const std::vector<ProcessTrace>& processes_;
   std::int64_t origin_ns_ = 0;
-  std::unordered_map<std::uint64_t, const std::string*> ran_;  ///< calls that ran, and their names
-  std::unordered_map<std::uint64_t, bool> made_;
+  std::unordered_map<std::uint64_t, std::string_view> ran_;  ///< calls that ran, and their names
+  /// Where a flow begins or ends.
+  struct FlowEnd {
+    double at_us = 0;
+    int pid = 0;
+    std::uint64_t tid = 0;
+  };
+  std::map<std::uint64_t, FlowEnd> made_at_, ran_at_;  ///< by call
   std::string text_ = "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[";
   const char* separator_ = "\n";
 };
 
+/// Those of which both ends are there.
+void TraceWriter::add_flows() {
+  for (const auto& [call, made] : made_at_) {
+    const auto ran = ran_at_.find(call);
+    if (ran == ran_at_.end()) continue;
+    const auto end = [&](char phase, const FlowEnd& at, std::string_view more) {
+      add(fmt::format(
+          R"({{"name":"call","cat":"call","ph":"{}","id":"{:x}","ts":{:.3f},"pid":{},"tid":{}{}}})",
+          phase, call, at.at_us, at.pid, at.tid, more));
+    };
+    end('s', made, "");
+    end('f', ran->second, R"(,"bp":"e")");
+  }
+}
+
 void TraceWriter::write_ran(const ProcessTrace& process, const TimelineEvent& event, int pid,
                             std::uint64_t tid) {
   const double begin = us(process.place, event.begin_ns);
-  const std::string title = json_string(process.timeline.names[event.name]);
+  const std::string title = json_string(name_of(process.timeline, event));
   add(fmt::format(
       R"({{"name":{},"cat":"run","ph":"X","ts":{:.3f},"dur":{:.3f},"pid":{},"tid":{}}})", title,
       begin, static_cast<double>(event.end_ns - event.begin_ns) * 1e-3, pid, tid));
-  if (made_.contains(event.call)) flow('f', event, begin, pid, tid);
+  ran_at_[event.call] = {begin, pid, tid};
   const double queued = us(process.place, event.queued_ns);
   if (event.queued_ns == 0 || queued < 0) return;
   for (const auto& [phase, at] : {std::pair('b', queued), std::pair('e', begin)}) {
@@ -123,14 +139,13 @@ void TraceWriter::write_made(const ProcessTrace& process, const TimelineEvent& e
   const auto ran = ran_.find(event.call);
   const double at = us(process.place, event.made_ns);
   if (event.actor == 0) {
-    const std::string& title =
-        ran != ran_.end() ? *ran->second : process.timeline.names[event.name];
+    const std::string title(ran != ran_.end() ? ran->second : name_of(process.timeline, event));
     const std::int64_t shown = std::min(shown_ns, until_ns - event.made_ns);
     add(fmt::format(
         R"({{"name":{},"cat":"made","ph":"X","ts":{:.3f},"dur":{:.3f},"pid":{},"tid":{}}})",
         json_string("call " + title), at, static_cast<double>(shown) * 1e-3, pid, tid));
   }
-  if (ran != ran_.end()) flow('s', event, at, pid, tid);
+  made_at_[event.call] = {at, pid, tid};
 }
 
 void TraceWriter::write(const ProcessTrace& process, int pid) {

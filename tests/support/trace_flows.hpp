@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <nlohmann/json.hpp>
@@ -35,11 +36,17 @@ inline std::vector<std::string> broken_flows(const nlohmann::json& events, doubl
   for (const auto& event : events) {
     if (event["ph"] == "s" || event["ph"] == "f") flows[event["id"]].push_back(event);
   }
+  std::map<std::pair<int, int>, std::vector<std::pair<double, double>>> spans;
+  for (const auto& event : events) {
+    if (event["ph"] != "X") continue;
+    const double begin = event["ts"];
+    spans[{event["pid"], event["tid"]}].emplace_back(begin, begin + event["dur"].get<double>());
+  }
   const auto is_in_span = [&](const nlohmann::json& end) {
-    for (const auto& span : events) {
-      if (span["ph"] != "X" || span["pid"] != end["pid"] || span["tid"] != end["tid"]) continue;
-      const double begin = span["ts"], at = end["ts"];
-      if (begin <= at + 0.002 && at <= begin + span["dur"].get<double>() + 0.002) return true;
+    constexpr double rounding_us = 0.002;
+    const double at = end["ts"];
+    for (const auto& [first, last] : spans[{end["pid"], end["tid"]}]) {
+      if (first <= at + rounding_us && at <= last + rounding_us) return true;
     }
     return false;
   };
