@@ -9,7 +9,7 @@
 
 #include "actors/api/engine_spec.hpp"
 #include "actors/api/report.hpp"
-#include "launcher/metrics/exposition.hpp"
+#include "runtime/metrics/exposition.hpp"
 
 namespace troupe {
 
@@ -62,11 +62,11 @@ class JobMetrics {
   std::uint64_t recomputed_sequences_ = 0;
   std::map<std::string, std::uint64_t> successes_ = {{"stop", 0}, {"length", 0}};
   std::map<std::string, std::uint64_t, std::less<>> errors_;  // by code
-  Histogram first_token_seconds_;
-  Histogram end_to_end_seconds_;
-  Histogram per_token_seconds_;
-  Histogram prompt_tokens_;
-  Histogram generation_tokens_;
+  HistogramBuckets first_token_seconds_;
+  HistogramBuckets end_to_end_seconds_;
+  HistogramBuckets per_token_seconds_;
+  HistogramBuckets prompt_tokens_;
+  HistogramBuckets generation_tokens_;
 };
 
 }  // namespace troupe

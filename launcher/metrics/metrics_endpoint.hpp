@@ -6,8 +6,8 @@
 
 #include "launcher/config/cluster_config.hpp"
 #include "launcher/metrics/job_metrics.hpp"
-#include "launcher/metrics/metrics_server.hpp"
 #include "runtime/base/result.hpp"
+#include "runtime/http/metrics_server.hpp"
 
 namespace troupe {
 

@@ -67,6 +67,7 @@ class ActorCell::Context final : public ActorContext {
     const CallScope* scope = CallScope::current();
     return scope != nullptr && scope->is_cancelled();
   }
+  MetricsRegistry& metrics() const override { return services().hub->observer()->metrics(); }
   void exit(std::string reason) override { cell_.request_exit(std::move(reason)); }
   void stop(const ActorAddress& owned) override { services().stop(address().id, owned.id); }
 
@@ -164,9 +165,10 @@ ActorCell::Turn ActorCell::take_turn() {
 }
 
 void ActorCell::run_call(IncomingCall& call) noexcept {
-  if (!may_begin(call, address_.name)) return;
+  const auto running = load_->begin(call.method, call.id, call.queued_ns);
+  if (!may_begin(call, address_.name)) return load_->on_ended(running);
   const CallScope scope(call);
-  call.answer(actor_->run(call.method, call.arguments, services_->hub));
+  call.answer(load_->end(running, actor_->run(call.method, call.arguments, services_->hub)));
 }
 
 bool ActorCell::run_taken_task() {
@@ -189,7 +191,7 @@ Result<void> ActorCell::prepare_concurrency() {
   };
   if (concurrency.has_coroutines) {
     async_ = std::make_unique<AsyncCalls>(
-        *actor_, AsyncCalls::Options{weak_from_this(), timers(), services_->hub, address_.name,
+        *actor_, AsyncCalls::Options{weak_from_this(), timers(), services_->hub, load_, address_.name,
                                      limit_or(1000), [this](IncomingCall& call) { run_call(call); }});
   } else if (max_concurrency_ > 1 || !concurrency.limits.empty()) {
     TROUPE_CHECK(services_->threads->start());
@@ -204,6 +206,7 @@ bool ActorCell::make() {
   const auto made = [this]() -> Result<void> {
     try {
       TROUPE_TRY(actor_, factory_(*context_));
+      load_ = services_->hub->observer()->add_actor(address_, actor_->method_names());
       return prepare_concurrency();
     } catch (...) {
       return fail(ErrorCode::exception, "its construction threw {}",
@@ -252,6 +255,7 @@ ActorCell::Turn ActorCell::end() {
     }
   }
   if (async_) async_->end(ended());
+  load_.reset();
   actor_.reset();
   std::optional<std::string> reason;
   {
@@ -268,12 +272,14 @@ Error ActorCell::ended() const {
 }
 
 void ActorCell::deliver(IncomingCall call) {
-  if (threaded_) {
-    if (!threaded_->deliver(call)) refuse(call);
-    return;
-  }
   std::unique_lock lock(mutex_);
   if (!closed_) {
+    call.queued_ns = load_->on_delivered();
+    if (threaded_) {
+      const bool is_taken = threaded_->deliver(call);
+      lock.unlock();
+      return is_taken ? void() : refuse(call);
+    }
     mailbox_.push_back(std::move(call));
     return wake(std::move(lock));
   }
@@ -289,6 +295,7 @@ void ActorCell::drop(const CancelToken& cancelled) {
   if (found == mailbox_.end()) return;
   dropped = std::move(*found);
   mailbox_.erase(found);
+  load_->on_ended({dropped.id, dropped.method, 0, 0});
 }
 
 void ActorCell::refuse(const IncomingCall& call) const {

@@ -135,6 +135,7 @@ class ActorCell final : public CallTarget,
   Events events_;
   std::unique_ptr<Context> context_;
   std::unique_ptr<ActorObject> actor_;
+  std::shared_ptr<ActorLoad> load_;  ///< from on_made until its calls are refused
   std::vector<IncomingCall> taken_;  ///< out of the mailbox
   std::size_t next_ = 0;             ///< in taken_
   std::vector<std::shared_ptr<ActorTask>> taken_tasks_;

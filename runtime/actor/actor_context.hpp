@@ -12,6 +12,7 @@
 #include "runtime/actor/async/actor_timers.hpp"
 #include "runtime/base/result.hpp"
 #include "runtime/link/port_range.hpp"
+#include "runtime/metrics/metrics_registry.hpp"
 #include "runtime/process/unique_fd.hpp"
 #include "runtime/security/plane_keys.hpp"
 
@@ -149,6 +150,8 @@ class ActorContext {
                                      std::function<void()> function) {
     return start_timer(timers(), interval, interval, std::move(function));
   }
+  /// The metrics of this process, in which the actor makes its own. They outlive it.
+  virtual MetricsRegistry& metrics() const = 0;
 
  protected:
   virtual const std::shared_ptr<ActorTimers>& timers() = 0;

@@ -135,20 +135,31 @@ class ActorHandle {
     }
     const Promise<Answer> promise({hub->callbacks(), address_.id});
     const typename Traits::Arguments arguments(std::forward<Args>(args)...);
-    promise.set_ticket(hub_, hub->call(
-                                 address_, static_cast<std::uint16_t>(index), encode(arguments),
-                                 [promise, weak = hub_](Result<Bytes> answer) mutable {
-                                   if (!answer.ok())
-                                     return promise.complete(std::move(answer).error());
-                                   if constexpr (std::is_void_v<Answer>) {
-                                     promise.complete(Result<void>());
-                                   } else {
-                                     promise.complete_encoded(EncodedAnswer<Answer>{
-                                         *std::move(answer), std::move(weak)});
-                                   }
-                                 },
-                                 terms_of(options, address_.max_call_retries)));
+    auto take = [promise, weak = hub_](Result<Bytes> answer) mutable {
+      if (!answer.ok()) {
+        note_failure(weak, method_name<method>, answer.error().code);
+        return promise.complete(std::move(answer).error());
+      }
+      if constexpr (std::is_void_v<Answer>) {
+        promise.complete(Result<void>());
+      } else {
+        promise.complete_encoded(EncodedAnswer<Answer>{*std::move(answer), std::move(weak)});
+      }
+    };
+    promise.set_ticket(
+        hub_, hub->call(address_, static_cast<std::uint16_t>(index), encode(arguments),
+                        std::move(take), terms_of(options, address_.max_call_retries)));
     return promise.future();
+  }
+  static void note_failure(const std::weak_ptr<CallHub>& hub, std::string_view method,
+                           ErrorCode code) {
+    const auto calls = hub.lock();
+    if (!calls) return;
+    if constexpr (requires { A::actor_type; }) {
+      calls->observer()->on_failed(A::actor_type, method, code);
+    } else {
+      calls->observer()->on_failed("", method, code);
+    }
   }
 
   ActorAddress address_;

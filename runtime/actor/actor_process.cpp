@@ -14,12 +14,14 @@
 #include "runtime/actor/argument_limit.hpp"
 #include "runtime/actor/cluster.hpp"
 #include "runtime/actor/late_exits.hpp"
+#include "runtime/actor/process_inquiry.hpp"
 #include "runtime/base/log.hpp"
 #include "runtime/call/callback.hpp"
 #include "runtime/call/future.hpp"
 #include "runtime/call/network_transport.hpp"
 #include "runtime/control/messages.hpp"
 #include "runtime/process/child_channel.hpp"
+#include "runtime/process/process_stack.hpp"
 #include "runtime/process/prompt_threads.hpp"
 
 namespace troupe {
@@ -95,6 +97,7 @@ Result<void> ActorProcess::boot() {
     return fail(ErrorCode::corrupt_data, "the agent did not send a bootstrap");
   TROUPE_CHECK(log::open(bootstrap->process_name, bootstrap->log_path,
                          static_cast<log::Level>(bootstrap->log_level)));
+  let_parent_trace();
   types_.prepare_process({bootstrap->node, bootstrap->address});
   CallHub::Options calls;
   calls.credits = bootstrap->credits;
@@ -196,6 +199,10 @@ void ActorProcess::on_message(ChildChannel::Message message) {
   }
   if (const auto* reply = std::get_if<KeyReply>(&*decoded)) return on_key_reply(*reply);
   if (const auto* reply = std::get_if<SpawnReply>(&*decoded)) return on_spawn_reply(*reply);
+  if (const auto* ask = std::get_if<AskProcesses>(&*decoded)) {
+    return tell(ProcessReport{.request = ask->request,
+                              .bytes = answer_inquiry(*services_->hub->observer(), *ask)});
+  }
   if (std::holds_alternative<StopProcess>(*decoded)) return begin_to_end();
   if (const auto* stop = std::get_if<StopActor>(&*decoded)) {
     std::lock_guard lock(mutex_);
@@ -381,6 +388,8 @@ void ActorProcess::end() {
   }
   const auto left = std::chrono::ceil<milliseconds>(*ends_at_ - Clock::now());
   (void)services_->hub->flush(left + last_words);
+  // Last words: what was counted stays in the cluster's metrics.
+  tell(ProcessReport{.bytes = encode(services_->hub->observer()->snapshot())});
   log::info("ending as told");
   ::_exit(0);  // threads may still run: no destructor may free what they use
 }

@@ -146,6 +146,14 @@ class ActorRegistry {
   };
   /// The log of the actor with this name or id, living or lately ended.
   std::optional<ActorLog> log_of(std::string_view actor) const;
+  /// Where a living actor runs.
+  struct ActorPlace {
+    std::string name;
+    bool is_local = false;  ///< in the driver's process; else `place` says where
+    ProcessPlace place;
+  };
+  /// That of the actor with this name or id. not_found for others, and between two incarnations.
+  Result<ActorPlace> place_of(std::string_view actor) const;
 
  private:
   /// Makes the restarts due of actors that wait in such bundles of the group.
@@ -189,6 +197,8 @@ class ActorRegistry {
   static constexpr std::size_t remembered_ends = 4096;
 
   static bool is_directory(const Actor& actor);
+  /// The living actor with this name or id; mutex_ is held.
+  Actors::const_iterator find_meant(std::string_view actor, ActorId& id) const;
   std::size_t count_actors() const;  ///< without the Directory
   ActorState state_of(const Actor& actor) const;
   Result<void> check_name(const std::string& name) const;

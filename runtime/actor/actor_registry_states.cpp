@@ -100,21 +100,49 @@ GroupsReply ActorRegistry::group_states(const AskGroups& ask) const {
   return reply;
 }
 
-std::optional<ActorRegistry::ActorLog> ActorRegistry::log_of(std::string_view actor) const {
-  std::lock_guard lock(mutex_);
+namespace {
+
+bool is_meant(std::string_view actor, ActorId id, const std::string& name) {
+  return actor == name || actor == std::to_string(id);
+}
+
+}  // namespace
+
+ActorRegistry::Actors::const_iterator ActorRegistry::find_meant(std::string_view actor,
+                                                                ActorId& id) const {
   const auto named = names_.find(actor);
-  ActorId id = 0;
   if (named != names_.end()) {
     id = named->second;
   } else {  // "7", or a name that was made from type and id: "Worker-7"
     const auto digits = actor.substr(actor.rfind('-') + 1);
     std::from_chars(digits.data(), digits.data() + digits.size(), id);
   }
-  const auto is_meant = [&](ActorId number, const std::string& name) {
-    return actor == name || actor == std::to_string(number);
-  };
   const auto found = actors_.find(id);
-  if (found != actors_.end() && is_meant(id, found->second.address.name)) {
+  const bool fits = found != actors_.end() && is_meant(actor, id, found->second.address.name);
+  return fits ? found : actors_.end();
+}
+
+Result<ActorRegistry::ActorPlace> ActorRegistry::place_of(std::string_view actor) const {
+  std::lock_guard lock(mutex_);
+  ActorId id = 0;
+  const auto found = find_meant(actor, id);
+  if (found == actors_.end()) {
+    return fail(ErrorCode::not_found, "no living actor has the name or id '{}'", actor);
+  }
+  const Actor& living = found->second;
+  if (living.local) return ActorPlace{living.address.name, true, {}};
+  if (living.restarts && living.restarts->is_waiting) {
+    return fail(ErrorCode::not_found, "actor '{}' is not there: it waits to be started again",
+                living.address.name);
+  }
+  return ActorPlace{living.address.name, false, {living.reservation.node, living.process}};
+}
+
+std::optional<ActorRegistry::ActorLog> ActorRegistry::log_of(std::string_view actor) const {
+  std::lock_guard lock(mutex_);
+  ActorId id = 0;
+  const auto found = find_meant(actor, id);
+  if (found != actors_.end()) {
     const Actor& living = found->second;
     if (living.local) return ActorLog{"", "driver"};
     if (living.restarts && living.restarts->is_waiting) return living.restarts->last_log;
@@ -123,8 +151,9 @@ std::optional<ActorRegistry::ActorLog> ActorRegistry::log_of(std::string_view ac
     if (process == processes_.end()) return ActorLog{"", node};
     return ActorLog{logs_.of_process(process->second.name, node), node};
   }
-  const auto* end = ended_.find_last(
-      [&](const auto& candidate) { return is_meant(candidate.down.id, candidate.down.name); });
+  const auto* end = ended_.find_last([&](const auto& candidate) {
+    return is_meant(actor, candidate.down.id, candidate.down.name);
+  });
   if (end == nullptr) return std::nullopt;
   return ActorLog{end->down.log_path, end->down.node};
 }

@@ -34,6 +34,8 @@ class ActorObject {
                                                        std::span<const std::byte> arguments,
                                                        const std::weak_ptr<CallHub>& hub) = 0;
   virtual ClassConcurrency concurrency() const = 0;
+  /// The names of the methods, by number.
+  virtual std::span<const std::string_view> method_names() const = 0;
 };
 
 /// Makes an actor from its encoded construction arguments.
@@ -86,6 +88,7 @@ class TypedActor final : public ActorObject {
   }
 
   ClassConcurrency concurrency() const override { return class_concurrency<A>(); }
+  std::span<const std::string_view> method_names() const override { return A::Methods::names; }
 
  private:
   template <auto m>

@@ -1,5 +1,6 @@
 #include "runtime/actor/cluster.hpp"
 
+#include <cstdio>
 #include <filesystem>
 
 #include <unistd.h>
@@ -38,6 +39,7 @@ Result<void> ClusterImpl::boot() {
     }
   }
   TROUPE_CHECK(start_services());
+  insight_.begin(services_->hub->observer());
   TROUPE_CHECK(agents_.start());
   observer_.start(job_id_);
   return agents_.wait();
@@ -121,6 +123,7 @@ NodeAgents::Events ClusterImpl::agent_events() {
               std::lock_guard lock(followers_mutex_);
               followers_.remove(node);
             }
+            inquiries_.lose(node);
             publish(registry_->on_node_lost(node, how));
           }};
 }
@@ -133,6 +136,7 @@ AgentBootstrap ClusterImpl::bootstrap_of(const std::string& node, const AgentRea
   // Another host's agent writes to its stderr, which its starter, if it has one, brings here.
   if (is_local_) bootstrap.log_folder = options_.log_folder;
   auto& process = bootstrap.processes;
+  bootstrap.forward_logs = options_.forward_logs;
   process.locality = is_local_ ? job_id_ : node;
   if (!options_.address.empty()) process.address = hello.address;
   process.ports = options_.ports;
@@ -164,12 +168,38 @@ std::map<ActorId, std::shared_ptr<ActorCell>> ClusterImpl::stop_local_actors(mil
   return cells;
 }
 
+void ClusterImpl::show(std::size_t node, const LogLines& lines) {
+  const std::string name = agents_.infos(node, 1).front().spec.name;
+  const std::lock_guard lock(shown_mutex_);
+  const bool was_waiting = shown_.is_waiting();
+  const std::string text = shown_.take(name, lines, ForwardedLogs::Clock::now());
+  std::fwrite(text.data(), 1, text.size(), stderr);
+  if (was_waiting || !shown_.is_waiting()) return;
+  services_->hub->run_after(ForwardedLogs::window, [gate = gate_] {
+    const std::lock_guard gate_lock(gate->mutex);
+    if (gate->cluster != nullptr) gate->cluster->show_repeated(false);
+  });
+}
+
+void ClusterImpl::show_repeated(bool is_end) {
+  const std::lock_guard lock(shown_mutex_);
+  const std::string text = shown_.take_repeated(ForwardedLogs::Clock::now(), is_end);
+  std::fwrite(text.data(), 1, text.size(), stderr);
+  if (is_end || !shown_.is_waiting()) return;
+  services_->hub->run_after(std::chrono::milliseconds(500), [gate = gate_] {
+    const std::lock_guard gate_lock(gate->mutex);
+    if (gate->cluster != nullptr) gate->cluster->show_repeated(false);
+  });
+}
+
 void ClusterImpl::shutdown(milliseconds timeout) {
   if (shutting_down_.exchange(true)) return;
   restarts_.stop();
   observer_.hide();
   const auto busy = stop_local_actors(timeout);
   agents_.stop(timeout);
+  inquiries_.stop();
+  show_repeated(true);
   observer_.stop();
   for (std::size_t i = 0; i < agents_.size(); ++i)
     (void)registry_->on_node_lost(i, "was shut down");

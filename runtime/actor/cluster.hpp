@@ -99,6 +99,11 @@ struct ClusterOptions {
   std::string job_folder;  ///< passed to the actors; may be empty
   std::string log_folder;  ///< <log_folder>/<process name>.log; empty: all to stderr
   log::Level log_level = log::Level::info;
+  /// What actors with a process of their own, or one that they share, print to stdout and stderr
+  /// appears on the stderr of this process, too: "(NAME pid=7, node1) the line". A line that many
+  /// print, or one again and again, appears once and then, within 5 s, with a count. At most 1,000
+  /// lines a second of each process; others are counted. The logs have all lines, as always.
+  bool forward_logs = false;
   PlacementStrategy placement = PlacementStrategy::pack;  ///< for actors that name no node
   std::chrono::milliseconds start_timeout{10000};         ///< limit for all agents to report
   CallHub::Options calls;
@@ -340,6 +345,14 @@ class Cluster {
   virtual void tell_state(std::string state) = 0;
 
   virtual std::weak_ptr<CallHub> hub() const = 0;
+
+  /// The metrics of this process, in which the driver makes its own (MetricsRegistry).
+  virtual MetricsRegistry& metrics() const = 0;
+  /// The sum of the metrics of all processes of the cluster, the runtime's (troupe_*) and those
+  /// that actors have made, in Prometheus' text format. Waits for the processes, 1.5 s at most:
+  /// one that does not answer in time counts as it did the last time, and so does one that has
+  /// died, but for its gauges.
+  virtual std::string metrics_text() = 0;
 
   /// Makes all agents stop their processes (SIGSTOP) and waits at most `timeout` until they have,
   /// so that this process may stop itself: until resume(), silence does not count as death. If this

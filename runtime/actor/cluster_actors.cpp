@@ -16,6 +16,10 @@ void ClusterImpl::on_agent_message(std::size_t node, ControlMessage message) {
     return log::error("the agent of node '{}' speaks for what is not on its node",
                       agents_.infos()[node].spec.name);
   }
+  if (auto* report = std::get_if<NodeReport>(&message)) {
+    return insight_.take(node, std::move(*report));
+  }
+  if (const auto* lines = std::get_if<LogLines>(&message)) return show(node, *lines);
   if (const auto* wish = std::get_if<FollowActor>(&message)) follow(node, *wish);
   if (const auto* started = std::get_if<ActorStarted>(&message)) {
     if (const auto again = registry_->on_started(*started)) publish(*again);
@@ -54,6 +58,7 @@ void ClusterImpl::follow(std::size_t node, const FollowActor& wish) {
 void ClusterImpl::publish(const std::vector<ActorDown>& downs) {
   for (const auto& down : downs) {
     services_->report_end(down);
+    insight_.count_end(down);
     std::set<std::size_t> nodes;
     {
       std::lock_guard lock(followers_mutex_);
@@ -103,6 +108,7 @@ void ClusterImpl::spawn_for(std::size_t node, SpawnRequest request) {
 void ClusterImpl::publish(const ActorAddress& again) {
   log::info("actor '{}' is there again (incarnation {})", again.name, again.incarnation);
   services_->hub->mark_moved(again);
+  insight_.count_restart(again);
   std::set<std::size_t> nodes;
   {
     std::lock_guard lock(followers_mutex_);

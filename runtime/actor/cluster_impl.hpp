@@ -11,7 +11,9 @@
 #include "runtime/actor/actor_cell.hpp"
 #include "runtime/actor/actor_registry.hpp"
 #include "runtime/actor/cluster.hpp"
+#include "runtime/actor/cluster_insight.hpp"
 #include "runtime/actor/cluster_observer.hpp"
+#include "runtime/actor/forwarded_logs.hpp"
 #include "runtime/actor/node_agents.hpp"
 #include "runtime/actor/restart_timer.hpp"
 #include "runtime/control/followers.hpp"
@@ -67,6 +69,8 @@ class ClusterImpl final : public Cluster {
 
   void tell_state(std::string state) override { observer_.tell_state(std::move(state)); }
   std::weak_ptr<CallHub> hub() const override { return services_->hub; }
+  MetricsRegistry& metrics() const override { return services_->hub->observer()->metrics(); }
+  std::string metrics_text() override { return insight_.metrics_text(); }
   void suspend(std::chrono::milliseconds timeout) override { agents_.suspend(timeout); }
   void resume() override { agents_.resume(); }
   void shutdown(std::chrono::milliseconds timeout) override;
@@ -99,6 +103,10 @@ class ClusterImpl final : public Cluster {
   Result<void> send_start(const ActorRegistry::Admission& admission, Bytes arguments);
   void publish(const std::vector<ActorDown>& downs);
   void publish(const ActorAddress& again);
+  /// Shows what an actor's process has printed.
+  void show(std::size_t node, const LogLines& lines);
+  /// Tells of lines that have come again; all of them if `is_end`.
+  void show_repeated(bool is_end);
   /// Returns the actors that have not ended in time.
   std::map<ActorId, std::shared_ptr<ActorCell>> stop_local_actors(
       std::chrono::milliseconds timeout);
@@ -120,8 +128,13 @@ class ClusterImpl final : public Cluster {
   Followers<std::size_t> followers_;  ///< nodes
   std::mutex spawning_;  ///< agents get actors in the order in which they were admitted
   RestartTimer restarts_{[this](const DueRestart& due) { restart(due); }};
-  NodeAgents agents_;  ///< last: its events use the members above
-  ClusterObserver observer_{options_, keys_, logs_, *registry_, agents_};
+  std::mutex shown_mutex_;
+  ForwardedLogs shown_;  ///< by options_.forward_logs
+  NodeInquiries inquiries_{
+      [this](std::size_t node, const AskProcesses& ask) { return agents_.send(node, ask); }};
+  NodeAgents agents_;  ///< its events use the members above
+  ClusterInsight insight_{*registry_, agents_, inquiries_};
+  ClusterObserver observer_{options_, keys_, logs_, *registry_, agents_, insight_};
 };
 
 }  // namespace troupe

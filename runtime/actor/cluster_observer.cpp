@@ -212,4 +212,27 @@ StateReply ClusterObserver::answer_to(const AskJoin& ask) const {
   return reply_of(join({ask.hosts, ask.slurm_job, ask.slurm_nodes}));
 }
 
+StateReply ClusterObserver::answer_to(const AskStack& ask) const {
+  auto stack = insight_.stack(ask.of);
+  if (!stack.ok()) return StateRefusal{stack.error().code, stack.error().message};
+  return *std::move(stack);
+}
+
+StateReply ClusterObserver::answer_to(const AskTimeline& ask) const {
+  switch (ask.step) {
+    case AskTimeline::Step::start:
+      return TimelineReply{insight_.start_timeline(
+                               std::chrono::milliseconds(std::max<std::int64_t>(0, ask.limit_ms))),
+                           {}};
+    case AskTimeline::Step::stop:
+      insight_.stop_timeline();
+      return TimelineReply{};
+    case AskTimeline::Step::take:
+      break;
+  }
+  auto taken = insight_.take_timeline(ask.node, ask.process);
+  if (!taken.ok()) return StateRefusal{taken.error().code, taken.error().message};
+  return TimelineReply{{}, *std::move(taken)};
+}
+
 }  // namespace troupe

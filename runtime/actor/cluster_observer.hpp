@@ -7,6 +7,7 @@
 
 #include "runtime/actor/actor_registry.hpp"
 #include "runtime/actor/cluster.hpp"
+#include "runtime/actor/cluster_insight.hpp"
 #include "runtime/actor/log_places.hpp"
 #include "runtime/actor/node_agents.hpp"
 #include "runtime/security/job_secret.hpp"
@@ -22,8 +23,13 @@ class ClusterObserver {
  public:
   /// What is given outlives this object.
   ClusterObserver(const ClusterOptions& options, const JobKeys& keys, const LogPlaces& logs,
-                  const ActorRegistry& registry, NodeAgents& agents)
-      : options_(options), keys_(keys), logs_(logs), registry_(registry), agents_(agents) {}
+                  const ActorRegistry& registry, NodeAgents& agents, ClusterInsight& insight)
+      : options_(options),
+        keys_(keys),
+        logs_(logs),
+        registry_(registry),
+        agents_(agents),
+        insight_(insight) {}
 
   /// Begins, if it is wished; the agents have been started. What is in the way is a warning.
   void start(const std::string& job_id);
@@ -46,6 +52,10 @@ class ClusterObserver {
   StateReply answer_to(const AskStop& ask) const;
   StateReply answer_to(const AskDrain& ask) const;
   StateReply answer_to(const AskJoin& ask) const;
+  StateReply answer_to(const AskMetrics&) const { return MetricsReply{insight_.metrics_text()}; }
+  StateReply answer_to(const AskLoads&) const { return LoadsReply{insight_.loads()}; }
+  StateReply answer_to(const AskStack& ask) const;
+  StateReply answer_to(const AskTimeline& ask) const;
   /// The path of a log, and whose it is beside that.
   Result<LogPiece> log_of(const std::string& what) const;
 
@@ -54,6 +64,7 @@ class ClusterObserver {
   const LogPlaces& logs_;
   const ActorRegistry& registry_;
   NodeAgents& agents_;
+  ClusterInsight& insight_;
   mutable std::mutex changes_mutex_;  ///< of the next three
   Cluster::DrainNode drain_;
   Cluster::JoinHosts join_;

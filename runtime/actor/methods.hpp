@@ -1,6 +1,8 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <string_view>
 #include <tuple>
 #include <type_traits>
 
@@ -65,7 +67,33 @@ constexpr bool same_method() {
   return std::is_same_v<Tag<a>, Tag<b>>;
 }
 
+/// How the compiler writes `method`.
+template <auto method>
+constexpr std::string_view spelling() {
+  return __PRETTY_FUNCTION__;
+}
+
+/// The name in "... [with auto method = &Shop::Till::add; ...]", also with "(& Shop::Till::add)".
+constexpr std::string_view name_in(std::string_view text) {
+  constexpr std::string_view before = "method = ";
+  text.remove_prefix(text.find(before) + before.size());
+  text = text.substr(0, text.find_first_of(";]"));
+  if (text.ends_with(')')) text.remove_suffix(1);
+  std::size_t begin = 0, end = text.size(), depth = 0;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    if (text[i] == '<' && depth++ == 0) end = i;  // of the class, unless it is the last one
+    if (text[i] == '>') --depth;
+    if (depth == 0 && text[i] == ':') begin = i + 1, end = text.size();
+  }
+  return text.substr(begin, end - begin);
+}
+
 }  // namespace methods_detail
+
+/// The name of a method, without its class: "add".
+template <auto method>
+inline constexpr std::string_view method_name =
+    methods_detail::name_in(methods_detail::spelling<method>());
 
 /// The callable methods of an actor class, listed once inside it; a method's index in the list is
 /// its number on the wire. Methods may return R, Result<R> or void, Async<R> (see async/async.hpp)
@@ -74,6 +102,8 @@ constexpr bool same_method() {
 template <auto... list>
 struct Methods {
   static constexpr std::size_t count = sizeof...(list);
+  /// By number.
+  static constexpr std::array<std::string_view, count> names{method_name<list>...};
 
   /// This list with more methods behind it: the list of a derived class.
   template <auto... more>

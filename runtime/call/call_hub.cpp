@@ -38,6 +38,7 @@ Result<void> HubImpl::take_credit(const ActorAddress& address, std::size_t bytes
   InFlight& in_flight = in_flight_[address.id];
   ++in_flight.calls;
   in_flight.bytes += bytes;
+  observer_->on_credit_taken(waits);
   if (waits) wake_for_credit(address.id);  // more may have come back than this call takes
   return {};
 }
@@ -69,6 +70,7 @@ void HubImpl::give_credit(ActorId actor, std::size_t bytes) {
   const auto found = in_flight_.find(actor);
   if (found == in_flight_.end()) return;
   found->second.bytes -= bytes;
+  observer_->on_credit_given();
   if (--found->second.calls == 0) in_flight_.erase(found);
   wake_for_credit(actor);
 }
@@ -108,6 +110,7 @@ CallTicket HubImpl::call(const ActorAddress& address, std::uint16_t method, Byte
     run_callback(call.completion, Result<Bytes>(std::move(error)));
     return {};
   }
+  observer_->on_call(call.id, address, method);
   if (terms.max_retries != 0) {
     call.resend = std::make_unique<Resend>(
         Resend{.method = method,
@@ -207,7 +210,9 @@ void HubImpl::call_remote(const ActorAddress& address, const std::string& endpoi
   lock.unlock();
   if (is_first && options_.on_first_call) options_.on_first_call(address);
 
-  auto sent = send_frame(*peer->link, kept ? *kept : once, trailer, patience.left());
+  const Bytes& body = kept ? *kept : once;
+  auto sent = send_frame(*peer->link, body, trailer, patience.left());
+  if (sent.ok()) observer_->on_sent(body.size() + sizeof trailer);
   if (sent.ok() || sent.error().code == ErrorCode::peer_died) return;  // on_closed sees to the call
   lock.lock();
   auto node = peer->pending.extract(id);
@@ -238,7 +243,7 @@ class HubImpl::LocalCall final : public IncomingCallState {
 
 CallTicket HubImpl::call_local(const ActorAddress& address, OutgoingCall call,
                                const std::shared_ptr<CallTarget>& target) {
-  IncomingCall incoming{.method = call.method, .deadline = call.deadline};
+  IncomingCall incoming{.method = call.method, .deadline = call.deadline, .id = call.id};
   if (call.resend) {
     call.resend->address = address;
     incoming.arguments = *call.resend->arguments;

@@ -8,6 +8,7 @@
 #include "runtime/base/result.hpp"
 #include "runtime/call/actor_address.hpp"
 #include "runtime/call/call_terms.hpp"
+#include "runtime/call/call_observer.hpp"
 #include "runtime/call/callback_thread.hpp"
 #include "runtime/call/codec.hpp"
 #include "runtime/call/incoming_call.hpp"
@@ -132,6 +133,9 @@ class CallHub : public std::enable_shared_from_this<CallHub> {
   /// that are due. No callback runs afterwards. Called by the owner before it drops the last
   /// reference; idempotent.
   virtual void stop() = 0;
+
+  /// Counts this process's calls and records them on request.
+  virtual const std::shared_ptr<CallObserver>& observer() const = 0;
 };
 
 }  // namespace troupe

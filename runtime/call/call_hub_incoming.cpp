@@ -9,6 +9,7 @@ namespace troupe {
 // What comes from other processes: their calls, and the answers to this one's.
 
 void HubImpl::on_frame(const std::shared_ptr<Link>& link, Bytes& frame) {
+  observer_->on_received(frame.size());
   const auto trailer = take_trailer(frame);
   if (!trailer) return link->close();
   switch (trailer->kind) {
@@ -29,7 +30,7 @@ void HubImpl::on_frame(const std::shared_ptr<Link>& link, Bytes& frame) {
 
 const std::shared_ptr<IncomingLink>& HubImpl::incoming(const std::shared_ptr<Link>& link) {
   auto& found = incoming_[link.get()];
-  if (!found) found = std::make_shared<IncomingLink>(link);
+  if (!found) found = std::make_shared<IncomingLink>(link, observer_);
   return found;
 }
 
@@ -56,8 +57,8 @@ void HubImpl::on_call(const std::shared_ptr<Link>& link, const Trailer& trailer,
   if (from->is_stale) return link->close();  // it would overtake what has come on the next link
   const auto target = target_of(trailer.actor);
   if (!target) {
-    return send_answer(
-        *link, trailer.call,
+    return from->answer(
+        trailer.call,
         CallAnswer::of_ended_actor(
             fail(ErrorCode::actor_died, "actor {} is not in its process any more", trailer.actor)));
   }
@@ -78,14 +79,15 @@ void HubImpl::on_call(const std::shared_ptr<Link>& link, const Trailer& trailer,
       case AnswerTable::Verdict::stale:
         return link->close();
       case AnswerTable::Verdict::too_late:
-        return send_answer(*link, trailer.call,
-                           fail(ErrorCode::actor_unavailable,
+        return from->answer(trailer.call,
+                            fail(ErrorCode::actor_unavailable,
                                 "the call came again too late: nobody knows whether it has run"));
     }
     call = std::move(begun.call);
   }
   target->deliver({trailer.method, std::move(body), CallReply(call),
-                   deadline_of(trailer.remaining_ms), CancelToken(call), link});
+                   deadline_of(trailer.remaining_ms), CancelToken(call), link,
+                   trailer.call});
 }
 
 void HubImpl::on_cancel(const std::shared_ptr<Link>& link, const Trailer& trailer) {

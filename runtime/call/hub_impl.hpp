@@ -86,6 +86,7 @@ class HubImpl final : public CallHub {
     return transport_->flush(timeout);
   }
   void stop() override;
+  const std::shared_ptr<CallObserver>& observer() const override { return observer_; }
 
  private:
   /// What it takes to send a call again.
@@ -262,7 +263,8 @@ class HubImpl final : public CallHub {
   /// Links by which calls came; of the transport's thread.
   std::unordered_map<Link*, std::shared_ptr<IncomingLink>> incoming_;
   std::unordered_map<CallerId, std::shared_ptr<IncomingLink>> latest_of_caller_;  ///< the same
-  std::atomic<CallId> next_call_ = 1;
+  std::atomic<CallId> next_call_ = CallObserver::first_call();
+  const std::shared_ptr<CallObserver> observer_ = std::make_shared<CallObserver>();
 
   std::mutex mutex_;
   /// One for each thread that waits for an actor's credit, in the order in which they came.

@@ -120,6 +120,8 @@ struct IncomingCall {
   CancelToken cancel{};
   /// Expires with the link that it came over; never held anything for a caller in this process.
   std::weak_ptr<const void> caller{};
+  std::uint64_t id = 0;        ///< no other call of the cluster has it
+  std::int64_t queued_ns = 0;  ///< of the target: ActorLoad::on_delivered
 };
 
 /// A local actor as the call plane sees it.

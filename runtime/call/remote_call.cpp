@@ -12,6 +12,11 @@ std::shared_ptr<RemoteCall> IncomingLink::find(CallId call) const {
   return nullptr;
 }
 
+void IncomingLink::answer(CallId call, const CallAnswer& answer) const {
+  send_answer(*link_, call, answer);
+  observer_->on_sent(sizeof(Trailer) + (answer.ok() ? answer->size() : 0));
+}
+
 void IncomingLink::add(RemoteCall& call) {
   const std::lock_guard lock(mutex_);
   RemoteCall*& head = heads_[call.origin_.call % heads_.size()];
@@ -44,7 +49,7 @@ RemoteCall::~RemoteCall() { link_->remove(*this); }
 void RemoteCall::take_answer(CallAnswer answer) {
   if (table_ == nullptr) {
     link_->remove(*this);
-    return send_answer(*link_->link(), origin_.call, answer);
+    return link_->answer(origin_.call, answer);
   }
   // An actor that has ended keeps no answers: the caller may ask its next incarnation.
   if (answer.actor_has_ended()) table_->forget(origin_);
@@ -57,7 +62,7 @@ void RemoteCall::take_answer(CallAnswer answer) {
   }
   link->remove(*this);
   if (!kept->actor_has_ended()) table_->note_answer(origin_, kept->ok() ? (*kept)->size() : 0);
-  send_answer(*link->link(), origin_.call, *kept);
+  link->answer(origin_.call, *kept);
 }
 
 void RemoteCall::redirect(std::shared_ptr<IncomingLink> link) {
@@ -70,7 +75,7 @@ void RemoteCall::redirect(std::shared_ptr<IncomingLink> link) {
     if (kept == nullptr) return link_->add(*this);
     link = link_;
   }
-  send_answer(*link->link(), origin_.call, *kept);
+  link->answer(origin_.call, *kept);
 }
 
 std::size_t RemoteCall::drop_answer() {

@@ -5,6 +5,7 @@
 #include <mutex>
 
 #include "runtime/call/call_frame.hpp"
+#include "runtime/call/call_observer.hpp"
 #include "runtime/call/incoming_call.hpp"
 
 namespace troupe {
@@ -16,8 +17,11 @@ class RemoteCall;
 /// the caller may cancel. Callable from any thread.
 class IncomingLink {
  public:
-  explicit IncomingLink(std::shared_ptr<Link> link) : link_(std::move(link)) {}
+  IncomingLink(std::shared_ptr<Link> link, std::shared_ptr<CallObserver> observer)
+      : link_(std::move(link)), observer_(std::move(observer)) {}
   const std::shared_ptr<Link>& link() const { return link_; }
+  /// Sends the answer of a call.
+  void answer(CallId call, const CallAnswer& answer) const;
   /// The unanswered call of that number; null if there is none.
   std::shared_ptr<RemoteCall> find(CallId call) const;
 
@@ -33,6 +37,7 @@ class IncomingLink {
   void remove(RemoteCall& call);
 
   const std::shared_ptr<Link> link_;
+  const std::shared_ptr<CallObserver> observer_;
   mutable std::mutex mutex_;
   /// Heads of lists of calls, by number: a list in the calls themselves costs no allocation.
   std::array<RemoteCall*, 64> heads_{};

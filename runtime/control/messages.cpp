@@ -40,16 +40,19 @@ bool travels_on(ControlEdge edge, const ControlMessage& message) {
   switch (edge) {
     case ControlEdge::agent_to_driver:
       return is_one_of<AgentReady, ActorStarted, ActorFailed, ActorEnded, ProcessEnded, FollowActor,
-                       SpawnRequest, StopOwned, Suspended, Heartbeat>(message);
+                       SpawnRequest, StopOwned, Suspended, Heartbeat, NodeReport, LogLines>(
+          message);
     case ControlEdge::driver_to_agent:
       return is_one_of<AgentBootstrap, AgentRefused, StartActor, StopActor, StopProcess, ActorGone,
-                       ActorMoved, SpawnReply, Shutdown, Suspend, Resume, Heartbeat>(message);
+                       ActorMoved, SpawnReply, Shutdown, Suspend, Resume, Heartbeat, AskProcesses>(
+          message);
     case ControlEdge::process_to_agent:
       return is_one_of<ActorStarted, ActorFailed, ActorEnded, FollowActor, RegionRequest,
-                       KeyRequest, CallKeyRequest, SpawnRequest, StopOwned, Heartbeat>(message);
+                       KeyRequest, CallKeyRequest, SpawnRequest, StopOwned, Heartbeat,
+                       ProcessReport>(message);
     case ControlEdge::agent_to_process:
       return is_one_of<ProcessBootstrap, StartActor, StopActor, StopProcess, ActorGone, ActorMoved,
-                       RegionReply, KeyReply, SpawnReply, Heartbeat>(message);
+                       RegionReply, KeyReply, SpawnReply, Heartbeat, AskProcesses>(message);
   }
   return false;
 }

@@ -239,9 +239,10 @@ struct AgentBootstrap {
   ProcessBootstrap processes;      ///< template for its actor processes
   std::string log_folder;          ///< of the node; empty: everything goes to the agent's stderr
   std::int64_t kill_limit_ms = 0;  ///< ClusterOptions::kill_limit
+  bool forward_logs = false;       ///< ClusterOptions::forward_logs
   template <class Archive>
   void fields(Archive& archive) {
-    archive(secret, job_id, processes, log_folder, kill_limit_ms);
+    archive(secret, job_id, processes, log_folder, kill_limit_ms, forward_logs);
   }
 };
 /// P -> A: asks, for one of the process's actors, for the key of these channels (channel_key()).
@@ -319,12 +320,71 @@ struct RegionReply {
   }
 };
 
+/// What a process is asked for beside its work.
+enum class Inquiry : std::uint8_t {
+  clock,           ///< of the agent alone
+  metrics,         ///< an encoded ProcessMetrics
+  loads,           ///< an encoded list of ActorLoadState
+  start_timeline,  ///< records its calls, for at most `record_ms`
+  stop_timeline,   ///< ends that
+  take_timeline,   ///< an encoded Timeline
+  stack,           ///< a text with the stacks of its threads; by the agent, of one process
+};
+/// D -> A, for one process of the node or all; then A -> P, to each.
+struct AskProcesses {
+  std::uint64_t request = 0;
+  Inquiry what = Inquiry::clock;
+  ProcessId process = 0;       ///< 0: all
+  std::int64_t limit_ms = 0;   ///< answers that come later are left out
+  std::int64_t record_ms = 0;  ///< of start_timeline
+  template <class Archive>
+  void fields(Archive& archive) {
+    archive(request, what, process, limit_ms, record_ms);
+  }
+};
+/// P -> A: the answer of one process.
+struct ProcessReport {
+  std::uint64_t request = 0;
+  ProcessId process = 0;  ///< set by A, as the next two
+  std::int32_t pid = 0;
+  std::string name{};
+  Bytes bytes{};
+  template <class Archive>
+  void fields(Archive& archive) {
+    archive(request, process, pid, name, bytes);
+  }
+};
+/// A -> D: the answers of a node's processes.
+struct NodeReport {
+  std::uint64_t request = 0;
+  std::int64_t clock_ns = 0;  ///< the agent's steady clock when it was asked
+  std::vector<ProcessReport> processes{};
+  std::vector<std::string> silent{};  ///< processes that have not answered
+  std::string problem{};              ///< why there is no answer at all; else empty
+  template <class Archive>
+  void fields(Archive& archive) {
+    archive(request, clock_ns, processes, silent, problem);
+  }
+};
+/// A -> D: whole lines that a process has printed, if the driver wants them
+/// (AgentBootstrap::forward_logs).
+struct LogLines {
+  std::string process;  ///< its name
+  std::int32_t pid = 0;
+  std::string lines;
+  std::uint64_t dropped = 0;  ///< lines left out before these
+  template <class Archive>
+  void fields(Archive& archive) {
+    archive(process, pid, lines, dropped);
+  }
+};
+
 using ControlMessage =
     std::variant<AgentReady, StartActor, ActorStarted, ActorFailed, StopActor, ActorEnded,
                  StopProcess, ProcessEnded, FollowActor, ActorGone, Shutdown, ProcessBootstrap,
                  Heartbeat, RegionRequest, RegionReply, KeyRequest, CallKeyRequest, KeyReply,
                  Suspend, Suspended, Resume, AgentBootstrap, AgentRefused, ActorMoved, SpawnRequest,
-                 SpawnReply, StopOwned>;
+                 SpawnReply, StopOwned, AskProcesses, ProcessReport, NodeReport, LogLines>;
 
 /// Sender and receiver.
 enum class ControlEdge { agent_to_driver, driver_to_agent, process_to_agent, agent_to_process };

@@ -80,6 +80,7 @@ bool AgentChild::survives_kill() {
 void AgentChild::tend() {
   if (!process_) return;
   is_unreaped_ = false;
+  if (excused_ && !excused_->is_over()) silence_.renew();
   const bool is_silent = silence_.has_expired() && (was_heard_ || process_->is_stopped());
   const bool does_not_start = start_.has_expired() && !was_heard_;
   if (!is_unresponsive_ && (is_silent || does_not_start)) {

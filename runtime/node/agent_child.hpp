@@ -59,6 +59,8 @@ class AgentChild {
 
   /// Pings it, or kills it if it was silent for too long, does not read or did not end in time.
   void tend();
+  /// It stands still for at most so long, as a debugger reads it: its silence does not count.
+  void excuse(std::chrono::milliseconds time) { excused_ = deadline_in(time); }
   /// Asks it to end; it is killed after `grace`.
   void stop(std::chrono::milliseconds grace);
   void suspend();
@@ -81,6 +83,7 @@ class AgentChild {
   Lease silence_;  ///< after its first message; before that, if it is stopped
   std::optional<Deadline> usual_start_;
   std::optional<Deadline> kill_at_;
+  std::optional<Deadline> excused_;
   const std::chrono::milliseconds kill_limit_;
   /// Set from its kill until it has ended, or is reported to survive.
   std::optional<Deadline> end_limit_;

@@ -180,6 +180,7 @@ void AgentLoop::tick() {
   if (oom_blame_.is_due(Clock::now())) {
     if (const auto kills = oom_kills()) oom_blame_.note(kills->count, Clock::now());
   }
+  inquiries_.tick();
   if (is_suspended_) return;
   for (auto& [id, child] : children_) {
     child.tend();
@@ -232,6 +233,8 @@ void AgentLoop::on_driver_message(ControlMessage message) {
     for (auto& [id, child] : children_) child.stop(milliseconds(shutdown->timeout_ms));
   } else if (const auto* refused = std::get_if<AgentRefused>(&message)) {
     why_refused_ = refused->why;
+  } else if (const auto* ask = std::get_if<AskProcesses>(&message)) {
+    ask_processes(*ask);
   } else if (std::holds_alternative<Suspend>(message)) {
     suspend();
   } else if (std::holds_alternative<Resume>(message)) {
@@ -296,6 +299,12 @@ void AgentLoop::on_child_message(ProcessId id, AgentChild& child, ChildChannel::
     return answer_key(child, request->request, call_pair_key(listener, child.call_name()));
   }
   if (std::holds_alternative<Heartbeat>(*decoded)) return;
+  if (auto* report = std::get_if<ProcessReport>(&*decoded)) {
+    report->process = id;
+    report->pid = child.pid();
+    report->name = child.name();
+    return inquiries_.take(std::move(*report));
+  }
   if (auto* request = std::get_if<SpawnRequest>(&*decoded)) request->process = id;
   if (std::holds_alternative<ActorEnded>(*decoded) ||
       std::holds_alternative<ActorFailed>(*decoded)) {
@@ -351,6 +360,8 @@ void AgentLoop::on_child_end(std::map<ProcessId, AgentChild>::iterator found) {
                              .unresponsive = child.is_unresponsive(),
                              .code = status->code,
                              .out_of_memory = is_killed ? out_of_memory() : ""});
+  inquiries_.forget(found->first);
+  outputs_.erase(found->first);
   followers_.remove(found->first);
   cpus_.give_back(found->first);
   regions_.remove(found->first);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <deque>
 #include <map>
@@ -12,10 +13,13 @@
 #include "runtime/control/followers.hpp"
 #include "runtime/node/agent_child.hpp"
 #include "runtime/node/agent_inbox.hpp"
+#include "runtime/node/agent_inquiries.hpp"
 #include "runtime/node/cpu_pool.hpp"
+#include "runtime/node/log_relay.hpp"
 #include "runtime/node/node_ticket.hpp"
 #include "runtime/node/oom_blame.hpp"
 #include "runtime/node/regions.hpp"
+#include "runtime/node/stack_reader.hpp"
 #include "runtime/process/child_channel.hpp"
 #include "runtime/process/child_starter.hpp"
 #include "runtime/process/cpu_affinity.hpp"
@@ -73,6 +77,10 @@ class AgentLoop {
   void answer_region(ProcessId id, AgentChild& child, const RegionRequest& request);
   void answer_key(AgentChild& child, std::uint64_t request, Result<Key> key);
   void tick();
+  /// Reads what a process prints, for its log and for the driver.
+  Result<void> relay_output(ProcessId process, ChildOptions& child, const std::string& name);
+  /// See AskProcesses.
+  void ask_processes(const AskProcesses& ask);
   void tell_survivor(ProcessId id, const AgentChild& child);
 
   const int stop_;
@@ -88,6 +96,14 @@ class AgentLoop {
   Followers<ProcessId> followers_;
   Regions regions_;
   OomBlame oom_blame_;
+  /// What a process prints, if the driver wants it.
+  struct Output {
+    std::unique_ptr<LogRelay> relay;
+    std::shared_ptr<std::atomic<int>> pid;
+  };
+  std::map<ProcessId, Output> outputs_;
+  AgentInquiries inquiries_{[this](NodeReport report) { driver_->send(std::move(report)); }};
+  StackReader stacks_{[this](NodeReport report) { driver_->send(std::move(report)); }};
   Clock::time_point next_tick_ = Clock::now();
   Clock::time_point polled_at_ = Clock::now();
   std::chrono::nanoseconds cpu_at_poll_{};

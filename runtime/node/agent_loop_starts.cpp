@@ -1,11 +1,15 @@
 #include <algorithm>
 #include <cstdlib>
+#include <span>
 
 #include <fmt/ranges.h>
+#include <unistd.h>
 
 #include "runtime/base/log.hpp"
+#include "runtime/base/write_all.hpp"
 #include "runtime/node/agent_loop.hpp"
 #include "runtime/node/gpu_cpus.hpp"
+#include "runtime/node/printed_lines.hpp"
 #include "runtime/node/visible_devices.hpp"
 
 namespace troupe {
@@ -28,6 +32,9 @@ Result<AgentChild*> AgentLoop::start_process(const StartActor& message) {
     TROUPE_TRY(const std::string visible,
                visible_devices(message.devices, std::getenv("CUDA_VISIBLE_DEVICES")));
     child.environment.push_back("CUDA_VISIBLE_DEVICES=" + visible);
+  }
+  if (bootstrap_.forward_logs) {
+    TROUPE_CHECK(relay_output(message.process, child, message.process_name));
   }
   child.cpus = cpus_of(message);
   starts_.push_back({message.process, std::move(child), std::move(ends.second)});
@@ -68,6 +75,10 @@ void AgentLoop::start_next() {
 
 void AgentLoop::on_process_started(ChildStarter::Started started) {
   if (!started.process.ok()) return fail_start(started.tag, started.process.error());
+  if (const auto output = outputs_.find(started.tag); output != outputs_.end()) {
+    output->second.relay->close_input();
+    *output->second.pid = started.process->pid();
+  }
   const auto found = children_.find(started.tag);
   if (found == children_.end()) return;
   AgentChild& child = found->second;
@@ -81,6 +92,7 @@ void AgentLoop::fail_start(ProcessId process, const Error& why) {
   for (const auto& [actor, name] : found->second.actors()) {
     driver_->send(ActorFailed{actor, why.code, why.message});
   }
+  outputs_.erase(process);
   cpus_.give_back(process);
   driver_->send(ProcessEnded{.process = process});
   children_.erase(found);
@@ -105,6 +117,57 @@ void AgentLoop::start_actor(StartActor message) {
   }
   child->add_actor(message.actor.id, message.actor.name);
   child->send(std::move(message));
+}
+
+Result<void> AgentLoop::relay_output(ProcessId process, ChildOptions& child,
+                                     const std::string& name) {
+  std::shared_ptr<LineFile> file;
+  if (!child.output_path.empty()) {
+    TROUPE_TRY(auto opened, LineFile::open(child.output_path));
+    file = std::make_shared<LineFile>(std::move(opened));
+    child.output_path.clear();
+  }
+  auto pid = std::make_shared<std::atomic<int>>(0);
+  TROUPE_TRY(auto relay, LogRelay::start([this, name, file, pid, printed = PrintedLines()](
+                                             std::string_view lines) mutable {
+               if (file) {
+                 file->append(lines);
+               } else {
+                 (void)write_all(STDERR_FILENO, std::as_bytes(std::span(lines)), "");
+               }
+               auto taken = printed.take(lines, PrintedLines::Clock::now());
+               if (!taken) return;
+               taken->process = name;
+               taken->pid = *pid;
+               driver_->send(*std::move(taken));
+             }));
+  child.output_fd = relay->input();
+  outputs_.insert_or_assign(process, Output{std::move(relay), std::move(pid)});
+  return {};
+}
+
+void AgentLoop::ask_processes(const AskProcesses& ask) {
+  const auto found = children_.find(ask.process);
+  if (ask.what == Inquiry::stack) {
+    if (found == children_.end() || found->second.process() == nullptr) {
+      return driver_->send(NodeReport{
+          .request = ask.request, .processes = {}, .problem = "its process does not run there"});
+    }
+    AgentChild& child = found->second;
+    child.excuse(StackReader::limit);
+    return stacks_.begin(
+        ask.request,
+        {.process = found->first, .pid = child.pid(), .name = child.name(), .bytes = {}});
+  }
+  std::map<ProcessId, std::string> asked;
+  if (ask.what != Inquiry::clock) {
+    for (auto& [id, child] : children_) {
+      if (child.process() == nullptr || (ask.process != 0 && ask.process != id)) continue;
+      asked.emplace(id, child.name());
+    }
+  }
+  inquiries_.begin(ask, asked);
+  for (const auto& [id, name] : asked) children_.at(id).send(ask);
 }
 
 }  // namespace troupe

@@ -19,6 +19,11 @@ constexpr std::size_t longest_line = std::size_t{64} << 10;
 
 Result<std::unique_ptr<LogRelay>> LogRelay::start(const std::string& path) {
   TROUPE_TRY(LineFile file, LineFile::open(path));
+  auto shared = std::make_shared<LineFile>(std::move(file));
+  return start([shared](std::string_view lines) { shared->append(lines); });
+}
+
+Result<std::unique_ptr<LogRelay>> LogRelay::start(std::function<void(std::string_view)> take) {
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC) != 0) return fail_errno(errno, "cannot make the pipe of a log");
   UniqueFd output(ends[0]), input(ends[1]);
@@ -26,7 +31,7 @@ Result<std::unique_ptr<LogRelay>> LogRelay::start(const std::string& path) {
   UniqueFd ended(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!ended) return fail_errno(errno, "cannot make the eventfd of a log");
   std::unique_ptr<LogRelay> relay(
-      new LogRelay(std::move(file), std::move(input), std::move(output), std::move(ended)));
+      new LogRelay(std::move(take), std::move(input), std::move(output), std::move(ended)));
   relay->thread_ = std::thread([self = relay.get()] { self->run(); });
   return relay;
 }
@@ -45,7 +50,7 @@ void LogRelay::run() {
     const bool is_last = polled[1].revents != 0;
     if (!take() || is_last) break;
   }
-  if (!unfinished_.empty()) file_.append(std::exchange(unfinished_, {}) + "\n");
+  if (!unfinished_.empty()) take_(std::exchange(unfinished_, {}) + "\n");
 }
 
 /// Copies what can be read now; false once there will be no more.
@@ -62,7 +67,7 @@ bool LogRelay::take() {
     }
     const std::size_t end = unfinished_.rfind('\n');
     if (end == std::string::npos) continue;
-    file_.append(std::string_view(unfinished_).substr(0, end + 1));
+    take_(std::string_view(unfinished_).substr(0, end + 1));
     unfinished_.erase(0, end + 1);
   }
 }

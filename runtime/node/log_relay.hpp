@@ -1,7 +1,9 @@
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <thread>
 
 #include "runtime/base/line_file.hpp"
@@ -18,6 +20,8 @@ class LogRelay {
  public:
   /// Errors: as LineFile::open; io.
   static Result<std::unique_ptr<LogRelay>> start(const std::string& path);
+  /// Gives whole lines to `take` instead, on the thread. Errors: io.
+  static Result<std::unique_ptr<LogRelay>> start(std::function<void(std::string_view)> take);
   ~LogRelay() { finish(); }
   LogRelay(const LogRelay&) = delete;
   LogRelay& operator=(const LogRelay&) = delete;
@@ -31,15 +35,16 @@ class LogRelay {
   void finish();
 
  private:
-  LogRelay(LineFile file, UniqueFd input, UniqueFd output, UniqueFd ended)
-      : file_(std::move(file)),
+  LogRelay(std::function<void(std::string_view)> take, UniqueFd input, UniqueFd output,
+           UniqueFd ended)
+      : take_(std::move(take)),
         input_(std::move(input)),
         output_(std::move(output)),
         ended_(std::move(ended)) {}
   void run();
   bool take();
 
-  LineFile file_;
+  const std::function<void(std::string_view)> take_;
   UniqueFd input_, output_;  ///< of a pipe: the program's end, and the one that is read
   UniqueFd ended_;           ///< an eventfd, readable once finish is called
   std::string unfinished_;   ///< a line without its end

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "runtime/base/result.hpp"
+#include "runtime/call/call_observer.hpp"
 #include "runtime/call/codec.hpp"
 #include "runtime/node/placement_group.hpp"
 #include "runtime/node/resources.hpp"
@@ -19,7 +20,7 @@ namespace troupe {
 
 /// Changes whenever a message below does. Observer and driver may be of different builds, so each
 /// message begins with it.
-inline constexpr std::uint32_t state_protocol = 5;
+inline constexpr std::uint32_t state_protocol = 6;
 
 /// The role and the name of every observer on its link to the driver.
 inline constexpr const char* observer_role = "observer";
@@ -99,8 +100,38 @@ struct AskJoin {
     archive(hosts, from, slurm_job, slurm_nodes);
   }
 };
-using StateRequest =
-    std::variant<AskStatus, AskNodes, AskActors, AskGroups, AskLog, AskStop, AskDrain, AskJoin>;
+/// The metrics of all processes, added.
+struct AskMetrics {
+  template <class Archive>
+  void fields(Archive&) {}
+};
+/// The calls of all actors since they were made.
+struct AskLoads {
+  template <class Archive>
+  void fields(Archive&) {}
+};
+/// The stacks of the threads of an actor's process.
+struct AskStack {
+  std::string of;  ///< an actor's name or id
+  template <class Archive>
+  void fields(Archive& archive) {
+    archive(of);
+  }
+};
+/// Calls are recorded: begin, end, and then take what each process has.
+struct AskTimeline {
+  enum class Step : std::uint8_t { start, stop, take };
+  Step step = Step::start;
+  std::int64_t limit_ms = 0;  ///< of start: it ends by itself then
+  std::string node{};         ///< of take: a TimelinePlace's
+  std::uint64_t process = 0;
+  template <class Archive>
+  void fields(Archive& archive) {
+    archive(step, limit_ms, node, process);
+  }
+};
+using StateRequest = std::variant<AskStatus, AskNodes, AskActors, AskGroups, AskLog, AskStop,
+                                  AskDrain, AskJoin, AskMetrics, AskLoads, AskStack, AskTimeline>;
 
 /// True for what changes the cluster, and so may take seconds.
 bool is_change(const StateRequest& request);
@@ -239,6 +270,51 @@ struct ChangeReply {
   }
 };
 
+struct MetricsReply {
+  std::string text;  ///< in Prometheus' format
+  template <class Archive>
+  void fields(Archive& archive) {
+    archive(text);
+  }
+};
+struct LoadsReply {
+  std::vector<ActorLoadState> actors;  ///< by id; without those of processes that do not answer
+  template <class Archive>
+  void fields(Archive& archive) {
+    archive(actors);
+  }
+};
+struct StackReply {
+  std::string actor{}, node{}, process{};
+  std::int32_t pid = 0;
+  std::string text{};
+  template <class Archive>
+  void fields(Archive& archive) {
+    archive(actor, node, process, pid, text);
+  }
+};
+/// A process that records calls.
+struct TimelinePlace {
+  std::string node;           ///< "driver" for the driver's process
+  std::uint64_t process = 0;  ///< 0 for the driver's
+  std::string name;
+  std::int32_t pid = 0;
+  std::int64_t ahead_ns = 0;  ///< what its host's clock is ahead of the driver's
+  std::int64_t off_ns = 0;    ///< the most that this is off
+  template <class Archive>
+  void fields(Archive& archive) {
+    archive(node, process, name, pid, ahead_ns, off_ns);
+  }
+};
+struct TimelineReply {
+  std::vector<TimelinePlace> places;  ///< to start
+  Timeline timeline;                  ///< to take
+  template <class Archive>
+  void fields(Archive& archive) {
+    archive(places, timeline);
+  }
+};
+
 /// The request has no answer.
 struct StateRefusal {
   ErrorCode code = ErrorCode::internal;
@@ -248,8 +324,9 @@ struct StateRefusal {
     archive(code, message);
   }
 };
-using StateReply = std::variant<StatusReply, NodesReply, ActorsReply, GroupsReply, LogPiece,
-                                StopReply, ChangeReply, StateRefusal>;
+using StateReply =
+    std::variant<StatusReply, NodesReply, ActorsReply, GroupsReply, LogPiece, StopReply,
+                 ChangeReply, StateRefusal, MetricsReply, LoadsReply, StackReply, TimelineReply>;
 
 Bytes encode_request(const StateRequest& request);
 Bytes encode_reply(const StateReply& reply);

@@ -17,6 +17,12 @@ Result<int> run_state_command(const StateCommand& command) {
       return show_groups(cluster, command);
     case StateCommand::Kind::logs:
       return print_log(cluster, command);
+    case StateCommand::Kind::metrics:
+      return show_metrics(cluster, command);
+    case StateCommand::Kind::stack:
+      return show_stack(cluster, command);
+    case StateCommand::Kind::timeline:
+      return record_timeline(cluster, command);
     case StateCommand::Kind::drain:
       return drain_node(cluster, command);
     case StateCommand::Kind::join:

@@ -1,9 +1,16 @@
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+
 #include "runtime/troupe/answer.hpp"
 #include "runtime/troupe/ask_pages.hpp"
 #include "runtime/troupe/commands.hpp"
 
 namespace troupe {
 namespace {
+
+/// Calls are counted for so long, for how many there are in a second.
+constexpr std::chrono::milliseconds rate_time{250};
 
 const char* name_of(NodeState::Life life) {
   switch (life) {
@@ -72,6 +79,48 @@ Columns<ActorState> actor_columns() {
       in_json<Row>("owner", &Row::owner),
       in_json<Row>("log_path", &Row::log_path),
   };
+}
+
+/// An actor and its calls; nothing is known of one whose process does not answer.
+struct ActorRow {
+  ActorState state;
+  std::optional<std::uint64_t> queued, calls;
+  std::optional<std::uint64_t> calls_per_second{};
+};
+
+Columns<ActorRow> loaded_actor_columns() {
+  using Row = ActorRow;
+  Columns<Row> columns = columns_of_part<Row>(actor_columns(), &Row::state);
+  const auto after_state = columns.begin() + 6;
+  columns.insert(after_state, {both<Row>("QUEUED", "queued", &Row::queued),
+                               both<Row>("CALLS/S", "calls_per_second", &Row::calls_per_second),
+                               in_json<Row>("calls", &Row::calls)});
+  return columns;
+}
+
+/// Adds the loads to the actors; `before` are those of `seconds` ago.
+std::vector<ActorRow> with_loads(const std::vector<ActorState>& actors,
+                                 const std::vector<ActorLoadState>& before,
+                                 const std::vector<ActorLoadState>& now, double seconds) {
+  const auto of = [](const std::vector<ActorLoadState>& loads, std::uint64_t actor) {
+    const auto found = std::ranges::lower_bound(loads, actor, {}, &ActorLoadState::actor);
+    const bool is_there = found != loads.end() && found->actor == actor;
+    return is_there ? std::optional(*found) : std::nullopt;
+  };
+  std::vector<ActorRow> rows;
+  for (const ActorState& actor : actors) {
+    ActorRow& row = rows.emplace_back(ActorRow{actor, {}, {}});
+    const auto load = of(now, actor.id);
+    if (!load) continue;
+    row.queued = load->queued;
+    row.calls = load->served;
+    const auto earlier = of(before, actor.id);
+    // Another incarnation counts from 0 again.
+    if (!earlier || earlier->served > load->served) continue;
+    const auto calls = static_cast<double>(load->served - earlier->served);
+    row.calls_per_second = static_cast<std::uint64_t>(std::lround(calls / seconds));
+  }
+  return rows;
 }
 
 Columns<EndedActor> ended_columns() {
@@ -157,15 +206,27 @@ Result<int> show_nodes(const ReachedCluster& cluster, const StateCommand& comman
 }
 
 Result<int> show_actors(const ReachedCluster& cluster, const StateCommand& command) {
+  using Clock = std::chrono::steady_clock;
+  const auto ask_loads = [&] {
+    return cluster.client->get<LoadsReply>(AskLoads{}, answer_limit);
+  };
+  TROUPE_TRY(const auto before, ask_loads());
+  const auto since = Clock::now();
   TROUPE_TRY(const auto reply, ask_actors(*cluster.client, command.limit, command.ended));
+  (void)cluster.client->wait_until_closed(std::max(
+      std::chrono::milliseconds(0),
+      std::chrono::ceil<std::chrono::milliseconds>(since + rate_time - Clock::now())));
+  TROUPE_TRY(const auto now, ask_loads());
+  const std::chrono::duration<double> time = Clock::now() - since;
+  const auto rows = with_loads(reply.actors, before.actors, now.actors, time.count());
   if (command.json) {
-    print_json(cluster.found.file, {{"actors", json_list(actor_columns(), reply.actors)},
+    print_json(cluster.found.file, {{"actors", json_list(loaded_actor_columns(), rows)},
                                     {"actors_left_out", json_of(reply.left_out)},
                                     {"ended", json_list(ended_columns(), reply.ended)}});
     return 0;
   }
   const std::size_t columns = terminal_columns();
-  print(text_table(actor_columns(), reply.actors).text(columns));
+  print(text_table(loaded_actor_columns(), rows).text(columns));
   if (reply.left_out > 0) print(left_out_note(reply, columns));
   for (const ActorState& actor : reply.actors) {
     if (actor.life != ActorState::Life::restarting) continue;

@@ -57,7 +57,9 @@ agent is the process that starts and watches the others of its node.)"},
         json,
         folder},
        R"(An actor is starting, alive or restarting: it has died, and is or will be
-started again (SpawnOptions::max_restarts).)"},
+started again (SpawnOptions::max_restarts). QUEUED are its calls that wait or
+run; CALLS/S those that it ended in the last quarter of a second. A process that
+does not answer tells neither.)"},
       {Kind::groups,
        "groups",
        "Lists the placement groups of a cluster: bundles, nodes, what is reserved.",
@@ -89,6 +91,57 @@ replaced is followed all the same.
 Examples:
   %s logs worker-0 -n 20 -f
   %s logs worker-0 worker-1 driver --cluster stories)"},
+      {Kind::metrics,
+       "metrics",
+       "Prints the metrics of a cluster, of all its processes together.",
+       "CLUSTER",
+       false,
+       cluster_text,
+       {{"--listen", "", "PORT",
+         "serve them at /metrics of this port for Prometheus, until the cluster ends or Ctrl-C; 0: "
+         "any free port"},
+        {"--address", "", "ADDRESS",
+         "of --listen: numeric (default 127.0.0.1, which only this host reaches)"},
+        folder},
+       R"(In Prometheus' text format: what actors and the driver count themselves, and the
+runtime's own, troupe_*: calls made, served and failed by class and method,
+mailboxes, credits, bytes on links, actors, ends, restarts. Counts of processes
+that have ended stay in the sums; gauges of all processes are added.
+
+Examples:
+  %s metrics stories | grep troupe_calls_failed_total
+  %s metrics stories --listen 9100)"},
+      {Kind::stack,
+       "stack",
+       "Prints where an actor's process is: the stacks of all its threads.",
+       "ACTOR",
+       true,
+       "its name or id, as `actors` has them",
+       {{"--cluster", "", "CLUSTER", cluster_text}, json, folder},
+       R"(The process is not asked, so it may be busy, waiting or stopped. It stands still
+while it is read, for some milliseconds. Its host needs eu-stack, of the package
+elfutils. Compile with -g for the lines of functions that are not exported.
+
+Example:
+  %s stack worker-0)"},
+      {Kind::timeline,
+       "timeline",
+       "Records the calls between actors for some seconds, as a trace to look at.",
+       "CLUSTER",
+       false,
+       cluster_text,
+       {{"--output", "-o", "FILE", "the trace (default trace.json)"},
+        {"--seconds", "", "N", "record so long (default 5, at most 600)"},
+        json,
+        folder},
+       R"(Open the file in https://ui.perfetto.dev or chrome://tracing. Each actor has a
+row with the calls that it ran, and one with those that waited in its mailbox;
+arrows go from where a call was made to where it ran. A process keeps its last
+32,768 events; processes that start meanwhile are left out. Clocks of other
+hosts are aligned by asking for their time.
+
+Example:
+  %s timeline stories --seconds 10 -o calls.json)"},
       {Kind::drain,
        "drain",
        "Lets a node of an elastic job go, whose requests go to the others.",
@@ -178,6 +231,11 @@ Result<StateCommand> judge_state_command(const StateCommandInfo& info, const Giv
       return fail(ErrorCode::invalid_argument, "which cluster? CLUSTER [HOST]...");
     command.cluster = given.words.front();
     command.hosts.assign(given.words.begin() + 1, given.words.end());
+  } else if (info.kind == StateCommand::Kind::stack) {
+    if (given.words.size() != 1) {
+      return fail(ErrorCode::invalid_argument, "whose stack? ACTOR, as `actors` names it");
+    }
+    command.actor = given.words.front();
   } else if (info.kind == StateCommand::Kind::logs) {
     command.logs = given.words;
   } else if (!given.words.empty()) {
@@ -199,6 +257,16 @@ Result<StateCommand> judge_state_command(const StateCommandInfo& info, const Giv
     if (name == "--ended") {
       TROUPE_TRY(const std::uint64_t ended, number_of(name, value, 4096));
       command.ended = static_cast<std::uint32_t>(ended);
+    }
+    if (name == "--listen") {
+      TROUPE_TRY(const std::uint64_t port, number_of(name, value, 65535));
+      command.listen = static_cast<std::uint16_t>(port);
+    }
+    if (name == "--address") command.address = value;
+    if (name == "--output") command.output = value;
+    if (name == "--seconds") {
+      TROUPE_TRY(const std::uint64_t seconds, number_of(name, value, 600));
+      command.seconds = std::chrono::seconds(seconds);
     }
     if (name == "--wait") {
       TROUPE_TRY(const std::uint64_t seconds, number_of(name, value, 86'400));

@@ -15,7 +15,19 @@ namespace troupe {
 
 /// What `troupe COMMAND` is to do.
 struct StateCommand {
-  enum class Kind { status, nodes, actors, groups, logs, drain, join, stop };
+  enum class Kind {
+    status,
+    nodes,
+    actors,
+    groups,
+    logs,
+    metrics,
+    stack,
+    timeline,
+    drain,
+    join,
+    stop
+  };
   Kind kind = Kind::status;
   std::string cluster;             ///< name, pid, HOST:PID or id; empty: the only one
   std::vector<std::string> logs;   ///< of `logs`: whose; empty: list them
@@ -29,7 +41,12 @@ struct StateCommand {
   std::uint32_t ended = 10;            ///< of `actors`: so many that have ended
   std::optional<std::uint64_t> lines;  ///< of `logs`: the last ones; none: all
   std::chrono::seconds wait{60};       ///< of `stop`
-  std::string folder;                  ///< of the cluster files; empty: cluster_folder()
+  std::string actor;                   ///< of `stack`
+  std::optional<std::uint16_t> listen;  ///< of `metrics`: serve them at this port; 0: any
+  std::string address = "127.0.0.1";    ///< of `metrics`: where it listens
+  std::string output = "trace.json";    ///< of `timeline`
+  std::chrono::seconds seconds{5};      ///< of `timeline`
+  std::string folder;                   ///< of the cluster files; empty: cluster_folder()
 };
 
 /// An option of a command, as help and parsers have it.

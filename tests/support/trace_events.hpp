@@ -15,8 +15,8 @@
 namespace troupe::tests {
 
 /// Checks a trace by the "Trace Event Format" (the JSON object form, of which Troupe writes
-/// complete and metadata events), and by our own rules: every thread has a name, and its spans are
-/// ordered by their beginnings and disjoint or nested.
+/// complete, metadata, flow and asynchronous events), and by our own rules: every thread has a
+/// name, and its spans are ordered by their beginnings and disjoint or nested.
 class TraceEvents {
  public:
   /// Returns each mistake with the event concerned.
@@ -69,6 +69,10 @@ class TraceEvents {
       check_metadata(event, thread);
     } else if (event["ph"] == "X") {
       check_span(event, thread);
+    } else if (event["ph"] == "s" || event["ph"] == "f" || event["ph"] == "b" ||
+               event["ph"] == "e") {
+      expect(text("id") && text("cat"), "id and cat", event);
+      expect(event.contains("ts") && event["ts"].is_number() && event["ts"] >= 0, "ts", event);
     } else {
       expect(false, "ph", event);
     }

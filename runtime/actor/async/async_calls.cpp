@@ -38,8 +38,10 @@ AsyncCalls::AsyncCalls(ActorObject& object, Options options)
 AsyncCalls::~AsyncCalls() = default;
 
 void AsyncCalls::begin(IncomingCall call) {
-  if (call.method == stream_pull_method) return pull(std::move(call));
-  if (call.method == stream_close_method) return close(std::move(call));
+  if (call.method == stream_pull_method || call.method == stream_close_method) {
+    options_.load->on_ended({call.id, call.method, 0, 0});
+    return call.method == stream_pull_method ? pull(std::move(call)) : close(std::move(call));
+  }
   Group& group = groups_[concurrency_.group_of(call.method)];
   if (group.under_way >= group.limit || !group.queue.empty()) {
     group.queue.push_back(std::move(call));
@@ -64,13 +66,19 @@ bool AsyncCalls::begin_queued() {
 
 void AsyncCalls::start(Group& group, IncomingCall call) {
   auto made = object_.begin(call.method, call.arguments, options_.hub);
-  if (!made.ok()) return call.answer(std::move(made).error());
-  if (*made == nullptr) return options_.run_plain(call);
-  if (!may_begin(call, options_.actor_name)) return;
+  if (made.ok() && *made == nullptr) return options_.run_plain(call);
+  // Calls that run at the same time would not nest in a timeline: it does not show coroutines.
+  const ActorLoad::Running running{call.id, call.method, 0, 0};
+  if (!made.ok()) {
+    options_.load->on_ended(running);
+    return call.answer(std::move(made).error());
+  }
+  if (!may_begin(call, options_.actor_name)) return options_.load->on_ended(running);
   CoroutineCall& coroutine = **made;
-  UnderWay under_way{*std::move(made), {}, std::move(call.caller), &group};
+  UnderWay under_way{*std::move(made), {}, std::move(call.caller), &group, running};
   if (StreamOutlet* const outlet = coroutine.outlet()) {
     if (!streams_.emplace(outlet->id(), &coroutine).second) {
+      options_.load->on_ended(running);
       return call.answer(fail(ErrorCode::invalid_argument, "this stream is open already"));
     }
     outlet->pull(0, std::move(call.answer));
@@ -107,6 +115,7 @@ void AsyncCalls::leave_group(UnderWay& call) {
   Group* const group = std::exchange(call.group, nullptr);
   if (group == nullptr) return;
   --group->under_way;
+  options_.load->on_ended(call.running);
   const auto number = static_cast<std::size_t>(group - groups_.data()) + 1;
   if (!group->queue.empty()) may_start_ = std::max(may_start_, number);
 }
@@ -157,6 +166,7 @@ void AsyncCalls::refuse_queued(StreamId id) {
     if (queued == group.queue.end()) continue;
     const IncomingCall refused = std::move(*queued);
     group.queue.erase(queued);
+    options_.load->on_ended({refused.id, refused.method, 0, 0});
     return refused.answer(fail(ErrorCode::cancelled, "the stream's reader is gone"));
   }
 }

@@ -23,6 +23,7 @@ class AsyncCalls final : CoroutineHost {
     std::weak_ptr<ActorExecutor> executor;
     std::shared_ptr<ActorTimers> timers;
     std::weak_ptr<CallHub> hub;
+    std::shared_ptr<ActorLoad> load;
     std::string actor_name;
     std::size_t max_concurrency = 1000;  ///< of the default group
     /// Runs a method that is not a coroutine, and answers.
@@ -49,6 +50,7 @@ class AsyncCalls final : CoroutineHost {
     CallReply answer{};                ///< none for a stream
     std::weak_ptr<const void> caller;  ///< of a stream
     Group* group = nullptr;            ///< null once it has ended
+    ActorLoad::Running running{};
   };
   class Sweeper;
 

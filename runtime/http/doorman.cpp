@@ -1,4 +1,4 @@
-#include "launcher/metrics/doorman.hpp"
+#include "runtime/http/doorman.hpp"
 
 #include <algorithm>
 #include <array>

@@ -1,4 +1,4 @@
-#include "launcher/metrics/metrics_server.hpp"
+#include "runtime/http/metrics_server.hpp"
 
 #include <cerrno>
 #include <cstring>
@@ -12,7 +12,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "launcher/metrics/doorman.hpp"
+#include "runtime/http/doorman.hpp"
 #include "runtime/process/unique_fd.hpp"
 
 namespace troupe {
@@ -48,7 +48,8 @@ Result<SocketAddress> parse_address(const std::string& address, std::uint16_t po
     return result;
   }
   return fail(ErrorCode::invalid_argument,
-              "metrics.address: expected a numeric address such as 127.0.0.1, found {}", address);
+              "metrics cannot be served: the address is to be numeric, such as 127.0.0.1, found {}",
+              address);
 }
 
 /// Opens a listening socket; sets `port` to its actual port.

@@ -1,0 +1,153 @@
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "runtime/base/result.hpp"
+#include "runtime/call/actor_address.hpp"
+#include "runtime/call/call_timeline.hpp"
+#include "runtime/metrics/metrics_registry.hpp"
+
+namespace troupe {
+
+class CallObserver;
+
+/// A hosted actor as it is observed: its calls are counted and, on request, recorded. O(1) without
+/// locks. Callable from any thread.
+class ActorLoad {
+ public:
+  /// A call that runs.
+  struct Running {
+    std::uint64_t call = 0;
+    std::uint16_t method = 0;
+    std::int64_t queued_ns = 0, begin_ns = 0;  ///< begin_ns is 0 if it is not recorded
+  };
+
+  ~ActorLoad();
+  ActorLoad(const ActorLoad&) = delete;
+  ActorLoad& operator=(const ActorLoad&) = delete;
+
+  /// A call has come into the mailbox. Returns the time, for begin(), or 0 if it does not matter.
+  std::int64_t on_delivered() noexcept;
+  /// A call begins to run, on this thread.
+  Running begin(std::uint16_t method, std::uint64_t call, std::int64_t queued_ns) noexcept;
+  /// It has ended.
+  void on_ended(const Running& running);
+  /// The same, passing an answer on.
+  template <class Answer>
+  Answer end(const Running& running, Answer answer) {
+    on_ended(running);
+    return answer;
+  }
+
+ private:
+  friend class CallObserver;
+  /// The actors of one class in this process.
+  struct Type {
+    std::vector<std::string> methods;
+    std::unique_ptr<std::atomic<std::uint64_t>[]> served;  ///< by method; the last: unknown ones
+  };
+  ActorLoad(std::shared_ptr<CallObserver> observer, ActorAddress address, const Type& type)
+      : observer_(std::move(observer)), address_(std::move(address)), type_(type) {}
+
+  const std::shared_ptr<CallObserver> observer_;
+  const ActorAddress address_;
+  const Type& type_;
+  std::atomic<std::uint64_t> delivered_ = 0, ended_ = 0;
+};
+
+/// An actor's calls since it was made.
+struct ActorLoadState {
+  std::uint64_t actor = 0;
+  std::uint64_t served = 0;
+  std::uint64_t queued = 0;  ///< those that run included
+  template <class Archive>
+  void fields(Archive& archive) {
+    archive(actor, served, queued);
+  }
+};
+
+/// The metrics of a process. Calls that it has made have the methods' numbers for names ("#3") if
+/// no actor of the class is here; `methods` tells the names of the classes that are.
+struct ProcessMetrics {
+  MetricsSnapshot metrics;
+  std::map<std::string, std::vector<std::string>> methods;  ///< by actor_type
+  template <class Archive>
+  void fields(Archive& archive) {
+    archive(metrics, methods);
+  }
+};
+
+/// Sees the calls of one process: counts them for the runtime's metrics (troupe_*), holds the
+/// metrics that its actors make, and records calls on request. It belongs to the process's CallHub.
+/// Callable from any thread, except where said.
+class CallObserver : public std::enable_shared_from_this<CallObserver> {
+ public:
+  MetricsRegistry& metrics() { return metrics_; }
+  CallTimeline& timeline() { return timeline_; }
+
+  /// A number for this process's first call: those from there on are no other process's.
+  static std::uint64_t first_call();
+
+  // Of the hub, with its lock held.
+
+  /// A call is sent, or delivered here.
+  void on_call(std::uint64_t call, const ActorAddress& actor, std::uint16_t method) {
+    Made& made = made_[(actor.id * 31 + method) % made_.size()];
+    if (made.actor != actor.id || made.method != method) find_made(made, actor, method);
+    made.count->fetch_add(1, std::memory_order_relaxed);
+    if (timeline_.is_on()) timeline_.note_made(call, actor.type);
+  }
+  void on_credit_taken(bool has_waited) {
+    credits_.fetch_add(1, std::memory_order_relaxed);
+    if (has_waited) credit_waits_.fetch_add(1, std::memory_order_relaxed);
+  }
+  void on_credit_given() { credits_.fetch_sub(1, std::memory_order_relaxed); }
+
+  // Of any thread.
+
+  void on_sent(std::size_t bytes) { sent_.fetch_add(bytes, std::memory_order_relaxed); }
+  void on_received(std::size_t bytes) { received_.fetch_add(bytes, std::memory_order_relaxed); }
+  /// A call of this process has failed, for any reason.
+  void on_failed(std::string_view type, std::string_view method, ErrorCode code);
+  /// An actor of this process has been made; its methods by number.
+  std::shared_ptr<ActorLoad> add_actor(const ActorAddress& actor,
+                                       std::span<const std::string_view> methods);
+
+  ProcessMetrics snapshot() const;
+  /// Of all actors here, by id.
+  std::vector<ActorLoadState> loads() const;
+
+ private:
+  friend class ActorLoad;
+  struct Made {
+    ActorId actor = 0;
+    std::uint16_t method = 0;
+    std::atomic<std::uint64_t>* count = nullptr;
+  };
+  using MethodKey = std::pair<std::string, std::uint16_t>;
+
+  void find_made(Made& made, const ActorAddress& actor, std::uint16_t method);
+  void add_runtime_metrics(MetricsSnapshot& all) const;
+
+  MetricsRegistry metrics_;
+  CallTimeline timeline_;
+  std::array<Made, 256> made_{};  ///< the latest
+  std::atomic<std::uint64_t> credits_ = 0, credit_waits_ = 0, sent_ = 0, received_ = 0;
+  mutable std::mutex mutex_;  ///< of the next three
+  std::map<MethodKey, std::atomic<std::uint64_t>> made_of_;
+  std::map<std::string, ActorLoad::Type> types_;
+  std::map<ActorId, const ActorLoad*> loads_;
+};
+
+}  // namespace troupe
