@@ -66,6 +66,9 @@ class ActorCell::Context final : public ActorContext {
                    AddressCallback done) override {
     services().spawn(address().id, options, std::move(type), std::move(arguments), std::move(done));
   }
+  void submit_task(SubmittedTask task, CallCompletion done) override {
+    services().submit_task(std::move(task), std::move(done));
+  }
 
  private:
   const HostServices& services() const { return *cell_.services_; }

@@ -42,6 +42,8 @@ struct HostServices {
   std::function<void(ActorId owner, ActorId actor)> stop;
   /// For actors without a thread of their own.
   std::shared_ptr<TaskPool> threads;
+  /// See ActorContext::submit. `done` is called once.
+  std::function<void(SubmittedTask task, CallCompletion done)> submit_task;
 
   /// Tells the callers and the watchers in this process.
   void report_end(const ActorDown& down) const;

@@ -13,6 +13,7 @@
 #include "runtime/link/port_range.hpp"
 #include "runtime/process/unique_fd.hpp"
 #include "runtime/security/plane_keys.hpp"
+#include "runtime/task/submit.hpp"
 
 namespace troupe {
 
@@ -126,10 +127,24 @@ class ActorContext {
   /// Ends this actor after its current method; watchers get `reason`.
   virtual void exit(std::string reason) = 0;
 
+  /// Runs a task, as Cluster::submit does, by way of the driver. A process has at most
+  /// ClusterOptions::calls.credits of them under way; more wait as its calls do. While the caller
+  /// waits for a future, if it is a task itself, its resources are others'.
+  template <auto function, class... Args>
+  auto submit(const TaskOptions& options, Args&&... args) {
+    return task_detail::submit<function>(
+        hub(), options,
+        [this](SubmittedTask task, CallCompletion done) {
+          submit_task(std::move(task), std::move(done));
+        },
+        std::forward<Args>(args)...);
+  }
+
  protected:
   using AddressCallback = std::function<void(Result<ActorAddress>)>;
   virtual void spawn_actor(const SpawnOptions& options, std::string type, Bytes arguments,
                            AddressCallback done) = 0;
+  virtual void submit_task(SubmittedTask task, CallCompletion done) = 0;
 };
 
 }  // namespace troupe

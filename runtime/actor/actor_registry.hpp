@@ -96,6 +96,16 @@ class ActorRegistry {
   void admit_node(std::size_t node);
   void close_node(std::size_t node);
 
+  // Room for tasks, which reserve beside actors and tell nobody.
+
+  /// Errors: those of PlacementTable::place. The node with the fewest reservations is taken.
+  Result<PlacementTable::Reservation> reserve(const Resources& asked, const std::string& node);
+  void release(const PlacementTable::Reservation& reservation);
+  /// See PlacementTable.
+  Result<void> check_schedulable(const Resources& asked, const std::string& node) const;
+  int cpus_of(std::size_t node) const;
+  std::string name_of_node(std::size_t node) const;
+
   /// See Cluster; the restarts of actors that waited for it are due.
   Result<PlacementGroup> place_again(PlacementGroupId id);
   /// Returns the processes of the group's actors, which are to be killed; no actor is admitted into

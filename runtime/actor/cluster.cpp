@@ -54,6 +54,7 @@ Result<void> ClusterImpl::start_services() {
   const auto regions = std::make_shared<LocalRegions>();
   const auto watches = std::make_shared<WatchTable>(
       [registry = registry_](ActorId actor) { return registry->down_of(actor); });
+  tasks_ = start_tasks(hub);
   services_ = std::make_shared<HostServices>(HostServices{
       "driver", options_.address, options_.ports, options_.job_folder, "",
       [keys = keys_](const ActorAddress& asker, const ChannelScope& scope) {
@@ -82,7 +83,10 @@ Result<void> ClusterImpl::start_services() {
         std::lock_guard lock(gate->mutex);
         if (gate->cluster != nullptr) gate->cluster->stop_owned(owner, actor);
       },
-      std::make_shared<TaskPool>(TaskPool::Options{.name = "local actors"})});
+      std::make_shared<TaskPool>(TaskPool::Options{.name = "local actors"}),
+      [tasks = tasks_](SubmittedTask task, CallCompletion done) {
+        (void)tasks->submit(std::move(task), std::move(done));
+      }});
   Promise<void> made;
   const auto make = [registry = registry_](ActorContext&) -> Result<std::unique_ptr<ActorObject>> {
     return std::unique_ptr<ActorObject>(std::make_unique<actor_detail::TypedActor<Directory>>(
@@ -168,6 +172,7 @@ void ClusterImpl::shutdown(milliseconds timeout) {
   if (shutting_down_.exchange(true)) return;
   restarts_.stop();
   observer_.hide();
+  if (tasks_) tasks_->stop();
   const auto busy = stop_local_actors(timeout);
   agents_.stop(timeout);
   observer_.stop();
@@ -202,6 +207,7 @@ Result<std::unique_ptr<Cluster>> Cluster::start(ClusterOptions options) {
     options.log_folder = std::filesystem::absolute(options.log_folder).lexically_normal().string();
   }
   if (!options.starter) options.starter = std::make_shared<LocalNodeStarter>();
+  TROUPE_CHECK(TaskFunctions::check());
   forbid_dumps();
   TROUPE_TRY(auto keys, JobKeys::generate());
   auto cluster = std::make_unique<ClusterImpl>(std::move(options), keys);

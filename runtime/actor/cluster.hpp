@@ -17,6 +17,7 @@
 #include "runtime/node/node_starter.hpp"
 #include "runtime/node/placement_group.hpp"
 #include "runtime/node/resources.hpp"
+#include "runtime/task/submit.hpp"
 
 namespace troupe {
 
@@ -102,6 +103,7 @@ struct ClusterOptions {
   PlacementStrategy placement = PlacementStrategy::pack;  ///< for actors that name no node
   std::chrono::milliseconds start_timeout{10000};         ///< limit for all agents to report
   CallHub::Options calls;
+  TaskLimits tasks{};
   /// How long an actor's process that was killed may take to end. One that waits in the kernel, as
   /// for a file server or a GPU's driver that does not answer, counts as lost then: what it holds
   /// stays reserved until it has ended, and the bundle that it was in is lost as with its node.
@@ -226,6 +228,26 @@ class Cluster {
     return watch(actor.address(), std::move(callback));
   }
 
+  /// Runs a plain function in a worker process on some node: `submit<&count_words>({}, text)`. It
+  /// may take ActorContext& first, which is the worker's: what it spawns ends with the worker
+  /// unless it is detached. Arguments and answer are encodable (runtime/call/codec.hpp). Workers
+  /// are started when there is work for them, as many on a node as it has cpus, and kept warm; a
+  /// task runs where its resources are free, in no certain order. Waits while there are more tasks
+  /// than `ClusterOptions::tasks` allows.
+  ///
+  /// Errors come through the future: the function's own; exception with type and text;
+  /// unschedulable if no node has the resources; actor_died with the cause, if its process died in
+  /// each try; timed_out; resource_exhausted beyond the limits; cancelled by the shutdown.
+  template <auto function, class... Args>
+  auto submit(const TaskOptions& options, Args&&... args) {
+    return task_detail::submit<function>(
+        hub(), options,
+        [this](SubmittedTask task, CallCompletion done) {
+          submit_task(std::move(task), std::move(done));
+        },
+        std::forward<Args>(args)...);
+  }
+
   /// Lets the actor finish its current method, ends it, and waits until it is gone. If it is not
   /// gone after `timeout`, its process is killed (with the other actors in it) and the error is
   /// timed_out. Calls in its mailbox fail with peer_died. Ok if it is gone already.
@@ -346,6 +368,7 @@ class Cluster {
   virtual void spawn_here(const SpawnOptions& options, std::string type, LocalFactory make,
                           AddressCallback done) = 0;
   virtual Result<ActorAddress> find_address(std::string_view name, std::string_view type) const = 0;
+  virtual void submit_task(SubmittedTask task, CallCompletion done) = 0;
 
  private:
   template <class A, class Start>

@@ -54,6 +54,7 @@ void ClusterImpl::follow(std::size_t node, const FollowActor& wish) {
 void ClusterImpl::publish(const std::vector<ActorDown>& downs) {
   for (const auto& down : downs) {
     services_->report_end(down);
+    tasks_->on_down(down.id, down.message);
     std::set<std::size_t> nodes;
     {
       std::lock_guard lock(followers_mutex_);
@@ -68,6 +69,7 @@ void ClusterImpl::publish(const std::vector<ActorDown>& downs) {
   for (const auto& idle : registry_->take_idle_processes()) {
     (void)agents_.send(idle.node, StopProcess{idle.process, idle.is_doomed});
   }
+  tasks_->on_room();
 }
 
 void ClusterImpl::begin_stop(ActorId actor) {

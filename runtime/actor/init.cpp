@@ -6,6 +6,7 @@
 
 #include "runtime/actor/actor_process.hpp"
 #include "runtime/actor/cluster.hpp"
+#include "runtime/actor/task_worker_actor.hpp"
 #include "runtime/node/agent.hpp"
 #include "runtime/node/node_starter.hpp"
 #include "runtime/process/open_files.hpp"
@@ -27,6 +28,9 @@ void init(int argc, char** argv, const ActorTypes& types) {
 }
 
 Result<ActorFactory> ActorTypes::find(const std::string& type) const {
+  if (type == TaskWorkerActor::actor_type) {  // every program can run tasks
+    return ActorFactory(actor_detail::make_from_bytes<TaskWorkerActor>);
+  }
   const auto found = factories_.find(type);
   if (found != factories_.end()) return found->second;
   return fail(ErrorCode::not_found,
