@@ -125,7 +125,8 @@ void TaskScheduler::on_lost(TaskWorkerId id, const std::string& why, Clock::time
   while (!worker.flight.empty()) {
     const Tasks::iterator task = std::prev(worker.flight.end());
     shape = task->shape;
-    if (task->done && (is_known || task->max_retries == 0) && task->retries_left-- <= 0) {
+    const bool counts = task->max_retries >= 0 && (is_known || task->max_retries == 0);
+    if (task->done && counts && task->retries_left-- <= 0) {
       answer(*task, fail(ErrorCode::actor_died, "task {} {}: {}", task->name,
                          task->max_retries == 0
                              ? "is not run again (max_retries 0), and its process has ended"
