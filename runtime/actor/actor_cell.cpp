@@ -144,7 +144,9 @@ ActorCell::Turn ActorCell::take_turn() {
       if (left == Turn::idle) return Turn::idle;
     }
     IncomingCall call = std::move(taken_[next_++]);
-    call.answer(actor_->run(call.method, call.arguments, services_->hub));
+    auto answer = actor_->run(call.method, call.arguments, services_->hub);
+    if (is_killed_) answer = fail(ErrorCode::peer_died, "actor '{}' was killed", address_.name);
+    call.answer(std::move(answer));
   }
   return Turn::more;
 }
@@ -160,11 +162,13 @@ bool ActorCell::make() {
   }();
   factory_ = nullptr;
   if (made.ok()) {
-    services_->hub->add_target(address_.id, shared_from_this());
+    const std::lock_guard lock(mutex_);
+    if (!is_killed_) services_->hub->add_target(address_.id, shared_from_this());
   } else {
     refuse_all();
   }
-  std::exchange(events_.on_made, nullptr)(made);
+  const auto on_made = std::exchange(events_.on_made, nullptr);
+  if (!is_killed_) on_made(made);
   if (!made.ok()) note_over();
   return made.ok();
 }
@@ -186,7 +190,7 @@ ActorCell::Turn ActorCell::take_calls() {
 }
 
 ActorCell::Turn ActorCell::end() {
-  services_->hub->remove_target(address_.id);
+  if (!is_killed_) services_->hub->remove_target(address_.id);
   refuse_all();
   actor_.reset();
   std::optional<std::string> reason;
@@ -194,7 +198,7 @@ ActorCell::Turn ActorCell::end() {
     std::lock_guard lock(mutex_);
     reason = exit_reason_;
   }
-  events_.on_ended(reason.has_value(), reason.value_or(""));
+  if (!is_killed_) events_.on_ended(reason.has_value(), reason.value_or(""));
   note_over();
   return Turn::over;
 }
@@ -228,6 +232,20 @@ void ActorCell::stop() {
   std::unique_lock lock(mutex_);
   is_ending_ = true;
   wake(std::move(lock));
+}
+
+void ActorCell::kill() {
+  std::vector<IncomingCall> refused;
+  std::unique_lock lock(mutex_);
+  if (over_ || is_killed_) return;
+  // Under the lock, so that the next incarnation's target is not the one that is removed.
+  if (!closed_) services_->hub->remove_target(address_.id);
+  is_killed_ = is_ending_ = closed_ = true;
+  refused.swap(mailbox_);
+  wake(std::move(lock));
+  for (auto& call : refused) {
+    call.answer(fail(ErrorCode::peer_died, "actor '{}' was killed", address_.name));
+  }
 }
 
 void ActorCell::request_exit(std::string reason) {

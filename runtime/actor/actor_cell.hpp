@@ -86,6 +86,9 @@ class ActorCell final : public CallTarget,
   void run_task() noexcept override;
   /// Asks the actor to end after the method that runs now.
   void stop();
+  /// For others it ends at once, as with its process: it can be called no more, its calls fail with
+  /// peer_died (that which runs once its method has ended), and no event follows.
+  void kill();
   /// Waits at most `timeout` until the actor has ended and its events are told; false if not.
   bool wait_until_over(std::chrono::milliseconds timeout);
 
@@ -128,6 +131,7 @@ class ActorCell final : public CallTarget,
   bool closed_ = false;                  ///< takes no more calls
   bool over_ = false;                    ///< takes no more turns
   std::atomic<bool> is_ending_ = false;  ///< was stopped or wants to exit; written under mutex_
+  std::atomic<bool> is_killed_ = false;  ///< see kill(); written under mutex_
   std::optional<std::string> exit_reason_;
 };
 

@@ -48,7 +48,8 @@ class ActorRegistry {
     std::vector<int> devices;
     bool hides_other_devices = false;
     bool dedicated_thread = false;
-    int bound_cpus = 0;  ///< see StartActor
+    bool wants_thread = false;  ///< SpawnOptions::dedicated_thread
+    int bound_cpus = 0;         ///< see StartActor
   };
   /// Admits an actor on a node: checks the name, places it, and finds or makes its process.
   /// on_started, on_failed or one of the ends reports the outcome of the start and calls `done`.

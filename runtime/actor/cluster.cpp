@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "runtime/actor/cluster_impl.hpp"
+#include "runtime/call/in_process_transport.hpp"
 #include "runtime/call/network_transport.hpp"
 #include "runtime/node/regions.hpp"
 #include "runtime/process/cpu_affinity.hpp"
@@ -38,6 +39,15 @@ Result<void> ClusterImpl::boot() {
     }
   }
   TROUPE_CHECK(start_services());
+  if (options_.in_process) {
+    std::vector<std::string> nodes;
+    for (const NodeSpec& node : options_.nodes) nodes.push_back(node.name);
+    TROUPE_CHECK(agents_.start_in_process(std::make_unique<InProcessNodes>(
+        std::move(nodes), services_, [this](std::size_t node, ControlMessage message) {
+          on_agent_message(node, std::move(message));
+        })));
+    return agents_.wait();
+  }
   TROUPE_CHECK(agents_.start());
   observer_.start(job_id_);
   return agents_.wait();
@@ -45,8 +55,11 @@ Result<void> ClusterImpl::boot() {
 
 Result<void> ClusterImpl::start_services() {
   TROUPE_TRY(const std::string name, draw_call_name(job_id_));
-  TROUPE_TRY(auto transport, make_network_transport(call_keys(keys_, name),
-                                                    {job_id_, options_.address, options_.ports}));
+  TROUPE_TRY(auto transport,
+             options_.in_process
+                 ? Result<std::unique_ptr<Transport>>(make_in_process_transport(name))
+                 : make_network_transport(call_keys(keys_, name),
+                                          {job_id_, options_.address, options_.ports}));
   TROUPE_TRY(auto hub, CallHub::create(std::move(transport), options_.calls));
   TROUPE_TRY(auto directory,
              registry_->admit_local({}, std::string(Directory::actor_type), ::getpid()));
@@ -205,6 +218,14 @@ Result<std::unique_ptr<Cluster>> Cluster::start(ClusterOptions options) {
   }
   if (!options.log_folder.empty()) {
     options.log_folder = std::filesystem::absolute(options.log_folder).lexically_normal().string();
+  }
+  if (options.in_process) {
+    if (options.starter || options.join || !options.address.empty()) {
+      return fail(
+          ErrorCode::invalid_argument,
+          "a cluster in one process has no starter, nobody joins it, and it has no address");
+    }
+    options.is_observable = false;
   }
   if (!options.starter) options.starter = std::make_shared<LocalNodeStarter>();
   TROUPE_CHECK(TaskFunctions::check());

@@ -141,6 +141,10 @@ Result<void> ClusterImpl::send_start(const ActorRegistry::Admission& admission, 
                    admission.hides_other_devices,
                    admission.dedicated_thread,
                    admission.bound_cpus};
+  if (options_.in_process) {
+    start.dedicated_thread = admission.wants_thread;
+    start.bound_cpus = 0;
+  }
   if (start.bound_cpus > 0) {
     if (const auto bindable = agents_.check_bindable(admission.node); !bindable.ok()) {
       log::warning("actor '{}' is not bound to CPUs: {}", admission.address.name,

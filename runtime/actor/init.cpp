@@ -13,9 +13,21 @@
 #include "runtime/security/handshake.hpp"
 
 namespace troupe {
+namespace {
+
+/// Written once, in main before other threads.
+ActorTypes& types_of_init() {
+  static ActorTypes types;
+  return types;
+}
+
+}  // namespace
+
+const ActorTypes& ActorTypes::registered() { return types_of_init(); }
 
 void init(int argc, char** argv, const ActorTypes& types) {
   raise_open_file_limit();
+  types_of_init() = types;
   if (argc < 2) return;
   const std::string_view role = argv[1];
   constexpr int parent_fd = 3;

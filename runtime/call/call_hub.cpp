@@ -100,11 +100,6 @@ void HubImpl::call(const ActorAddress& address, std::uint16_t method, Bytes argu
     return call_remote(latest, method, std::move(arguments), std::move(completion), patience,
                        std::move(lock));
   }
-  if (address.endpoint == endpoint()) {
-    give_credit(address.id, arguments.size());
-    lock.unlock();
-    return run_callback(completion, fail(ErrorCode::peer_died, "actor '{}' is gone", address.name));
-  }
   call_remote(address, method, std::move(arguments), std::move(completion), patience,
               std::move(lock));
 }
@@ -112,6 +107,11 @@ void HubImpl::call(const ActorAddress& address, std::uint16_t method, Bytes argu
 void HubImpl::call_remote(const ActorAddress& address, std::uint16_t method, Bytes arguments,
                           CallCompletion completion, Patience& patience,
                           std::unique_lock<std::mutex> lock) {
+  if (address.endpoint == endpoint()) {  // it has ended, which is not known here yet
+    give_credit(address.id, arguments.size());
+    lock.unlock();
+    return run_callback(completion, fail(ErrorCode::peer_died, "actor '{}' is gone", address.name));
+  }
   auto& peer = peers_[address.endpoint];
   if (!peer) {
     peer = std::make_shared<Peer>();

@@ -128,8 +128,15 @@ void HubImpl::send_waiting(ActorId actor) {
     WaitingCall call = std::exchange(route->second.waiting.front(), {});
     call.address.endpoint = route->second.endpoint;
     call.address.incarnation = route->second.incarnation;
-    call_remote(call.address, call.method, std::move(call.arguments), std::move(call.completion),
-                none, std::move(lock));
+    if (const auto target = targets_.find(actor); target != targets_.end()) {
+      const auto held = target->second;
+      lock.unlock();
+      call_local(call.address, held,
+                 {call.method, std::move(call.arguments), std::move(call.completion)});
+    } else {
+      call_remote(call.address, call.method, std::move(call.arguments), std::move(call.completion),
+                  none, std::move(lock));
+    }
     lock = std::unique_lock(mutex_);
     const auto again = routes_.find(actor);
     if (again == routes_.end() || again->second.waiting.front().completion) return;

@@ -15,9 +15,9 @@ struct TaskOptions {
   /// (as SpawnOptions::hides_other_devices) and ends about a second after the last task like it.
   Resources resources{.cpus = 1};
   /// How often the task is run again after the process that ran it has died; 0: it is never run
-  /// twice; -1: always. Errors and exceptions of the function are answers and not retried. A process runs
-  /// several tasks in turn, and the first death does not say which of them caused it: the others
-  /// are run again, each alone, without being counted.
+  /// twice; -1: always. Errors and exceptions of the function are answers and not retried. A
+  /// process runs several tasks in turn, and the first death does not say which of them caused it:
+  /// the others are run again, each alone, without being counted.
   std::int32_t max_retries = 3;
   std::string node{};  ///< empty: the node with room that has the fewest reservations
   /// From submit to the answer; then the future gets timed_out. A task that waits is dropped, one

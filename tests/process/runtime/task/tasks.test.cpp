@@ -8,6 +8,11 @@
 
 namespace troupe::test {
 
+/// Tasks in worker processes, and on threads of this process.
+class EitherMode : public ::testing::TestWithParam<bool> {};
+INSTANTIATE_TEST_SUITE_P(Tasks, EitherMode, ::testing::Values(false, true),
+                         [](const auto& mode) { return mode.param ? "in_process" : "processes"; });
+
 TEST(Tasks, run_in_worker_processes_as_many_as_the_node_has_cpus) {
   const auto cluster = start_cluster();
   std::vector<Future<int>> pids;
@@ -20,8 +25,8 @@ TEST(Tasks, run_in_worker_processes_as_many_as_the_node_has_cpus) {
   EXPECT_TRUE(seen.contains(must(cluster->submit<&own_pid>({}).get(limit)))) << "they stay warm";
 }
 
-TEST(Tasks, give_answers_errors_and_exceptions) {
-  const auto cluster = start_cluster();
+TEST_P(EitherMode, give_answers_errors_and_exceptions) {
+  const auto cluster = start_cluster({.in_process = GetParam()});
   EXPECT_EQ(must(cluster->submit<&add>({}, 40, 2).get(limit)), 42);
   EXPECT_TRUE(cluster->submit<&sleep_for_ms>({}, 1).get(limit).ok());
   EXPECT_EQ(must(cluster->submit<&divide>({}, 42, 2).get(limit)), 21);
@@ -35,8 +40,8 @@ TEST(Tasks, give_answers_errors_and_exceptions) {
       << thrown.error().message;
 }
 
-TEST(Tasks, that_no_node_can_run_are_refused) {
-  const auto cluster = start_cluster();
+TEST_P(EitherMode, that_no_node_can_run_are_refused) {
+  const auto cluster = start_cluster({.in_process = GetParam()});
   const auto code = [&](const TaskOptions& options) {
     const auto sum = cluster->submit<&add>(options, 1, 2).get(limit);
     return sum.ok() ? std::optional<ErrorCode>() : sum.error().code;
@@ -48,8 +53,8 @@ TEST(Tasks, that_no_node_can_run_are_refused) {
   EXPECT_EQ(code({.resources = {.cpus = 2}}), std::nullopt);
 }
 
-TEST(Tasks, wait_for_the_resources_that_an_actor_holds) {
-  const auto cluster = start_cluster();
+TEST_P(EitherMode, wait_for_the_resources_that_an_actor_holds) {
+  const auto cluster = start_cluster({.in_process = GetParam()});
   const auto actor = must(cluster->spawn<Submitter>({.resources = {.cpus = 2}}).get(limit));
   auto sum = cluster->submit<&add>({}, 1, 2);
   EXPECT_FALSE(sum.wait(50ms));
@@ -59,8 +64,8 @@ TEST(Tasks, wait_for_the_resources_that_an_actor_holds) {
   EXPECT_EQ(must(sum.get(limit)), 3);
 }
 
-TEST(Tasks, run_beside_a_long_one_and_not_behind_it) {
-  const auto cluster = start_cluster();
+TEST_P(EitherMode, run_beside_a_long_one_and_not_behind_it) {
+  const auto cluster = start_cluster({.in_process = GetParam()});
   std::vector<Future<int>> sums;
   for (int i = 0; i < 1000; ++i) sums.push_back(cluster->submit<&add>({}, i, 1));
   for (auto& sum : sums) must(sum.get(limit));  // they are known as short
@@ -74,13 +79,13 @@ TEST(Tasks, run_beside_a_long_one_and_not_behind_it) {
   EXPECT_TRUE(slow.get(limit).ok());
 }
 
-TEST(Tasks, submit_tasks_and_wait_for_them_without_a_deadlock) {
-  const auto cluster = start_cluster();
+TEST_P(EitherMode, submit_tasks_and_wait_for_them_without_a_deadlock) {
+  const auto cluster = start_cluster({.in_process = GetParam()});
   EXPECT_EQ(must(cluster->submit<&fibonacci>({}, 8).get(limit)), 21);
 }
 
-TEST(Tasks, are_submitted_by_actors) {
-  const auto cluster = start_cluster();
+TEST_P(EitherMode, are_submitted_by_actors) {
+  const auto cluster = start_cluster({.in_process = GetParam()});
   const auto actor = must(cluster->spawn<Submitter>({}).get(limit));
   EXPECT_EQ(must(actor.call<&Submitter::sum_of_tasks>(2000).get(limit)), 2000 * 2001 / 2);
   const auto local = must(cluster->spawn_local<Submitter>({}).get(limit));
@@ -111,8 +116,8 @@ TEST(Tasks, see_their_own_devices_alone) {
   EXPECT_EQ(must(cluster->submit<&visible_devices>(three).get(limit)), "0,1,2 of 3");
 }
 
-TEST(Tasks, take_and_give_large_values) {
-  const auto cluster = start_cluster();
+TEST_P(EitherMode, take_and_give_large_values) {
+  const auto cluster = start_cluster({.in_process = GetParam()});
   const std::string large(std::size_t{40} << 20, 'x');
   auto first = cluster->submit<&echo>({}, large);
   auto second = cluster->submit<&echo>({}, large);
@@ -146,8 +151,8 @@ TEST(Tasks, are_answered_by_the_shutdown) {
   EXPECT_EQ(queued.get(0s).error().code, ErrorCode::cancelled);
 }
 
-TEST(Tasks, call_back_on_the_callback_thread) {
-  const auto cluster = start_cluster();
+TEST_P(EitherMode, call_back_on_the_callback_thread) {
+  const auto cluster = start_cluster({.in_process = GetParam()});
   const Promise<int> told;
   cluster->submit<&add>({}, 1, 2).then([told](const Result<int>& sum) { told.complete(sum); });
   EXPECT_EQ(must(told.future().get(limit)), 3);
