@@ -213,6 +213,10 @@ void TaskScheduler::settle(Worker& worker, Clock::time_point now) {
   Shape& shape = *worker.shape;
   end_lease(worker);
   rest(worker, now);
+  if (shape.is_waiting) {  // others come first
+    set_waiting(shape, false);
+    set_waiting(shape, true);
+  }
   drop_if_unused(shape);
   try_waiting(now);
 }
@@ -229,6 +233,7 @@ void TaskScheduler::end_lease(Worker& worker) {
 }
 
 void TaskScheduler::rest(Worker& worker, Clock::time_point now) {
+  if (worker.idle) return;
   worker.since = now;
   worker.is_slow = false;
   Idle& idle = nodes_[worker.node].idle;
