@@ -77,6 +77,9 @@ class ActorCell::Context final : public ActorContext {
     services().spawn(address().id, options, std::move(type), std::move(arguments), std::move(done));
   }
   const std::shared_ptr<ActorTimers>& timers() override { return cell_.timers(); }
+  void submit_task(SubmittedTask task, CallCompletion done) override {
+    services().submit_task(std::move(task), std::move(done));
+  }
 
  private:
   const HostServices& services() const { return *cell_.services_; }
@@ -168,7 +171,8 @@ void ActorCell::run_call(IncomingCall& call) noexcept {
   const auto running = load_->begin(call.method, call.id, call.queued_ns);
   if (!may_begin(call, address_.name)) return load_->on_ended(running);
   const CallScope scope(call);
-  call.answer(load_->end(running, actor_->run(call.method, call.arguments, services_->hub)));
+  CallAnswer answer = load_->end(running, actor_->run(call.method, call.arguments, services_->hub));
+  call.answer(is_killed_ ? CallAnswer::of_ended_actor(ended()) : std::move(answer));
 }
 
 bool ActorCell::run_taken_task() {
@@ -191,8 +195,9 @@ Result<void> ActorCell::prepare_concurrency() {
   };
   if (concurrency.has_coroutines) {
     async_ = std::make_unique<AsyncCalls>(
-        *actor_, AsyncCalls::Options{weak_from_this(), timers(), services_->hub, load_, address_.name,
-                                     limit_or(1000), [this](IncomingCall& call) { run_call(call); }});
+        *actor_,
+        AsyncCalls::Options{weak_from_this(), timers(), services_->hub, load_, address_.name,
+                            limit_or(1000), [this](IncomingCall& call) { run_call(call); }});
   } else if (max_concurrency_ > 1 || !concurrency.limits.empty()) {
     TROUPE_CHECK(services_->threads->start());
     const std::lock_guard lock(mutex_);
@@ -215,12 +220,14 @@ bool ActorCell::make() {
   }();
   factory_ = nullptr;
   if (made.ok()) {
-    services_->hub->add_target(address_.id, shared_from_this());
+    const std::lock_guard lock(mutex_);
+    if (!is_killed_) services_->hub->add_target(address_.id, shared_from_this());
   } else {
     refuse_all();
     actor_.reset();
   }
-  std::exchange(events_.on_made, nullptr)(made);
+  const auto on_made = std::exchange(events_.on_made, nullptr);
+  if (!is_killed_) on_made(made);
   if (!made.ok()) note_over();
   return made.ok();
 }
@@ -245,7 +252,7 @@ ActorCell::Turn ActorCell::take_calls() {
 }
 
 ActorCell::Turn ActorCell::end() {
-  services_->hub->remove_target(address_.id);
+  if (!is_killed_) services_->hub->remove_target(address_.id);
   refuse_all();
   if (threaded_) {
     const std::lock_guard lock(mutex_);
@@ -262,13 +269,14 @@ ActorCell::Turn ActorCell::end() {
     std::lock_guard lock(mutex_);
     reason = exit_reason_;
   }
-  events_.on_ended(reason.has_value(), reason.value_or(""));
+  if (!is_killed_) events_.on_ended(reason.has_value(), reason.value_or(""));
   note_over();
   return Turn::over;
 }
 
 Error ActorCell::ended() const {
-  return fail(ErrorCode::actor_died, "actor '{}' has ended", address_.name);
+  return fail(ErrorCode::actor_died, "actor '{}' {}", address_.name,
+              is_killed_ ? "was killed" : "has ended");
 }
 
 void ActorCell::deliver(IncomingCall call) {
@@ -341,6 +349,20 @@ void ActorCell::stop() {
   std::unique_lock lock(mutex_);
   is_ending_ = true;
   wake(std::move(lock));
+}
+
+void ActorCell::kill() {
+  std::vector<IncomingCall> refused;
+  std::unique_lock lock(mutex_);
+  if (over_ || is_killed_) return;
+  // Under the lock, so that the next incarnation's target is not the one that is removed.
+  if (!closed_) services_->hub->remove_target(address_.id);
+  is_killed_ = is_ending_ = closed_ = true;
+  refused.swap(mailbox_);
+  wake(std::move(lock));
+  for (auto& call : refused) {
+    refuse(call);
+  }
 }
 
 void ActorCell::request_exit(std::string reason) {

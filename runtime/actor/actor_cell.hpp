@@ -44,6 +44,8 @@ struct HostServices {
   std::function<void(ActorId owner, ActorId actor)> stop;
   /// For actors without a thread of their own.
   std::shared_ptr<TaskPool> threads;
+  /// See ActorContext::submit. `done` is called once.
+  std::function<void(SubmittedTask task, CallCompletion done)> submit_task;
 
   /// Tells the callers and the watchers in this process.
   void report_end(const ActorDown& down) const;
@@ -95,6 +97,9 @@ class ActorCell final : public CallTarget,
   void on_thread_left() override;
   /// Asks the actor to end after the method that runs now.
   void stop();
+  /// For others it ends at once, as with its process: it can be called no more, its calls fail with
+  /// peer_died (that which runs once its method has ended), and no event follows.
+  void kill();
   /// Waits at most `timeout` until the actor has ended and its events are told; false if not.
   bool wait_until_over(std::chrono::milliseconds timeout);
 
@@ -154,6 +159,7 @@ class ActorCell final : public CallTarget,
   bool closed_ = false;                  ///< takes no more calls
   bool over_ = false;                    ///< takes no more turns
   std::atomic<bool> is_ending_ = false;  ///< was stopped or wants to exit; written under mutex_
+  std::atomic<bool> is_killed_ = false;  ///< see kill(); written under mutex_
   std::optional<std::string> exit_reason_;
 };
 

@@ -15,6 +15,7 @@
 #include "runtime/metrics/metrics_registry.hpp"
 #include "runtime/process/unique_fd.hpp"
 #include "runtime/security/plane_keys.hpp"
+#include "runtime/task/submit.hpp"
 
 namespace troupe {
 
@@ -152,12 +153,25 @@ class ActorContext {
   }
   /// The metrics of this process, in which the actor makes its own. They outlive it.
   virtual MetricsRegistry& metrics() const = 0;
+  /// Runs a task, as Cluster::submit does, by way of the driver. A process has at most
+  /// ClusterOptions::calls.credits of them under way; more wait as its calls do. While the caller
+  /// waits for a future, if it is a task itself, its resources are others'.
+  template <auto function, class... Args>
+  auto submit(const TaskOptions& options, Args&&... args) {
+    return task_detail::submit<function>(
+        hub(), options,
+        [this](SubmittedTask task, CallCompletion done) {
+          submit_task(std::move(task), std::move(done));
+        },
+        std::forward<Args>(args)...);
+  }
 
  protected:
   virtual const std::shared_ptr<ActorTimers>& timers() = 0;
   using AddressCallback = std::function<void(Result<ActorAddress>)>;
   virtual void spawn_actor(const SpawnOptions& options, std::string type, Bytes arguments,
                            AddressCallback done) = 0;
+  virtual void submit_task(SubmittedTask task, CallCompletion done) = 0;
 };
 
 }  // namespace troupe

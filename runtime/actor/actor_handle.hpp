@@ -146,9 +146,9 @@ class ActorHandle {
         promise.complete_encoded(EncodedAnswer<Answer>{*std::move(answer), std::move(weak)});
       }
     };
-    promise.set_ticket(
-        hub_, hub->call(address_, static_cast<std::uint16_t>(index), encode(arguments),
-                        std::move(take), terms_of(options, address_.max_call_retries)));
+    promise.set_ticket(hub_,
+                       hub->call(address_, static_cast<std::uint16_t>(index), encode(arguments),
+                                 std::move(take), terms_of(options, address_.max_call_retries)));
     return promise.future();
   }
   static void note_failure(const std::weak_ptr<CallHub>& hub, std::string_view method,

@@ -140,7 +140,12 @@ Result<void> ActorProcess::boot() {
         spawn(owner, options, std::move(type), std::move(arguments), std::move(done));
       },
       [this](ActorId owner, ActorId actor) { tell(StopOwned{owner, actor}); },
-      std::make_shared<TaskPool>(TaskPool::Options{.name = "actors"})});
+      std::make_shared<TaskPool>(TaskPool::Options{.name = "actors"}),
+      [hub, service = task_service_at(bootstrap->directory.endpoint)](SubmittedTask task,
+                                                                      CallCompletion done) {
+        hub->call(service, static_cast<std::uint16_t>(ServiceMethod::submit), encode(task),
+                  std::move(done));
+      }});
   return {};
 }
 

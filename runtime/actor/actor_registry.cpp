@@ -171,6 +171,7 @@ Result<ActorRegistry::Admission> ActorRegistry::place(Actor& actor, const SpawnO
                    .devices = devices,
                    .hides_other_devices = hides_others,
                    .dedicated_thread = options.dedicated_thread || options.process.empty(),
+                   .wants_thread = options.dedicated_thread,
                    .bound_cpus = options.binds_cpus ? options.resources.cpus : 0,
                    .max_concurrency = options.max_concurrency};
 }

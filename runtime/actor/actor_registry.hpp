@@ -48,8 +48,9 @@ class ActorRegistry {
     std::vector<int> devices;
     bool hides_other_devices = false;
     bool dedicated_thread = false;
-    int bound_cpus = 0;       ///< see StartActor
-    int max_concurrency = 0;  ///< see SpawnOptions
+    bool wants_thread = false;  ///< SpawnOptions::dedicated_thread
+    int bound_cpus = 0;         ///< see StartActor
+    int max_concurrency = 0;    ///< see SpawnOptions
   };
   /// Admits an actor on a node: checks the name, places it, and finds or makes its process.
   /// on_started, on_failed or one of the ends reports the outcome of the start and calls `done`.
@@ -96,6 +97,16 @@ class ActorRegistry {
   std::vector<PlacementGroup> placement_groups() const;
   void admit_node(std::size_t node);
   void close_node(std::size_t node);
+
+  // Room for tasks, which reserve beside actors and tell nobody.
+
+  /// Errors: those of PlacementTable::place. The node with the fewest reservations is taken.
+  Result<PlacementTable::Reservation> reserve(const Resources& asked, const std::string& node);
+  void release(const PlacementTable::Reservation& reservation);
+  /// See PlacementTable.
+  Result<void> check_schedulable(const Resources& asked, const std::string& node) const;
+  int cpus_of(std::size_t node) const;
+  std::string name_of_node(std::size_t node) const;
 
   /// See Cluster; the restarts of actors that waited for it are due.
   Result<PlacementGroup> place_again(PlacementGroupId id);

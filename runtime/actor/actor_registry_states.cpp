@@ -163,4 +163,31 @@ Resources ActorRegistry::free_on(std::size_t node) const {
   return placement_.free_on(node);
 }
 
+Result<PlacementTable::Reservation> ActorRegistry::reserve(const Resources& asked,
+                                                           const std::string& node) {
+  std::lock_guard lock(mutex_);
+  return placement_.place(asked, node, PlacementStrategy::spread);
+}
+
+void ActorRegistry::release(const PlacementTable::Reservation& reservation) {
+  std::lock_guard lock(mutex_);
+  placement_.release(reservation);
+}
+
+Result<void> ActorRegistry::check_schedulable(const Resources& asked,
+                                              const std::string& node) const {
+  std::lock_guard lock(mutex_);
+  return placement_.check_schedulable(asked, node);
+}
+
+int ActorRegistry::cpus_of(std::size_t node) const {
+  std::lock_guard lock(mutex_);
+  return nodes_[node].cpus;
+}
+
+std::string ActorRegistry::name_of_node(std::size_t node) const {
+  std::lock_guard lock(mutex_);
+  return nodes_[node].name;
+}
+
 }  // namespace troupe

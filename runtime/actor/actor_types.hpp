@@ -168,6 +168,9 @@ class ActorTypes {
   /// Errors: not_found names the type and the remedy.
   Result<ActorFactory> find(const std::string& type) const;
 
+  /// Those given to troupe::init; none before.
+  static const ActorTypes& registered();
+
   /// `prepare` is called once in each process that hosts actors, before it starts a thread: the
   /// place for what libraries read from the environment.
   void prepare_processes(std::function<void(const NodePlace&)> prepare) {

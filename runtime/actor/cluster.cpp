@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "runtime/actor/cluster_impl.hpp"
+#include "runtime/call/in_process_transport.hpp"
 #include "runtime/call/network_transport.hpp"
 #include "runtime/node/regions.hpp"
 #include "runtime/process/cpu_affinity.hpp"
@@ -40,6 +41,15 @@ Result<void> ClusterImpl::boot() {
   }
   TROUPE_CHECK(start_services());
   insight_.begin(services_->hub->observer());
+  if (options_.in_process) {
+    std::vector<std::string> nodes;
+    for (const NodeSpec& node : options_.nodes) nodes.push_back(node.name);
+    TROUPE_CHECK(agents_.start_in_process(std::make_unique<InProcessNodes>(
+        std::move(nodes), services_, [this](std::size_t node, ControlMessage message) {
+          on_agent_message(node, std::move(message));
+        })));
+    return agents_.wait();
+  }
   TROUPE_CHECK(agents_.start());
   observer_.start(job_id_);
   return agents_.wait();
@@ -47,8 +57,11 @@ Result<void> ClusterImpl::boot() {
 
 Result<void> ClusterImpl::start_services() {
   TROUPE_TRY(const std::string name, draw_call_name(job_id_));
-  TROUPE_TRY(auto transport, make_network_transport(call_keys(keys_, name),
-                                                    {job_id_, options_.address, options_.ports}));
+  TROUPE_TRY(auto transport,
+             options_.in_process
+                 ? Result<std::unique_ptr<Transport>>(make_in_process_transport(name))
+                 : make_network_transport(call_keys(keys_, name),
+                                          {job_id_, options_.address, options_.ports}));
   TROUPE_TRY(auto hub, CallHub::create(std::move(transport), options_.calls));
   TROUPE_TRY(auto directory,
              registry_->admit_local({}, std::string(Directory::actor_type), ::getpid()));
@@ -56,6 +69,7 @@ Result<void> ClusterImpl::start_services() {
   const auto regions = std::make_shared<LocalRegions>();
   const auto watches = std::make_shared<WatchTable>(
       [registry = registry_](ActorId actor) { return registry->down_of(actor); });
+  tasks_ = start_tasks(hub);
   services_ = std::make_shared<HostServices>(HostServices{
       "driver", options_.address, options_.ports, options_.job_folder, "",
       [keys = keys_](const ActorAddress& asker, const ChannelScope& scope) {
@@ -84,7 +98,10 @@ Result<void> ClusterImpl::start_services() {
         std::lock_guard lock(gate->mutex);
         if (gate->cluster != nullptr) gate->cluster->stop_owned(owner, actor);
       },
-      std::make_shared<TaskPool>(TaskPool::Options{.name = "local actors"})});
+      std::make_shared<TaskPool>(TaskPool::Options{.name = "local actors"}),
+      [tasks = tasks_](SubmittedTask task, CallCompletion done) {
+        (void)tasks->submit(std::move(task), std::move(done));
+      }});
   Promise<void> made;
   const auto make = [registry = registry_](ActorContext&) -> Result<std::unique_ptr<ActorObject>> {
     return std::unique_ptr<ActorObject>(std::make_unique<actor_detail::TypedActor<Directory>>(
@@ -196,6 +213,7 @@ void ClusterImpl::shutdown(milliseconds timeout) {
   if (shutting_down_.exchange(true)) return;
   restarts_.stop();
   observer_.hide();
+  if (tasks_) tasks_->stop();
   const auto busy = stop_local_actors(timeout);
   agents_.stop(timeout);
   inquiries_.stop();
@@ -231,7 +249,16 @@ Result<std::unique_ptr<Cluster>> Cluster::start(ClusterOptions options) {
   if (!options.log_folder.empty()) {
     options.log_folder = std::filesystem::absolute(options.log_folder).lexically_normal().string();
   }
+  if (options.in_process) {
+    if (options.starter || options.join || !options.address.empty()) {
+      return fail(
+          ErrorCode::invalid_argument,
+          "a cluster in one process has no starter, nobody joins it, and it has no address");
+    }
+    options.is_observable = false;
+  }
   if (!options.starter) options.starter = std::make_shared<LocalNodeStarter>();
+  TROUPE_CHECK(TaskFunctions::check());
   forbid_dumps();
   TROUPE_TRY(auto keys, JobKeys::generate());
   auto cluster = std::make_unique<ClusterImpl>(std::move(options), keys);

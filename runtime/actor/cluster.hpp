@@ -17,6 +17,7 @@
 #include "runtime/node/node_starter.hpp"
 #include "runtime/node/placement_group.hpp"
 #include "runtime/node/resources.hpp"
+#include "runtime/task/submit.hpp"
 
 namespace troupe {
 
@@ -107,6 +108,15 @@ struct ClusterOptions {
   PlacementStrategy placement = PlacementStrategy::pack;  ///< for actors that name no node
   std::chrono::milliseconds start_timeout{10000};         ///< limit for all agents to report
   CallHub::Options calls;
+  TaskLimits tasks{};
+  /// All runs in this process, for tests and debuggers: nodes are pretended, and spawned actors and
+  /// tasks have threads of it. Arguments and answers are encoded as between processes, and order,
+  /// errors, placement, stop, watch and restarts are the same. kill() ends the actors of a process
+  /// alone: a method that runs goes on to its end, and its answer is lost. There is no child
+  /// process, no socket and no port; `troupe` does not find it; nodes do not come and go; nobody is
+  /// bound to CPUs, and CUDA_VISIBLE_DEVICES is not set. Actors run on the shared pool of threads
+  /// unless they ask for a dedicated one. `starter`, `join` and `address` must not be given.
+  bool in_process = false;
   /// How long an actor's process that was killed may take to end. One that waits in the kernel, as
   /// for a file server or a GPU's driver that does not answer, counts as lost then: what it holds
   /// stays reserved until it has ended, and the bundle that it was in is lost as with its node.
@@ -166,8 +176,7 @@ struct SpawnOptions {
   template <class Archive>
   void fields(Archive& archive) {
     archive(name, resources, node, bundle, process, hides_other_devices, binds_cpus, max_restarts,
-            restarts_after_exit, is_detached, dedicated_thread, max_call_retries,
-            max_concurrency);
+            restarts_after_exit, is_detached, dedicated_thread, max_call_retries, max_concurrency);
   }
 };
 
@@ -242,6 +251,26 @@ class Cluster {
   template <class A>
   WatchToken watch(const ActorHandle<A>& actor, DownCallback callback) {
     return watch(actor.address(), std::move(callback));
+  }
+
+  /// Runs a plain function in a worker process on some node: `submit<&count_words>({}, text)`. It
+  /// may take ActorContext& first, which is the worker's: what it spawns ends with the worker
+  /// unless it is detached. Arguments and answer are encodable (runtime/call/codec.hpp). Workers
+  /// are started when there is work for them, as many on a node as it has cpus, and kept warm; a
+  /// task runs where its resources are free, in no certain order. Waits while there are more tasks
+  /// than `ClusterOptions::tasks` allows.
+  ///
+  /// Errors come through the future: the function's own; exception with type and text;
+  /// unschedulable if no node has the resources; actor_died with the cause, if its process died in
+  /// each try; timed_out; resource_exhausted beyond the limits; cancelled by the shutdown.
+  template <auto function, class... Args>
+  auto submit(const TaskOptions& options, Args&&... args) {
+    return task_detail::submit<function>(
+        hub(), options,
+        [this](SubmittedTask task, CallCompletion done) {
+          submit_task(std::move(task), std::move(done));
+        },
+        std::forward<Args>(args)...);
   }
 
   /// Lets the actor finish its current method, ends it, and waits until it is gone. If it is not
@@ -373,6 +402,7 @@ class Cluster {
   virtual void spawn_here(const SpawnOptions& options, std::string type, LocalFactory make,
                           AddressCallback done) = 0;
   virtual Result<ActorAddress> find_address(std::string_view name, std::string_view type) const = 0;
+  virtual void submit_task(SubmittedTask task, CallCompletion done) = 0;
 
  private:
   template <class A, class Start>

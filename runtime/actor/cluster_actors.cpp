@@ -59,6 +59,7 @@ void ClusterImpl::publish(const std::vector<ActorDown>& downs) {
   for (const auto& down : downs) {
     services_->report_end(down);
     insight_.count_end(down);
+    tasks_->on_down(down.id, down.message);
     std::set<std::size_t> nodes;
     {
       std::lock_guard lock(followers_mutex_);
@@ -73,6 +74,7 @@ void ClusterImpl::publish(const std::vector<ActorDown>& downs) {
   for (const auto& idle : registry_->take_idle_processes()) {
     (void)agents_.send(idle.node, StopProcess{idle.process, idle.is_doomed});
   }
+  tasks_->on_room();
 }
 
 void ClusterImpl::begin_stop(ActorId actor) {
@@ -146,6 +148,10 @@ Result<void> ClusterImpl::send_start(const ActorRegistry::Admission& admission, 
                    admission.dedicated_thread,
                    admission.bound_cpus,
                    admission.max_concurrency};
+  if (options_.in_process) {
+    start.dedicated_thread = admission.wants_thread;
+    start.bound_cpus = 0;
+  }
   if (start.bound_cpus > 0) {
     if (const auto bindable = agents_.check_bindable(admission.node); !bindable.ok()) {
       log::warning("actor '{}' is not bound to CPUs: {}", admission.address.name,

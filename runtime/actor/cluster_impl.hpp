@@ -18,6 +18,7 @@
 #include "runtime/actor/restart_timer.hpp"
 #include "runtime/control/followers.hpp"
 #include "runtime/security/plane_keys.hpp"
+#include "runtime/task/task_service.hpp"
 
 namespace troupe {
 
@@ -83,9 +84,15 @@ class ClusterImpl final : public Cluster {
   Result<ActorAddress> find_address(std::string_view name, std::string_view type) const override {
     return registry_->find(name, type);
   }
+  void submit_task(SubmittedTask task, CallCompletion done) override {
+    (void)tasks_->submit(std::move(task), std::move(done));
+  }
 
  private:
   Result<void> start_services();
+  std::shared_ptr<TaskService> start_tasks(const std::shared_ptr<CallHub>& hub);
+  void start_task_worker(const TaskScheduler::Orders::Start& start, TaskService::OnStarted done);
+  void stop_task_worker(const ActorAddress& worker, bool kill);
   NodeAgents::Events agent_events();
   AgentBootstrap bootstrap_of(const std::string& node, const AgentReady& hello) const;
   void on_agent_message(std::size_t node, ControlMessage message);
@@ -119,6 +126,7 @@ class ClusterImpl final : public Cluster {
   const std::shared_ptr<ActorRegistry> registry_;
   const std::shared_ptr<ClusterGate> gate_ = std::make_shared<ClusterGate>();
   std::shared_ptr<HostServices> services_;
+  std::shared_ptr<TaskService> tasks_;
   std::shared_ptr<ActorCell> directory_;
   std::atomic<bool> shutting_down_ = false;
 

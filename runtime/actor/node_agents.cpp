@@ -4,8 +4,11 @@
 #include <csignal>
 #include <iterator>
 
+#include <unistd.h>
+
 #include "runtime/actor/last_words.hpp"
 #include "runtime/base/deadline.hpp"
+#include "runtime/base/host_name.hpp"
 
 namespace troupe {
 namespace {
@@ -31,6 +34,24 @@ Result<void> NodeAgents::start() {
   TROUPE_CHECK(listen());
   if (!options_.join) start_keepers();
   return {};
+}
+
+Result<void> NodeAgents::start_in_process(std::unique_ptr<InProcessNodes> nodes) {
+  in_process_ = std::move(nodes);
+  {
+    const std::lock_guard lock(mutex_);
+    for (std::size_t i = 0; i < nodes_.size(); ++i) {
+      if (!is_for_the_start(i)) continue;
+      Node& node = nodes_[i];
+      node.agent = i + 1;
+      node.agent_pid = ::getpid();
+      node.host = host_name();
+      node.arrival = ++arrivals_;
+      node.came_at = std::chrono::steady_clock::now();
+      node.ready = node.welcome = true;
+    }
+  }
+  return in_process_->start();
 }
 
 Result<void> NodeAgents::listen() {
@@ -188,7 +209,7 @@ ClusterWait NodeAgents::waiting() {
   return {welcome_nodes(),
           refused_,
           nodes_for_the_start(),
-          control_->port(),
+          control_ ? control_->port() : std::uint16_t{0},
           options_.starter ? options_.starter->copies() : ProgramCopies{},
           [this] { suspend(suspend_limit); },
           [this] { resume(); }};
@@ -318,6 +339,10 @@ Result<void> NodeAgents::send(std::size_t node, const ControlMessage& message) {
   // Not under mutex_: sending wakes another thread, for which this one may have to leave its core,
   // and events wait for that mutex.
   std::shared_lock lock(lifetime_);
+  if (agent != 0 && in_process_) {
+    in_process_->receive(node, message);
+    return {};
+  }
   if (agent == 0 || !control_) {
     return fail(ErrorCode::peer_died, "the agent of its node is not there");
   }
@@ -348,6 +373,7 @@ void NodeAgents::send_to_all(const ControlMessage& message) {
 }
 
 void NodeAgents::suspend(milliseconds timeout) {
+  if (in_process_) return;  // nobody beside this process
   {
     std::lock_guard lock(mutex_);
     is_suspended_ = true;
@@ -371,6 +397,7 @@ void NodeAgents::resume() {
 
 void NodeAgents::stop(milliseconds timeout) {
   if (stopping_.exchange(true)) return;
+  if (in_process_) return in_process_->stop(timeout);
   const std::lock_guard starts(starts_mutex_);  // a start that goes on ends first
   replacements_.request_stop();
   changed_.notify_all();

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "runtime/actor/cluster.hpp"
+#include "runtime/actor/in_process_nodes.hpp"
 #include "runtime/actor/log_places.hpp"
 #include "runtime/actor/node_keeper.hpp"
 #include "runtime/base/deadline.hpp"
@@ -50,6 +51,8 @@ class NodeAgents {
 
   /// Has the agents started, or lets them come.
   Result<void> start();
+  /// In place of start(): the nodes are these, and are there.
+  Result<void> start_in_process(std::unique_ptr<InProcessNodes> nodes);
   /// Has the agents of lost nodes started again, once all have come once.
   void start_lost();
   /// Waits until all have come. Errors: a line for each that has not; cancelled.
@@ -170,6 +173,7 @@ class NodeAgents {
   std::atomic<bool> stopping_ = false;
   std::shared_mutex lifetime_;  ///< of control_, for those who use it without mutex_; taken last
   std::unique_ptr<ControlServer> control_;
+  std::unique_ptr<InProcessNodes> in_process_;  ///< set once, before all else
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;

@@ -33,6 +33,7 @@ NodeAgents::Node* NodeAgents::place_for(const std::string& name) {
 }
 
 Result<void> NodeAgents::start_node(const std::string& name) {
+  if (in_process_) return fail(ErrorCode::unsupported, "nodes in one process do not come and go");
   if (options_.join) {
     return fail(ErrorCode::unsupported, "agents join this cluster by themselves");
   }
@@ -85,6 +86,7 @@ Result<std::size_t> NodeAgents::index_of(const std::string& name) const {
 }
 
 Result<void> NodeAgents::dismiss(std::size_t index) {
+  if (in_process_) return fail(ErrorCode::unsupported, "nodes in one process do not come and go");
   {
     std::lock_guard lock(mutex_);
     Node& node = nodes_[index];

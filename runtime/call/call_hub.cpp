@@ -137,14 +137,6 @@ CallTicket HubImpl::call(const ActorAddress& address, std::uint16_t method, Byte
     call_remote(address, there, route->incarnation, std::move(call), patience, std::move(lock));
     return ticket;
   }
-  if (address.endpoint == endpoint()) {
-    const Pending gone = pending_of(address, address.incarnation, std::move(call));
-    settle(ticket.call, gone);
-    lock.unlock();
-    run_callback(gone.completion,
-                 Result<Bytes>(fail(ErrorCode::actor_died, "actor '{}' is gone", address.name)));
-    return {};
-  }
   call_remote(address, address.endpoint, address.incarnation, std::move(call), patience,
               std::move(lock));
   return ticket;
@@ -177,6 +169,13 @@ void HubImpl::call_remote(const ActorAddress& address, const std::string& endpoi
                           std::uint32_t incarnation, OutgoingCall call, Patience& patience,
                           std::unique_lock<std::mutex> lock) {
   const CallId id = call.id;
+  if (endpoint == this->endpoint()) {  // it has ended, which is not known here yet
+    const Pending gone = pending_of(address, incarnation, std::move(call));
+    settle(id, gone);
+    lock.unlock();
+    return run_callback(gone.completion, Result<Bytes>(fail(ErrorCode::actor_died,
+                                                            "actor '{}' is gone", address.name)));
+  }
   const auto peer = peer_at(endpoint);
   if (!peer) {
     const Pending unsent = pending_of(address, incarnation, std::move(call));

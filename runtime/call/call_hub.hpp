@@ -7,8 +7,8 @@
 
 #include "runtime/base/result.hpp"
 #include "runtime/call/actor_address.hpp"
-#include "runtime/call/call_terms.hpp"
 #include "runtime/call/call_observer.hpp"
+#include "runtime/call/call_terms.hpp"
 #include "runtime/call/callback_thread.hpp"
 #include "runtime/call/codec.hpp"
 #include "runtime/call/incoming_call.hpp"

@@ -81,13 +81,12 @@ void HubImpl::on_call(const std::shared_ptr<Link>& link, const Trailer& trailer,
       case AnswerTable::Verdict::too_late:
         return from->answer(trailer.call,
                             fail(ErrorCode::actor_unavailable,
-                                "the call came again too late: nobody knows whether it has run"));
+                                 "the call came again too late: nobody knows whether it has run"));
     }
     call = std::move(begun.call);
   }
   target->deliver({trailer.method, std::move(body), CallReply(call),
-                   deadline_of(trailer.remaining_ms), CancelToken(call), link,
-                   trailer.call});
+                   deadline_of(trailer.remaining_ms), CancelToken(call), link, trailer.call});
 }
 
 void HubImpl::on_cancel(const std::shared_ptr<Link>& link, const Trailer& trailer) {

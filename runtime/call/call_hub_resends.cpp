@@ -120,9 +120,15 @@ void HubImpl::send_waiting(ActorId actor) {
     const CallId id = front.call.id;
     WaitingCall waiting = std::exchange(front, {});
     front.call.id = id;
-    const std::string endpoint = route->second.endpoint;
-    call_remote(waiting.address, endpoint, route->second.incarnation, std::move(waiting.call), none,
-                std::move(lock));
+    if (const auto target = targets_.find(actor); target != targets_.end()) {
+      const auto held = target->second;
+      lock.unlock();
+      call_local(waiting.address, std::move(waiting.call), held);
+    } else {
+      const std::string endpoint = route->second.endpoint;
+      call_remote(waiting.address, endpoint, route->second.incarnation, std::move(waiting.call),
+                  none, std::move(lock));
+    }
     lock = std::unique_lock(mutex_);
     const auto again = routes_.find(actor);
     if (again == routes_.end() || again->second.waiting.empty()) return;

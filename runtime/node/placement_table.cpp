@@ -98,6 +98,24 @@ Result<PlacementTable::Reservation> PlacementTable::place_in(const Resources& as
   return Reservation{node, one.free.take(asked), bundle};
 }
 
+Result<void> PlacementTable::check_schedulable(const Resources& asked,
+                                               const std::string& name) const {
+  TROUPE_CHECK(asked.check());
+  const bool is_there = std::ranges::any_of(nodes_, [&](const Node& node) {
+    if (!name.empty() && node.spec.name != name) return false;
+    return node.is_there() && (!name.empty() || node.stage == Stage::open) &&
+           node.spec.capacity().covers(asked);
+  });
+  if (is_there) return {};
+  return fail(ErrorCode::unschedulable, "no node{} has {} in all: {}",
+              name.empty() ? "" : fmt::format(" named '{}' is there that", name), asked.describe(),
+              of_nodes([](const Node& node) {
+                return node.is_there() ? fmt::format("'{}' has {}", node.spec.name,
+                                                     node.spec.capacity().describe())
+                                       : why_closed(node);
+              }));
+}
+
 void PlacementTable::release(const Reservation& reservation) {
   Node& node = nodes_[reservation.node];
   --node.actors;

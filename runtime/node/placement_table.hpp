@@ -37,6 +37,9 @@ class PlacementTable {
   /// unschedulable if the whole bundle has not so much.
   Result<Reservation> place_in(const Resources& asked, const BundleId& bundle);
   void release(const Reservation& reservation);
+  /// Ok if a node that is there, this one if it is named, has so much in all. Errors: unschedulable
+  /// with what each node has; invalid_argument for a negative amount.
+  Result<void> check_schedulable(const Resources& asked, const std::string& node) const;
   /// The reservation cannot be released soon, as a process that does not end uses what it holds. If
   /// it is a part of a bundle of a group that moves, the bundle is lost, and the reservation its
   /// node's own from now on. Returns the bundle; its other actors should end.

@@ -1,0 +1,38 @@
+#pragma once
+
+#include <memory>
+#include <tuple>
+#include <utility>
+
+#include "runtime/call/call_hub.hpp"
+#include "runtime/call/future.hpp"
+#include "runtime/task/task_function.hpp"
+#include "runtime/task/task_messages.hpp"
+
+namespace troupe::task_detail {
+
+/// Encodes a task, gives it to `send(SubmittedTask, CallCompletion)`, and returns the future of its
+/// answer, whose callbacks run on the hub's callback thread.
+template <auto function, class Send, class... Args>
+auto submit(const std::weak_ptr<CallHub>& hub, const TaskOptions& options, Send&& send,
+            Args&&... args) {
+  using Function = TaskFunction<function>;
+  using Answer = typename Function::Answer;
+  using Arguments = typename Function::Arguments;
+  static_assert(sizeof...(Args) == std::tuple_size_v<Arguments>, "wrong number of arguments");
+  const auto calls = hub.lock();
+  const Promise<Answer> promise({calls ? calls->callbacks() : nullptr, task_service_id});
+  const Arguments arguments(std::forward<Args>(args)...);
+  send(SubmittedTask{options, Function::id, encode(arguments)},
+       [promise, hub](Result<Bytes> answer) {
+         if (!answer.ok()) return promise.complete(std::move(answer).error());
+         if constexpr (std::is_void_v<Answer>) {
+           promise.complete(Result<void>());
+         } else {
+           promise.complete_encoded(EncodedAnswer<Answer>{*std::move(answer), hub});
+         }
+       });
+  return promise.future();
+}
+
+}  // namespace troupe::task_detail

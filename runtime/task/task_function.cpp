@@ -1,0 +1,90 @@
+#include "runtime/task/task_function.hpp"
+
+#include <cstdlib>
+#include <exception>
+#include <unordered_map>
+#include <vector>
+
+#include <cxxabi.h>
+#include <fmt/ranges.h>
+
+namespace troupe {
+namespace {
+
+struct Known {
+  std::string name;
+  RunTask run = nullptr;
+};
+
+/// Filled by initialisers of all files, in any order, before main.
+struct Table {
+  std::unordered_map<TaskFunctionId, Known> functions;
+  std::vector<std::string> ambiguous;
+};
+
+Table& table() {
+  static Table all;
+  return all;
+}
+
+/// FNV-1a.
+TaskFunctionId hash_of(std::string_view name, std::string_view type) {
+  TaskFunctionId hash = 14695981039346656037ULL;
+  for (const std::string_view part : {name, std::string_view("|"), type}) {
+    for (const char letter : part) {
+      hash = (hash ^ static_cast<unsigned char>(letter)) * 1099511628211ULL;
+    }
+  }
+  return hash;
+}
+
+std::string current_exception_type() {
+  const std::type_info* type = abi::__cxa_current_exception_type();
+  if (type == nullptr) return "an exception";
+  int status = 0;
+  char* readable = abi::__cxa_demangle(type->name(), nullptr, nullptr, &status);
+  std::string name = status == 0 ? readable : type->name();
+  std::free(readable);
+  return name;
+}
+
+}  // namespace
+
+TaskFunctionId TaskFunctions::add(std::string_view name, std::string_view type, RunTask run) {
+  const TaskFunctionId id = hash_of(name, type);
+  const auto [found, is_new] = table().functions.try_emplace(id, std::string(name), run);
+  if (!is_new && found->second.run != run) table().ambiguous.emplace_back(name);
+  return id;
+}
+
+Result<RunTask> TaskFunctions::find(TaskFunctionId id) {
+  const auto found = table().functions.find(id);
+  if (found != table().functions.end()) return found->second.run;
+  return fail(ErrorCode::not_found, "this program has no task function number {:x}", id);
+}
+
+std::string_view TaskFunctions::name_of(TaskFunctionId id) {
+  const auto found = table().functions.find(id);
+  return found == table().functions.end() ? std::string_view() : found->second.name;
+}
+
+Result<void> TaskFunctions::check() {
+  if (table().ambiguous.empty()) return {};
+  return fail(ErrorCode::invalid_argument,
+              "several task functions are named {}: give those of different files different "
+              "names, as processes find them by name",
+              fmt::join(table().ambiguous, ", "));
+}
+
+Error task_detail::error_of_current_exception(std::string_view function) {
+  const std::string type = current_exception_type();
+  try {
+    throw;
+  } catch (const std::exception& error) {
+    return fail(ErrorCode::exception, "task {} threw {}: {}", function, type, error.what());
+  } catch (...) {
+    return fail(ErrorCode::exception, "task {} threw {}", function, type);
+  }
+}
+
+}  // namespace troupe

@@ -1,0 +1,240 @@
+#include <algorithm>
+#include <iterator>
+
+#include "runtime/task/task_scheduler.hpp"
+#include "runtime/task/task_shape.hpp"
+
+namespace troupe {
+
+// What workers say, their ends, and time.
+
+void TaskScheduler::answer(Task& task, Result<Bytes> result) {
+  if (task.done) orders_.answers.push_back({std::exchange(task.done, nullptr), std::move(result)});
+}
+
+void TaskScheduler::unlist(Task& task) {
+  bytes_ -= task.arguments.size();
+  if (task.deadline) deadlines_.erase({*task.deadline, task.id});
+  index_.erase(task.id);
+  --task.shape->tasks;
+}
+
+void TaskScheduler::on_started(TaskWorkerId id, std::size_t node, Clock::time_point now) {
+  const auto found = workers_.find(id);
+  if (found == workers_.end()) return;
+  Worker& worker = *found->second;
+  worker.is_ready = true;
+  worker.node = node;
+  if (worker.shape == nullptr) return rest(worker, now);
+  Shape& shape = *worker.shape;
+  --shape.starting;
+  settle(worker, now);
+  if (!shape.has_devices() || shape.queue.empty()) return;
+  set_waiting(shape, false);
+  schedule(shape, now);
+}
+
+void TaskScheduler::on_start_failed(TaskWorkerId id, const Error& why, Clock::time_point now) {
+  const auto found = workers_.find(id);
+  if (found == workers_.end()) return;
+  Worker& worker = *found->second;
+  Shape* const shape = worker.shape;
+  if (shape != nullptr && why.code != ErrorCode::resource_exhausted && shape->leased == 1) {
+    fail_queue(*shape, fail(why.code, "no process for tasks can be started: {}", why.message));
+  }
+  if (shape != nullptr) {
+    if (!shape->queue.empty()) set_waiting(*shape, true);
+    end_lease(worker);
+    drop_if_unused(*shape);
+  }
+  forget(worker);
+  if (why.code != ErrorCode::resource_exhausted) try_waiting(now);
+}
+
+void TaskScheduler::on_report(TaskReport report, Clock::time_point now) {
+  const auto found = workers_.find(report.worker);
+  if (found == workers_.end()) return;  // its tasks are others' already
+  Worker& worker = *found->second;
+  if (!report.answers.empty()) {
+    worker.is_slow = false;
+    if (worker.is_blocked) {
+      worker.is_blocked = false;
+      --nodes_[worker.node].blocked;
+    }
+    const double mean =
+        static_cast<double>(report.busy_ns) / static_cast<double>(report.answers.size());
+    if (worker.shape != nullptr) {
+      double& known = worker.shape->mean_ns;
+      known = std::max(1.0, known <= 0 ? mean : 0.7 * known + 0.3 * mean);
+    }
+  }
+  for (TaskReport::Answer& one : report.answers) {
+    const auto entry = index_.find(one.task);
+    if (entry == index_.end() || entry->second->worker != worker.id) continue;
+    const Tasks::iterator task = entry->second;
+    if (one.ok) {
+      answer(*task, std::move(one.answer));
+    } else {
+      answer(*task, Error{one.code, std::string(reinterpret_cast<const char*>(one.answer.data()),
+                                                one.answer.size())});
+    }
+    worker.flight_bytes -= task->arguments.size();
+    unlist(*task);
+    worker.flight.erase(task);
+  }
+  Shape* back = nullptr;  // has a task that is queued again, or with this worker
+  for (auto id = report.returned.rbegin(); id != report.returned.rend(); ++id) {
+    const auto entry = index_.find(*id);
+    if (entry == index_.end() || entry->second->worker != worker.id) continue;
+    back = entry->second->shape;
+    queue_again(worker, entry->second);
+  }
+  if (!report.returned.empty() && !worker.flight.empty()) worker.is_slow = true;
+  if (report.is_blocked && !worker.flight.empty() && !worker.has_devices && !worker.is_blocked) {
+    worker.is_blocked = true;
+    ++nodes_[worker.node].blocked;
+    if (worker.shape != nullptr) {
+      back = worker.shape;
+      end_lease(worker);
+    }
+  }
+  settle(worker, now);
+  if (back != nullptr && !back->queue.empty()) {
+    if (!back->is_waiting) schedule(*back, now);
+  }
+  if (report.is_blocked) try_waiting(now);
+}
+
+void TaskScheduler::queue_again(Worker& worker, Tasks::iterator task) {
+  Shape& shape = *task->shape;
+  worker.flight_bytes -= task->arguments.size();
+  task->worker = 0;
+  shape.queue.splice(shape.queue.begin(), worker.flight, task);
+  if (task->done) return;
+  unlist(*task);  // it has timed out
+  shape.queue.erase(task);
+}
+
+void TaskScheduler::on_lost(TaskWorkerId id, const std::string& why, Clock::time_point now) {
+  const auto found = workers_.find(id);
+  if (found == workers_.end()) return;
+  Worker& worker = *found->second;
+  Shape* shape = worker.shape;
+  // Of several tasks, any may have ended the process: each is run again alone.
+  const bool is_known = worker.flight.size() == 1;
+  while (!worker.flight.empty()) {
+    const Tasks::iterator task = std::prev(worker.flight.end());
+    shape = task->shape;
+    const bool counts = task->max_retries >= 0 && (is_known || task->max_retries == 0);
+    if (task->done && counts && task->retries_left-- <= 0) {
+      answer(*task, fail(ErrorCode::actor_died, "task {} {}: {}", task->name,
+                         task->max_retries == 0
+                             ? "is not run again (max_retries 0), and its process has ended"
+                             : "has ended its process each time",
+                         why));
+    }
+    task->runs_alone = true;
+    queue_again(worker, task);
+  }
+  if (worker.shape != nullptr) end_lease(worker);
+  forget(worker);
+  if (shape != nullptr && !shape->queue.empty() && !shape->is_waiting) schedule(*shape, now);
+  if (shape != nullptr) drop_if_unused(*shape);
+  try_waiting(now);
+}
+
+void TaskScheduler::forget(Worker& worker) {
+  wake(worker);
+  if (!worker.has_devices) {
+    NodeWorkers& node = nodes_[worker.node];
+    --node.all;
+    if (worker.is_blocked) --node.blocked;
+  }
+  workers_.erase(worker.id);
+}
+
+void TaskScheduler::fail_queue(Shape& shape, const Error& why) {
+  while (!shape.queue.empty()) {
+    Task& task = shape.queue.front();
+    answer(task, why);
+    unlist(task);
+    shape.queue.pop_front();
+  }
+}
+
+void TaskScheduler::on_room(Clock::time_point now) {
+  for (std::size_t left = waiting_.size(); left > 0 && !waiting_.empty(); --left) {
+    Shape& shape = *waiting_.front();
+    set_waiting(shape, false);
+    if (auto fits = rooms_.check(shape.resources, shape.node); !fits.ok()) {
+      fail_queue(shape, fits.error());
+    } else {
+      schedule(shape, now);
+    }
+    drop_if_unused(shape);
+  }
+}
+
+void TaskScheduler::on_time(Clock::time_point now) {
+  while (!deadlines_.empty() && deadlines_.begin()->first <= now) {
+    const auto entry = index_.find(deadlines_.begin()->second);
+    const Tasks::iterator task = entry->second;
+    Shape& shape = *task->shape;
+    const bool is_queued = task->worker == 0;
+    answer(*task, fail(ErrorCode::timed_out, "task {} has not {} in its time", task->name,
+                       is_queued ? "begun" : "ended"));
+    if (is_queued) {
+      unlist(*task);
+      shape.queue.erase(task);
+      drop_if_unused(shape);
+    } else {
+      deadlines_.erase(deadlines_.begin());
+      task->deadline.reset();
+    }
+  }
+  for (auto& [index, node] : nodes_) {
+    while (node.idle.size() > 1 && now - node.idle.front()->since >= limits_.idle_limit) {
+      Worker& worker = *node.idle.front();
+      orders_.stops.push_back(worker.id);
+      forget(worker);
+    }
+  }
+  std::vector<Worker*> done;
+  for (const auto& shape : shapes_) {
+    if (!shape->has_devices() || !shape->queue.empty()) continue;
+    for (Worker* worker : shape->hungry) {
+      const bool is_due = now - worker->since >= limits_.device_idle_limit;
+      if (worker->flight.empty() && is_due) done.push_back(worker);
+    }
+  }
+  for (Worker* worker : done) {
+    Shape& shape = *worker->shape;
+    orders_.stops.push_back(worker->id);
+    end_lease(*worker);
+    forget(*worker);
+    drop_if_unused(shape);
+  }
+}
+
+std::optional<TaskScheduler::Clock::time_point> TaskScheduler::next_due() const {
+  std::optional<Clock::time_point> due;
+  const auto consider = [&](Clock::time_point time) { due = due ? std::min(*due, time) : time; };
+  if (!deadlines_.empty()) consider(deadlines_.begin()->first);
+  for (const auto& [index, node] : nodes_) {
+    if (node.idle.size() > 1) consider(node.idle.front()->since + limits_.idle_limit);
+  }
+  for (const auto& shape : shapes_) {
+    if (!shape->has_devices()) continue;
+    for (const Worker* worker : shape->hungry) {
+      if (worker->flight.empty()) consider(worker->since + limits_.device_idle_limit);
+    }
+  }
+  return due;
+}
+
+void TaskScheduler::stop(const Error& why) {
+  is_stopped_ = true;
+  for (auto& [id, task] : index_) answer(*task, why);
+}
+
+}  // namespace troupe
