@@ -24,7 +24,6 @@ namespace troupe {
 ///     explicit Trainer(ActorContext& context) : GroupMember(context) {}
 ///     Result<void> add(std::vector<float> gradients);  // collectives()->all_reduce_tree(...)
 ///     using Methods = GroupMember::Methods::plus<&Trainer::add>;
-///     static constexpr std::string_view actor_type = "Trainer";
 ///   };
 ///
 /// When a member is lost, the collectives of all others are aborted at once: calls that wait in
@@ -58,7 +57,6 @@ class GroupMember {
 
   using Methods = troupe::Methods<&GroupMember::meet, &GroupMember::listen, &GroupMember::confirm,
                                   &GroupMember::connect>;
-  static constexpr std::string_view actor_type = "GroupMember";
 
  protected:
   /// The communicators of this member in the group that forms: here one, of all members. Members

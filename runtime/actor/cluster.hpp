@@ -22,8 +22,9 @@ namespace troupe {
 
 /// Call first in main. Agents and actor processes are this same program executed again: in them,
 /// init does their work and never returns. In the driver it returns at once. Raises the limit of
-/// open files of the process (raise_open_file_limit).
-void init(int argc, char** argv, const ActorTypes& types);
+/// open files of the process (raise_open_file_limit). Actor classes that the program spawns need
+/// not be in `types`: they register themselves.
+void init(int argc, char** argv, const ActorTypes& types = {});
 
 /// Where agents that somebody else has started join a job.
 struct JoinPoint {
@@ -163,15 +164,16 @@ struct SpawnOptions {
 /// driver alone).
 class Cluster {
  public:
-  /// Starts the agents and waits until all have reported. Errors name the node.
+  /// Starts the agents and waits until all have reported. Errors name the node; invalid_argument if
+  /// troupe::init has not been called, or if two actor classes share a name.
   static Result<std::unique_ptr<Cluster>> start(ClusterOptions options);
   virtual ~Cluster() = default;  ///< shuts down
 
-  /// Starts an actor of class A (listed in ActorTypes) with the given construction arguments. The
-  /// future has the handle once the actor is constructed, or an error: the actor's own,
-  /// resource_exhausted with what was asked for and what is left, already_exists for a taken name,
-  /// the death of its process, invalid_argument for arguments of more than 255 MiB; for a bundle
-  /// not_found if its group has been removed, peer_died if it is lost with its node.
+  /// Starts an actor of class A with the given construction arguments. The future has the handle
+  /// once the actor is constructed, or an error: the actor's own, resource_exhausted with what was
+  /// asked for and what is left, already_exists for a taken name, the death of its process,
+  /// invalid_argument for arguments of more than 255 MiB; for a bundle not_found if its group has
+  /// been removed, peer_died if it is lost with its node.
   ///
   /// An actor with a process of its own has one thread. Actors that share a process
   /// (SpawnOptions::process, spawn_local) share a pool of threads (TaskPool), one for each CPU and
@@ -184,14 +186,15 @@ class Cluster {
   /// so actors that wait for it get timeouts.
   template <class A, class... Args>
   Future<ActorHandle<A>> spawn(const SpawnOptions& options, Args&&... args) {
+    actor_detail::register_class<A>();
     const ConstructionArguments<A> arguments(std::forward<Args>(args)...);
     return typed<A>([&](AddressCallback done) {
-      spawn_remote(options, std::string(A::actor_type), encode(arguments), std::move(done));
+      spawn_remote(options, std::string(actor_type_of<A>()), encode(arguments), std::move(done));
     });
   }
 
   /// The same in this process; `options` may give only the name and dedicated_thread. The arguments
-  /// are passed as they are and need not be encodable; A need not be in ActorTypes.
+  /// are passed as they are and need not be encodable; A is not registered.
   template <class A, class... Args>
   Future<ActorHandle<A>> spawn_local(const SpawnOptions& options, Args&&... args) {
     auto arguments =
@@ -207,7 +210,7 @@ class Cluster {
           std::make_unique<actor_detail::TypedActor<A>>(std::move(actor)));
     };
     return typed<A>([&](AddressCallback done) {
-      spawn_here(options, std::string(A::actor_type), std::move(make), std::move(done));
+      spawn_here(options, std::string(actor_type_of<A>()), std::move(make), std::move(done));
     });
   }
 
@@ -215,7 +218,7 @@ class Cluster {
   /// type.
   template <class A>
   Result<ActorHandle<A>> find(std::string_view name) {
-    TROUPE_TRY(auto address, find_address(name, A::actor_type));
+    TROUPE_TRY(auto address, find_address(name, actor_type_of<A>()));
     return ActorHandle<A>(std::move(address), hub());
   }
 

@@ -1,0 +1,15 @@
+# Copies HEADERS, paths in FROM, to TO/troupe, and lets them include each other from there. Files whose
+# text is the same keep their times.
+foreach(header ${HEADERS})
+  file(READ "${FROM}/${header}" text)
+  string(REGEX REPLACE "#include \"(runtime|parallel)/([^/\"]+)\"" "#include \"troupe/\\2\"" text "${text}")
+  string(REGEX REPLACE "#include \"(runtime|parallel)/" "#include \"troupe/\\1/" text "${text}")
+  string(REGEX REPLACE "^[a-z]+/([^/]+)$" "\\1" copy "${header}")
+  if(EXISTS "${TO}/troupe/${copy}")
+    file(READ "${TO}/troupe/${copy}" old)
+    if(old STREQUAL text)
+      continue()
+    endif()
+  endif()
+  file(WRITE "${TO}/troupe/${copy}" "${text}")
+endforeach()
