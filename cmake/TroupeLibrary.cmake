@@ -32,7 +32,7 @@ function(troupe_archive layer)
   set_target_properties(troupe_${layer} PROPERTIES EXPORT_NAME ${layer} LINKER_LANGUAGE CXX)
   target_compile_features(troupe_${layer} PUBLIC cxx_std_20)
   target_include_directories(troupe_${layer} INTERFACE "$<BUILD_INTERFACE:${TROUPE_HEADERS}>")
-  target_link_libraries(troupe_${layer} PUBLIC ${ARG_PUBLIC} PRIVATE ${ARG_PRIVATE} ${CMAKE_DL_LIBS})
+  target_link_libraries(troupe_${layer} PUBLIC ${ARG_PUBLIC} PRIVATE ${ARG_PRIVATE})
   add_dependencies(troupe_${layer} troupe_headers)
 endfunction()
 

@@ -68,11 +68,11 @@ struct NodeVerdict {
 };
 
 struct ClusterOptions {
-  std::string name;  ///< for people, in what `troupe` shows; empty: the program's
+  std::string name{};  ///< for people, in what `troupe` shows; empty: the program's
   /// Empty: one node "node0" with the cpus of usable_cpus(). Those that join later are behind the
   /// others.
-  std::vector<NodeSpec> nodes;
-  std::shared_ptr<NodeStarter> starter;  ///< empty: a LocalNodeStarter
+  std::vector<NodeSpec> nodes{};
+  std::shared_ptr<NodeStarter> starter{};  ///< empty: a LocalNodeStarter
   /// If given, agents come by themselves; `starter` is not used. They fill `nodes` as they come,
   /// which get the names of their hosts, with a number behind a name that is taken.
   std::optional<JoinPoint> join{};
@@ -97,12 +97,12 @@ struct ClusterOptions {
   /// login node; for a cluster whose nodes are all on this machine. Agents come there, too. Empty:
   /// `address`.
   std::string observer_address{};
-  std::string job_folder;  ///< passed to the actors; may be empty
-  std::string log_folder;  ///< <log_folder>/<process name>.log; empty: all to stderr
+  std::string job_folder{};  ///< passed to the actors; may be empty
+  std::string log_folder{};  ///< <log_folder>/<process name>.log; empty: all to stderr
   log::Level log_level = log::Level::info;
   PlacementStrategy placement = PlacementStrategy::pack;  ///< for actors that name no node
   std::chrono::milliseconds start_timeout{10000};         ///< limit for all agents to report
-  CallHub::Options calls;
+  CallHub::Options calls{};
   /// How long an actor's process that was killed may take to end. One that waits in the kernel, as
   /// for a file server or a GPU's driver that does not answer, counts as lost then: what it holds
   /// stays reserved until it has ended, and the bundle that it was in is lost as with its node.
