@@ -11,5 +11,3 @@
 #include "parallel/group/communicator_spec.hpp"
 #include "parallel/group/group_member.hpp"
 #include "parallel/group/group_seat.hpp"
-#include "parallel/mesh/mesh.hpp"
-#include "parallel/sharding/sharding.hpp"

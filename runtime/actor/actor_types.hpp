@@ -128,7 +128,7 @@ void register_class() {
 /// Registers an actor class in a program that spawns it nowhere: another one does, or a file that
 /// is linked only in some builds. Behind the class, in a source file:
 ///
-///   TROUPE_ACTOR(shop::Counter);
+///     TROUPE_ACTOR(shop::Counter);
 ///
 /// Classes that the program spawns (Cluster::spawn, ActorContext::spawn) register themselves.
 #define TROUPE_ACTOR(...)                                                                \

@@ -98,7 +98,7 @@ struct ClusterOptions {
   /// `address`.
   std::string observer_address{};
   std::string job_folder{};  ///< passed to the actors; may be empty
-  std::string log_folder{};  ///< <log_folder>/<process name>.log; empty: all to stderr
+  std::string log_folder{};  ///< log_folder/PROCESS.log; empty: all to stderr
   log::Level log_level = log::Level::info;
   PlacementStrategy placement = PlacementStrategy::pack;  ///< for actors that name no node
   std::chrono::milliseconds start_timeout{10000};         ///< limit for all agents to report
