@@ -1,10 +1,11 @@
 # Copies HEADERS, paths in FROM, to TO/troupe, and lets them include each other from there. Files whose
-# text is the same keep their times.
+# text is the same keep their times; those of headers that are gone go.
 foreach(header ${HEADERS})
   file(READ "${FROM}/${header}" text)
   string(REGEX REPLACE "#include \"(runtime|parallel)/([^/\"]+)\"" "#include \"troupe/\\2\"" text "${text}")
   string(REGEX REPLACE "#include \"(runtime|parallel)/" "#include \"troupe/\\1/" text "${text}")
   string(REGEX REPLACE "^[a-z]+/([^/]+)$" "\\1" copy "${header}")
+  list(APPEND copies "${TO}/troupe/${copy}")
   if(EXISTS "${TO}/troupe/${copy}")
     file(READ "${TO}/troupe/${copy}" old)
     if(old STREQUAL text)
@@ -13,3 +14,8 @@ foreach(header ${HEADERS})
   endif()
   file(WRITE "${TO}/troupe/${copy}" "${text}")
 endforeach()
+file(GLOB_RECURSE gone "${TO}/troupe/*.hpp")
+list(REMOVE_ITEM gone ${copies})
+if(gone)
+  file(REMOVE ${gone})
+endif()
