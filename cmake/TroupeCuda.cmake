@@ -15,7 +15,7 @@ set(CMAKE_CUDA_STANDARD 20)
 add_compile_options("$<$<COMPILE_LANGUAGE:CUDA>:-gencode=${TROUPE_CUDA_CODE};-DFMT_USE_CONSTEXPR=1;-Xcompiler=-Wall>")
 
 # Headers of FlashInfer's kernels, which scripts/fetch-flashinfer unpacks.
-set(TROUPE_FLASHINFER "${CMAKE_SOURCE_DIR}/build/third_party/flashinfer" CACHE PATH
+set(TROUPE_FLASHINFER "${PROJECT_SOURCE_DIR}/build/third_party/flashinfer" CACHE PATH
   "Folder that scripts/fetch-flashinfer made")
 if(NOT EXISTS "${TROUPE_FLASHINFER}/cutlass/cutlass/cutlass.h")
   message(FATAL_ERROR "no FlashInfer in ${TROUPE_FLASHINFER}: run scripts/fetch-flashinfer")

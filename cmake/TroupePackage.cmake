@@ -9,7 +9,7 @@ function(troupe_install target)
   target_link_options(${target} PRIVATE -Wl,--disable-new-dtags)
   set_target_properties(${target} PROPERTIES INSTALL_RPATH "$ORIGIN/../${TROUPE_PRIVATE_LIBRARIES}")
   install(TARGETS ${target} RUNTIME_DEPENDENCY_SET troupe_libraries
-    RUNTIME DESTINATION bin LIBRARY DESTINATION bin)
+    RUNTIME DESTINATION bin COMPONENT programs LIBRARY DESTINATION bin COMPONENT programs)
 endfunction()
 
 troupe_install(launcher)
@@ -20,15 +20,15 @@ endif()
 install(RUNTIME_DEPENDENCY_SET troupe_libraries
   PRE_EXCLUDE_REGEXES "^ld-linux" "^lib(c|m|dl|rt|pthread|resolv|gcc_s|stdc\\+\\+)\\.so"
                       "^lib(cuda|cudart|cublas|cublasLt|nccl|nvrtc)\\.so"
-  LIBRARY DESTINATION ${TROUPE_PRIVATE_LIBRARIES})
-install(DIRECTORY configs docs DESTINATION .)
-install(FILES README.md CHANGELOG.md LICENSE DESTINATION .)
+  LIBRARY DESTINATION ${TROUPE_PRIVATE_LIBRARIES} COMPONENT programs)
+install(DIRECTORY configs docs DESTINATION . COMPONENT programs)
+install(FILES README.md CHANGELOG.md LICENSE DESTINATION . COMPONENT programs)
 
 set(CPACK_STRIP_FILES ON)
 set(CPACK_PACKAGE_NAME troupe)
 set(CPACK_PACKAGE_CONTACT "Troupe's developers")
 set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "Distributed actor runtime and batch inference engine for language models")
-set(CPACK_RESOURCE_FILE_LICENSE "${CMAKE_SOURCE_DIR}/LICENSE")
+set(CPACK_RESOURCE_FILE_LICENSE "${PROJECT_SOURCE_DIR}/LICENSE")
 if(TROUPE_CUDA)
   set(CPACK_PACKAGE_FILE_NAME "troupe-${PROJECT_VERSION}-linux-x86_64-cuda")
 else()
@@ -39,5 +39,7 @@ endif()
 set(CPACK_DEBIAN_FILE_NAME "${CPACK_PACKAGE_FILE_NAME}.deb")
 set(CPACK_DEBIAN_PACKAGE_DEPENDS "libc6 (>= 2.36), libgcc-s1, libstdc++6 (>= 12)")
 set(CPACK_DEBIAN_PACKAGE_RECOMMENDS "openssh-client")
-set(CPACK_DEBIAN_PACKAGE_CONTROL_EXTRA "${CMAKE_SOURCE_DIR}/cmake/package/postinst;${CMAKE_SOURCE_DIR}/cmake/package/prerm")
+set(CPACK_DEBIAN_PACKAGE_CONTROL_EXTRA "${PROJECT_SOURCE_DIR}/cmake/package/postinst;${PROJECT_SOURCE_DIR}/cmake/package/prerm")
+# The programs; scripts/package makes a tarball of the component runtime_dev besides.
+set(CPACK_INSTALL_CMAKE_PROJECTS "${PROJECT_BINARY_DIR};troupe;programs;/")
 include(CPack)

@@ -19,13 +19,12 @@ namespace troupe {
 
 /// The base of actors that can be members of an ActorGroup:
 ///
-///   class Trainer final : public GroupMember {
-///    public:
-///     explicit Trainer(ActorContext& context) : GroupMember(context) {}
-///     Result<void> add(std::vector<float> gradients);  // collectives()->all_reduce_tree(...)
-///     using Methods = GroupMember::Methods::plus<&Trainer::add>;
-///     static constexpr std::string_view actor_type = "Trainer";
-///   };
+///     class Trainer final : public GroupMember {
+///      public:
+///       explicit Trainer(ActorContext& context) : GroupMember(context) {}
+///       Result<void> add(std::vector<float> gradients);  // collectives()->all_reduce_tree(...)
+///       using Methods = GroupMember::Methods::plus<&Trainer::add>;
+///     };
 ///
 /// When a member is lost, the collectives of all others are aborted at once: calls that wait in
 /// them return `cancelled` (or peer_died), and so do later ones, until the group has formed anew.
@@ -58,7 +57,6 @@ class GroupMember {
 
   using Methods = troupe::Methods<&GroupMember::meet, &GroupMember::listen, &GroupMember::confirm,
                                   &GroupMember::connect>;
-  static constexpr std::string_view actor_type = "GroupMember";
 
  protected:
   /// The communicators of this member in the group that forms: here one, of all members. Members

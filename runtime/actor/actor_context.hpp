@@ -9,6 +9,7 @@
 
 #include "runtime/actor/actor_down.hpp"
 #include "runtime/actor/actor_handle.hpp"
+#include "runtime/actor/actor_type.hpp"
 #include "runtime/actor/async/actor_timers.hpp"
 #include "runtime/base/result.hpp"
 #include "runtime/link/port_range.hpp"
@@ -45,6 +46,11 @@ class [[nodiscard]] WatchToken {
 
 struct SpawnOptions;
 
+namespace actor_detail {
+template <class A>
+void register_class();  // in actor_types.hpp
+}
+
 /// An actor's view of the runtime, passed to its constructor; lives as long as the actor. All
 /// functions are callable from any thread of the actor.
 class ActorContext {
@@ -73,7 +79,7 @@ class ActorContext {
   template <class A>
   Result<ActorHandle<A>> find(std::string_view name,
                               std::chrono::milliseconds timeout = std::chrono::seconds(5)) {
-    TROUPE_TRY(auto address, find_address(name, A::actor_type, timeout));
+    TROUPE_TRY(auto address, find_address(name, actor_type_of<A>(), timeout));
     return ActorHandle<A>(std::move(address), hub());
   }
   virtual Result<ActorAddress> find_address(std::string_view name, std::string_view type,
@@ -84,10 +90,11 @@ class ActorContext {
   /// at once; unless it `is_detached`.
   template <class A, class... Args>
   Future<ActorHandle<A>> spawn(const SpawnOptions& options, Args&&... args) {
+    actor_detail::register_class<A>();
     const ConstructionArguments<A> arguments(std::forward<Args>(args)...);
     const auto calls = hub().lock();
     const Promise<ActorHandle<A>> promise({calls ? calls->callbacks() : nullptr});
-    spawn_actor(options, std::string(A::actor_type), encode(arguments),
+    spawn_actor(options, std::string(actor_type_of<A>()), encode(arguments),
                 [promise, hub = hub()](Result<ActorAddress> address) {
                   if (!address.ok()) return promise.complete(std::move(address).error());
                   promise.complete(ActorHandle<A>(*std::move(address), hub));

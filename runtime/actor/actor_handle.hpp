@@ -7,6 +7,7 @@
 #include <string>
 #include <utility>
 
+#include "runtime/actor/actor_type.hpp"
 #include "runtime/actor/async/stream_reader.hpp"
 #include "runtime/actor/methods.hpp"
 #include "runtime/call/actor_address.hpp"
@@ -155,11 +156,7 @@ class ActorHandle {
                            ErrorCode code) {
     const auto calls = hub.lock();
     if (!calls) return;
-    if constexpr (requires { A::actor_type; }) {
-      calls->observer()->on_failed(A::actor_type, method, code);
-    } else {
-      calls->observer()->on_failed("", method, code);
-    }
+    calls->observer()->on_failed(actor_type_of<A>(), method, code);
   }
 
   ActorAddress address_;

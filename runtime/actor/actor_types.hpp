@@ -7,7 +7,9 @@
 #include <string>
 #include <string_view>
 
+#include "runtime/actor/actor_class.hpp"
 #include "runtime/actor/actor_context.hpp"
+#include "runtime/actor/actor_type.hpp"
 #include "runtime/actor/async/await.hpp"
 #include "runtime/actor/async/concurrency_groups.hpp"
 #include "runtime/actor/async/method_calls.hpp"
@@ -52,7 +54,7 @@ class TypedActor final : public ActorObject {
   Result<Bytes> run(std::uint16_t method, std::span<const std::byte> arguments,
                     const std::weak_ptr<CallHub>& hub) override {
     Result<Bytes> answer =
-        fail(ErrorCode::unsupported, "{} has no method number {}", A::actor_type, method);
+        fail(ErrorCode::unsupported, "{} has no method number {}", actor_type_of<A>(), method);
     A::Methods::visit(method, [&]<auto m>() {
       using Return = typename methods_detail::MethodTraits<decltype(m)>::Return;
       try {
@@ -60,7 +62,7 @@ class TypedActor final : public ActorObject {
           answer = run_method<m>(arguments, hub);
         }
       } catch (...) {
-        answer = fail(ErrorCode::exception, "method {} of {} threw {}", method, A::actor_type,
+        answer = fail(ErrorCode::exception, "method {} of {} threw {}", method, actor_type_of<A>(),
                       current_exception_description());
       }
     });
@@ -80,7 +82,7 @@ class TypedActor final : public ActorObject {
           call = async_detail::StreamCall<A, m>::make(*actor_, arguments, hub);
         }
       } catch (...) {
-        call = fail(ErrorCode::exception, "method {} of {} threw: {}", method, A::actor_type,
+        call = fail(ErrorCode::exception, "method {} of {} threw: {}", method, actor_type_of<A>(),
                     current_exception_text());
       }
     });
@@ -149,7 +151,27 @@ Result<std::unique_ptr<ActorObject>> make_from_bytes(ActorContext& context,
   return std::unique_ptr<ActorObject>(std::make_unique<TypedActor<A>>(std::move(actor)));
 }
 
+/// Registers A before main wherever this variable is used, by the initialisation of an inline
+/// variable; once for a class, as all files share it.
+template <class A>
+inline const ActorClass registered_class{actor_type_of<A>, typeid(A), make_from_bytes<A>,
+                                         __BASE_FILE__};
+template <class A>
+void register_class() {
+  static_cast<void>(&registered_class<A>);
+}
+
 }  // namespace actor_detail
+
+/// Registers an actor class in a program that spawns it nowhere: another one does, or a file that
+/// is linked only in some builds. Behind the class, in a source file:
+///
+///     TROUPE_ACTOR(shop::Counter);
+///
+/// Classes that the program spawns (Cluster::spawn, ActorContext::spawn) register themselves.
+#define TROUPE_ACTOR(...)                                                                \
+  [[maybe_unused]] static const auto& TROUPE_CONCAT_(troupe_actor_class_, __COUNTER__) = \
+      ::troupe::actor_detail::registered_class<__VA_ARGS__>
 
 /// The node of a process.
 struct NodePlace {
@@ -157,15 +179,17 @@ struct NodePlace {
   std::string address;  ///< numeric, at which other hosts reach it; empty: none take part
 };
 
-/// The actor classes that this program's processes can host, by actor_type. Filled in main before
-/// troupe::init.
+/// What a program says of its actors by hand, for troupe::init: classes, which otherwise register
+/// themselves (TROUPE_ACTOR), and what their processes do first. A class that is added here comes
+/// before others of its name.
 class ActorTypes {
  public:
   template <class A>
   void add() {
-    factories_[std::string(A::actor_type)] = actor_detail::make_from_bytes<A>;
+    factories_[std::string(actor_type_of<A>())] = actor_detail::make_from_bytes<A>;
   }
-  /// Errors: not_found names the type and the remedy.
+  /// The class of that name among these and those that registered themselves. Errors: not_found
+  /// names the type and the remedy; invalid_argument if several have the name.
   Result<ActorFactory> find(const std::string& type) const;
 
   /// Those given to troupe::init; none before.

@@ -243,6 +243,7 @@ void ClusterImpl::shutdown(milliseconds timeout) {
 }
 
 Result<std::unique_ptr<Cluster>> Cluster::start(ClusterOptions options) {
+  TROUPE_CHECK(check_program());
   if (options.nodes.empty()) {
     options.nodes.push_back({"node0", static_cast<int>(usable_cpus().size()), {}});
   }

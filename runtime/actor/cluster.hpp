@@ -23,8 +23,9 @@ namespace troupe {
 
 /// Call first in main. Agents and actor processes are this same program executed again: in them,
 /// init does their work and never returns. In the driver it returns at once. Raises the limit of
-/// open files of the process (raise_open_file_limit).
-void init(int argc, char** argv, const ActorTypes& types);
+/// open files of the process (raise_open_file_limit). Actor classes that the program spawns need
+/// not be in `types`: they register themselves.
+void init(int argc, char** argv, const ActorTypes& types = {});
 
 /// Where agents that somebody else has started join a job.
 struct JoinPoint {
@@ -68,11 +69,11 @@ struct NodeVerdict {
 };
 
 struct ClusterOptions {
-  std::string name;  ///< for people, in what `troupe` shows; empty: the program's
+  std::string name{};  ///< for people, in what `troupe` shows; empty: the program's
   /// Empty: one node "node0" with the cpus of usable_cpus(). Those that join later are behind the
   /// others.
-  std::vector<NodeSpec> nodes;
-  std::shared_ptr<NodeStarter> starter;  ///< empty: a LocalNodeStarter
+  std::vector<NodeSpec> nodes{};
+  std::shared_ptr<NodeStarter> starter{};  ///< empty: a LocalNodeStarter
   /// If given, agents come by themselves; `starter` is not used. They fill `nodes` as they come,
   /// which get the names of their hosts, with a number behind a name that is taken.
   std::optional<JoinPoint> join{};
@@ -97,8 +98,8 @@ struct ClusterOptions {
   /// login node; for a cluster whose nodes are all on this machine. Agents come there, too. Empty:
   /// `address`.
   std::string observer_address{};
-  std::string job_folder;  ///< passed to the actors; may be empty
-  std::string log_folder;  ///< <log_folder>/<process name>.log; empty: all to stderr
+  std::string job_folder{};  ///< passed to the actors; may be empty
+  std::string log_folder{};  ///< log_folder/PROCESS.log; empty: all to stderr
   log::Level log_level = log::Level::info;
   /// What actors with a process of their own, or one that they share, print to stdout and stderr
   /// appears on the stderr of this process, too: "(NAME pid=7, node1) the line". A line that many
@@ -107,7 +108,7 @@ struct ClusterOptions {
   bool forward_logs = false;
   PlacementStrategy placement = PlacementStrategy::pack;  ///< for actors that name no node
   std::chrono::milliseconds start_timeout{10000};         ///< limit for all agents to report
-  CallHub::Options calls;
+  CallHub::Options calls{};
   TaskLimits tasks{};
   /// All runs in this process, for tests and debuggers: nodes are pretended, and spawned actors and
   /// tasks have threads of it. Arguments and answers are encoded as between processes, and order,
@@ -188,16 +189,17 @@ struct SpawnOptions {
 /// driver alone).
 class Cluster {
  public:
-  /// Starts the agents and waits until all have reported. Errors name the node.
+  /// Starts the agents and waits until all have reported. Errors name the node; invalid_argument if
+  /// troupe::init has not been called, or if two actor classes share a name.
   static Result<std::unique_ptr<Cluster>> start(ClusterOptions options);
   virtual ~Cluster() = default;  ///< shuts down
 
-  /// Starts an actor of class A (listed in ActorTypes) with the given construction arguments. The
-  /// future has the handle once the actor is constructed, or an error: the actor's own,
-  /// resource_exhausted with what was asked for and what is left, unschedulable if no node could
-  /// ever have so much, already_exists for a taken name,
-  /// the death of its process, invalid_argument for arguments of more than 255 MiB; for a bundle
-  /// not_found if its group has been removed, peer_died if it is lost with its node.
+  /// Starts an actor of class A with the given construction arguments. The future has the handle
+  /// once the actor is constructed, or an error: the actor's own, resource_exhausted with what was
+  /// asked for and what is left, unschedulable if no node could ever have so much, already_exists
+  /// for a taken name, the death of its process, invalid_argument for arguments of more than 255
+  /// MiB; for a bundle not_found if its group has been removed, peer_died if it is lost with its
+  /// node.
   ///
   /// An actor with a process of its own has one thread. Actors that share a process
   /// (SpawnOptions::process, spawn_local) share a pool of threads (TaskPool), one for each CPU and
@@ -210,15 +212,16 @@ class Cluster {
   /// so actors that wait for it get timeouts.
   template <class A, class... Args>
   Future<ActorHandle<A>> spawn(const SpawnOptions& options, Args&&... args) {
+    actor_detail::register_class<A>();
     const ConstructionArguments<A> arguments(std::forward<Args>(args)...);
     return typed<A>([&](AddressCallback done) {
-      spawn_remote(options, std::string(A::actor_type), encode(arguments), std::move(done));
+      spawn_remote(options, std::string(actor_type_of<A>()), encode(arguments), std::move(done));
     });
   }
 
   /// The same in this process; `options` may give only the name, dedicated_thread and
-  /// max_concurrency. The arguments
-  /// are passed as they are and need not be encodable; A need not be in ActorTypes.
+  /// max_concurrency. The arguments are passed as they are and need not be encodable; A is not
+  /// registered.
   template <class A, class... Args>
   Future<ActorHandle<A>> spawn_local(const SpawnOptions& options, Args&&... args) {
     auto arguments =
@@ -234,7 +237,7 @@ class Cluster {
           std::make_unique<actor_detail::TypedActor<A>>(std::move(actor)));
     };
     return typed<A>([&](AddressCallback done) {
-      spawn_here(options, std::string(A::actor_type), std::move(make), std::move(done));
+      spawn_here(options, std::string(actor_type_of<A>()), std::move(make), std::move(done));
     });
   }
 
@@ -242,7 +245,7 @@ class Cluster {
   /// type.
   template <class A>
   Result<ActorHandle<A>> find(std::string_view name) {
-    TROUPE_TRY(auto address, find_address(name, A::actor_type));
+    TROUPE_TRY(auto address, find_address(name, actor_type_of<A>()));
     return ActorHandle<A>(std::move(address), hub());
   }
 

@@ -24,6 +24,10 @@ namespace troupe {
 
 class ClusterImpl;
 
+/// Whether this program can have a cluster: init() was called, and no two actor classes share a
+/// name.
+Result<void> check_program();
+
 /// Tells threads that may outlive the cluster (a local actor that does not end) that it is gone.
 struct ClusterGate {
   std::recursive_mutex mutex;  ///< a spawn's callback may spawn again

@@ -1,3 +1,4 @@
+#include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <string_view>
@@ -6,6 +7,7 @@
 
 #include "runtime/actor/actor_process.hpp"
 #include "runtime/actor/cluster.hpp"
+#include "runtime/actor/cluster_impl.hpp"
 #include "runtime/actor/task_worker_actor.hpp"
 #include "runtime/node/agent.hpp"
 #include "runtime/node/node_starter.hpp"
@@ -21,11 +23,14 @@ ActorTypes& types_of_init() {
   return types;
 }
 
+std::atomic<bool> was_initialised = false;
+
 }  // namespace
 
 const ActorTypes& ActorTypes::registered() { return types_of_init(); }
 
 void init(int argc, char** argv, const ActorTypes& types) {
+  was_initialised = true;
   raise_open_file_limit();
   types_of_init() = types;
   if (argc < 2) return;
@@ -45,9 +50,22 @@ Result<ActorFactory> ActorTypes::find(const std::string& type) const {
   }
   const auto found = factories_.find(type);
   if (found != factories_.end()) return found->second;
-  return fail(ErrorCode::not_found,
-              "this program has no actor type '{}': add it to the ActorTypes given to troupe::init",
-              type);
+  TROUPE_TRY(const auto* registered, actor_detail::find_class(type));
+  if (registered != nullptr) return ActorFactory(registered->make);
+  return fail(
+      ErrorCode::not_found,
+      "this program has no actor type '{0}': put TROUPE_ACTOR({0}) behind the class, or give "
+      "it to troupe::init in ActorTypes",
+      type);
+}
+
+Result<void> check_program() {
+  if (!was_initialised) {
+    return fail(ErrorCode::invalid_argument,
+                "troupe::init(argc, argv) has not been called: it must come first in main, because "
+                "agents and actor processes are this same program executed again");
+  }
+  return actor_detail::check_classes();
 }
 
 }  // namespace troupe

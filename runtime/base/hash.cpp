@@ -1,7 +1,6 @@
 #include "runtime/base/hash.hpp"
 
-#include <new>
-
+#define XXH_INLINE_ALL  // so that programs on the runtime need not link it
 #include <xxhash.h>
 
 namespace troupe {
@@ -15,17 +14,18 @@ Hash128 hash_128(std::string_view text, std::uint64_t seed) {
   return halves(XXH3_128bits_withSeed(text.data(), text.size(), seed));
 }
 
-Hasher128::Hasher128() : state_(XXH3_createState()) {
-  if (!state_) throw std::bad_alloc();
-  XXH3_128bits_reset(state_.get());
-}
+struct Hasher128::State {
+  XXH3_state_t of_library;  // aligned by its type
+};
+
+Hasher128::Hasher128() : state_(new State) { XXH3_128bits_reset(&state_->of_library); }
 
 void Hasher128::add(std::string_view piece) {
-  XXH3_128bits_update(state_.get(), piece.data(), piece.size());
+  XXH3_128bits_update(&state_->of_library, piece.data(), piece.size());
 }
 
-Hash128 Hasher128::hash() const { return halves(XXH3_128bits_digest(state_.get())); }
+Hash128 Hasher128::hash() const { return halves(XXH3_128bits_digest(&state_->of_library)); }
 
-void Hasher128::Free::operator()(XXH3_state_s* state) const { XXH3_freeState(state); }
+void Hasher128::Free::operator()(State* state) const { delete state; }
 
 }  // namespace troupe

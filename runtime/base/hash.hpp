@@ -5,8 +5,6 @@
 #include <string_view>
 #include <utility>
 
-struct XXH3_state_s;
-
 namespace troupe {
 
 /// The two halves of a 128-bit hash, the high one first.
@@ -26,10 +24,11 @@ class Hasher128 {
   Hash128 hash() const;
 
  private:
+  struct State;
   struct Free {
-    void operator()(XXH3_state_s* state) const;
+    void operator()(State* state) const;
   };
-  std::unique_ptr<XXH3_state_s, Free> state_;
+  std::unique_ptr<State, Free> state_;
 };
 
 }  // namespace troupe

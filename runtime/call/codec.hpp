@@ -29,10 +29,10 @@ using Bytes = std::vector<std::byte>;
 /// enums (little endian, fixed size), std::string, std::vector, std::array, std::optional,
 /// std::pair, std::tuple, std::map, std::unordered_map, and structs that list their members once:
 ///
-///   struct Point {
-///     int x = 0, y = 0;
-///     template <class Archive> void fields(Archive& archive) { archive(x, y); }
-///   };
+///     struct Point {
+///       int x = 0, y = 0;
+///       template <class Archive> void fields(Archive& archive) { archive(x, y); }
+///     };
 ///
 /// Types must be default constructible. Vectors of arithmetic types and enums (not bool) are copied
 /// in one memcpy. There are no type tags and no versions: both ends are the same build (the

@@ -37,9 +37,9 @@ struct Resources {
 
 /// A node in placement's view. Several virtual nodes may share one machine.
 struct NodeSpec {
-  std::string name;
+  std::string name{};
   int cpus = 0;
-  std::vector<int> devices;       ///< ids, as passed to actors
+  std::vector<int> devices{};     ///< ids, as passed to actors
   std::int64_t memory_bytes = 0;  ///< 0: not counted, and requests for memory are refused
   std::unordered_map<std::string, std::int64_t> custom{};
   /// It gets bundles of placement groups only if the other nodes have no room for them.

@@ -101,7 +101,6 @@ TEST(Spawn, reports_why_an_actor_cannot_be_made) {
   EXPECT_EQ(must(whole.call<&Fragile::answer>().get(limit)), 42) << "the name is free again";
   EXPECT_EQ(cluster->spawn<Fragile>({.name = "f"}, "").get(limit).error().code,
             ErrorCode::already_exists);
-  EXPECT_EQ(cluster->spawn<Unlisted>({}).get(limit).error().code, ErrorCode::not_found);
   EXPECT_EQ(cluster->spawn<Fragile>({.node = "nowhere"}, "").get(limit).error().code,
             ErrorCode::not_found);
 }
@@ -210,6 +209,15 @@ TEST(Spawn, lets_local_actors_that_outlive_the_cluster_use_their_context) {
   cluster.reset();
   shared->go_on.complete(1);
   EXPECT_TRUE(shared->asked.future().get(limit).ok());
+}
+
+TEST(Spawn, needs_no_list_of_classes_and_no_names_for_them) {
+  const auto cluster = start_cluster();
+  const auto unlisted = must(cluster->spawn<Unlisted>({.name = "it"}).get(limit));
+  EXPECT_EQ(must(unlisted.call<&Unlisted::answer>().get(limit)), 43);
+  EXPECT_EQ(unlisted.address().type, "troupe::test::Unlisted");
+  EXPECT_TRUE(cluster->find<Unlisted>("it").ok());
+  EXPECT_EQ(cluster->find<Counter>("it").error().code, ErrorCode::invalid_argument);
 }
 
 TEST(Spawn, hosts_local_actors_in_this_process) {

@@ -192,11 +192,10 @@ class Leaver {
   bool hangs_ = false;
 };
 
-/// Not among the ActorTypes.
+/// Not among the ActorTypes, and without an actor_type: it registers itself.
 class Unlisted {
  public:
   int answer() { return 43; }
-  static constexpr std::string_view actor_type = "Unlisted";
   using Methods = troupe::Methods<&Unlisted::answer>;
 };
 
