@@ -58,6 +58,7 @@ class ActorCell::Context final : public ActorContext {
   Result<void> release_shared_memory(std::string_view prefix) override {
     return services().release_shared_memory(prefix);
   }
+  ObjectStore& objects() override { return *services().objects; }
   void exit(std::string reason) override { cell_.request_exit(std::move(reason)); }
   void stop(const ActorAddress& owned) override { services().stop(address().id, owned.id); }
 
@@ -141,7 +142,15 @@ ActorCell::Turn ActorCell::take_turn() {
       if (left == Turn::idle) return Turn::idle;
     }
     IncomingCall call = std::move(taken_[next_++]);
-    call.answer(actor_->run(call.method, call.arguments, services_->hub));
+    Result<Bytes> answer = actor_->run(call.method, call.arguments, services_->hub);
+    if (!services_->objects || !services_->objects->is_registering()) {
+      call.answer(std::move(answer));
+      continue;
+    }
+    // The caller keeps the references among its arguments until it has the answer.
+    services_->objects->when_registered(
+        [done = std::move(call.answer),
+         shared = std::make_shared<Result<Bytes>>(std::move(answer))] { done(std::move(*shared)); });
   }
   return Turn::more;
 }

@@ -16,6 +16,7 @@
 #include "runtime/base/task_pool.hpp"
 #include "runtime/call/call_hub.hpp"
 #include "runtime/link/port_range.hpp"
+#include "runtime/object/object_store.hpp"
 
 namespace troupe {
 
@@ -42,6 +43,8 @@ struct HostServices {
   std::function<void(ActorId owner, ActorId actor)> stop;
   /// For actors without a thread of their own.
   std::shared_ptr<TaskPool> threads;
+  /// See ActorContext::put.
+  std::shared_ptr<ObjectStore> objects{};
 
   /// Tells the callers and the watchers in this process.
   void report_end(const ActorDown& down) const;

@@ -12,6 +12,7 @@
 #include "runtime/call/call_hub.hpp"
 #include "runtime/call/codec.hpp"
 #include "runtime/call/future.hpp"
+#include "runtime/object/reference_scan.hpp"
 
 namespace troupe {
 
@@ -56,12 +57,19 @@ class ActorHandle {
     }
     const Promise<Answer> promise({hub->callbacks(), address_.id});
     const typename Traits::Arguments arguments(std::forward<Args>(args)...);
+    Encoder encoder;
+    encoder(arguments);
+    // References to objects live until the receiver has registered, which is before it answers.
+    auto kept = encoder.take_kept();
     hub->call(
-        address_, static_cast<std::uint16_t>(index), encode(arguments),
-        [promise, weak = hub_](Result<Bytes> answer) mutable {
+        address_, static_cast<std::uint16_t>(index), encoder.take(),
+        [promise, weak = hub_, kept = std::move(kept)](Result<Bytes> answer) mutable {
           if (!answer.ok()) return promise.complete(std::move(answer).error());
           if constexpr (std::is_void_v<Answer>) {
             promise.complete(Result<void>());
+          } else if (may_hold_refs<Answer>()) {
+            // They are registered as they come, not when the answer is taken.
+            promise.complete(decode<Answer>(*answer, weak));
           } else {
             promise.complete_encoded(EncodedAnswer<Answer>{*std::move(answer), std::move(weak)});
           }

@@ -13,6 +13,8 @@
 
 namespace troupe {
 
+class ObjectStore;
+
 /// Receives the answer of a call: the encoded return value, or the error. Called exactly once, on
 /// any thread; must not block.
 using CallCompletion = std::function<void(Result<Bytes>)>;
@@ -113,6 +115,14 @@ class CallHub : public std::enable_shared_from_this<CallHub> {
   /// that are due. No callback runs afterwards. Called by the owner before it drops the last
   /// reference; idempotent.
   virtual void stop() = 0;
+
+  /// The object store of this process, by which references to objects are decoded. Set before the
+  /// first call.
+  void set_objects(std::weak_ptr<ObjectStore> objects) { objects_ = std::move(objects); }
+  std::shared_ptr<ObjectStore> objects() const { return objects_.lock(); }
+
+ private:
+  std::weak_ptr<ObjectStore> objects_;
 };
 
 }  // namespace troupe
