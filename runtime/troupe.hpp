@@ -27,6 +27,10 @@
 #include "runtime/call/wait.hpp"
 #include "runtime/task/task_options.hpp"
 
+// Objects: values that processes share.
+#include "runtime/object/object_ref.hpp"
+#include "runtime/object/object_view.hpp"
+
 // Metrics of users.
 #include "runtime/metrics/metrics_registry.hpp"
 

@@ -18,6 +18,13 @@ constexpr int calls_per_turn = 16;
 
 }  // namespace
 
+void HostServices::answer(const CallReply& reply, CallAnswer answer) const {
+  if (!objects || !objects->is_registering()) return reply(std::move(answer));
+  objects->when_registered([reply, shared = std::make_shared<CallAnswer>(std::move(answer))] {
+    reply(std::move(*shared));
+  });
+}
+
 void HostServices::report_end(const ActorDown& down) const {
   if (down.restarts) {
     hub->mark_restarting(down.id, down.incarnation, down.message);
@@ -68,6 +75,7 @@ class ActorCell::Context final : public ActorContext {
     return scope != nullptr && scope->is_cancelled();
   }
   MetricsRegistry& metrics() const override { return services().hub->observer()->metrics(); }
+  ObjectStore& objects() override { return *services().objects; }
   void exit(std::string reason) override { cell_.request_exit(std::move(reason)); }
   void stop(const ActorAddress& owned) override { services().stop(address().id, owned.id); }
 
@@ -172,7 +180,8 @@ void ActorCell::run_call(IncomingCall& call) noexcept {
   if (!may_begin(call, address_.name)) return load_->on_ended(running);
   const CallScope scope(call);
   CallAnswer answer = load_->end(running, actor_->run(call.method, call.arguments, services_->hub));
-  call.answer(is_killed_ ? CallAnswer::of_ended_actor(ended()) : std::move(answer));
+  if (is_killed_) return refuse(call);
+  services_->answer(call.answer, std::move(answer));
 }
 
 bool ActorCell::run_taken_task() {
@@ -197,7 +206,10 @@ Result<void> ActorCell::prepare_concurrency() {
     async_ = std::make_unique<AsyncCalls>(
         *actor_,
         AsyncCalls::Options{weak_from_this(), timers(), services_->hub, load_, address_.name,
-                            limit_or(1000), [this](IncomingCall& call) { run_call(call); }});
+                            limit_or(1000), [this](IncomingCall& call) { run_call(call); },
+                            [this](const CallReply& reply, CallAnswer answer) {
+                              services_->answer(reply, std::move(answer));
+                            }});
   } else if (max_concurrency_ > 1 || !concurrency.limits.empty()) {
     TROUPE_CHECK(services_->threads->start());
     const std::lock_guard lock(mutex_);

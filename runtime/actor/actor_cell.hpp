@@ -18,6 +18,7 @@
 #include "runtime/base/task_pool.hpp"
 #include "runtime/call/call_hub.hpp"
 #include "runtime/link/port_range.hpp"
+#include "runtime/object/object_store.hpp"
 
 namespace troupe {
 
@@ -46,6 +47,12 @@ struct HostServices {
   std::shared_ptr<TaskPool> threads;
   /// See ActorContext::submit. `done` is called once.
   std::function<void(SubmittedTask task, CallCompletion done)> submit_task;
+  /// See ActorContext::put. Set before the first actor.
+  std::shared_ptr<ObjectStore> objects{};
+
+  /// Answers a call. The caller keeps the references to objects among its arguments until then: so
+  /// it waits until those that this process has decoded are registered with their owners.
+  void answer(const CallReply& reply, CallAnswer answer) const;
 
   /// Tells the callers and the watchers in this process.
   void report_end(const ActorDown& down) const;

@@ -15,6 +15,7 @@
 #include "runtime/call/call_scope.hpp"
 #include "runtime/call/codec.hpp"
 #include "runtime/call/future.hpp"
+#include "runtime/object/reference_scan.hpp"
 
 namespace troupe {
 
@@ -136,19 +137,25 @@ class ActorHandle {
     }
     const Promise<Answer> promise({hub->callbacks(), address_.id});
     const typename Traits::Arguments arguments(std::forward<Args>(args)...);
-    auto take = [promise, weak = hub_](Result<Bytes> answer) mutable {
+    Encoder encoder;
+    encoder(arguments);
+    // References to objects live until the receiver has registered, which is before it answers.
+    auto take = [promise, weak = hub_, kept = encoder.take_kept()](Result<Bytes> answer) mutable {
       if (!answer.ok()) {
         note_failure(weak, method_name<method>, answer.error().code);
         return promise.complete(std::move(answer).error());
       }
       if constexpr (std::is_void_v<Answer>) {
         promise.complete(Result<void>());
+      } else if (may_hold_refs<Answer>()) {
+        // They are registered as they come, not when the answer is taken.
+        promise.complete(decode<Answer>(*answer, weak));
       } else {
         promise.complete_encoded(EncodedAnswer<Answer>{*std::move(answer), std::move(weak)});
       }
     };
     promise.set_ticket(hub_,
-                       hub->call(address_, static_cast<std::uint16_t>(index), encode(arguments),
+                       hub->call(address_, static_cast<std::uint16_t>(index), encoder.take(),
                                  std::move(take), terms_of(options, address_.max_call_retries)));
     return promise.future();
   }

@@ -44,6 +44,7 @@ class ActorProcess {
         types_(types) {}
 
   Result<void> boot();
+  Result<void> start_objects(const ProcessBootstrap& bootstrap, CallKeys keys);
   [[noreturn]] void run();
   /// Gives `why` as the reason for which the actor that the process was started for is not made.
   void refuse_actor(const Error& why);
@@ -105,6 +106,7 @@ Result<void> ActorProcess::boot() {
   calls.credit_timeout = milliseconds(bootstrap->credit_timeout_ms);
   calls.cause_grace = milliseconds(bootstrap->cause_grace_ms);
   calls.on_first_call = [this](const ActorAddress& actor) {
+    if (is_store(actor.id)) return;  // no actor
     tell(FollowActor{actor.id, actor.is_restartable});
   };
   CallKeys keys{bootstrap->call_name, bootstrap->call_key,
@@ -113,9 +115,8 @@ Result<void> ActorProcess::boot() {
                     return CallKeyRequest{ask, listener};
                   }).then(std::move(answer));
                 }};
-  TROUPE_TRY(auto transport,
-             make_network_transport(std::move(keys),
-                                    {bootstrap->locality, bootstrap->address, bootstrap->ports}));
+  TROUPE_TRY(auto transport, make_network_transport(keys, {bootstrap->locality, bootstrap->address,
+                                                           bootstrap->ports}));
   TROUPE_TRY(auto hub, CallHub::create(std::move(transport), calls));
   services_ = std::make_shared<HostServices>(HostServices{
       bootstrap->node, bootstrap->address, bootstrap->ports, bootstrap->job_folder,
@@ -146,6 +147,23 @@ Result<void> ActorProcess::boot() {
         hub->call(service, static_cast<std::uint16_t>(ServiceMethod::submit), encode(task),
                   std::move(done));
       }});
+  return start_objects(*bootstrap, std::move(keys));
+}
+
+Result<void> ActorProcess::start_objects(const ProcessBootstrap& bootstrap, CallKeys keys) {
+  ObjectStoreOptions options;
+  options.process_name = bootstrap.process_name;
+  options.node = bootstrap.node;
+  options.locality = bootstrap.locality;
+  options.address = bootstrap.address;
+  options.ports = bootstrap.ports;
+  options.keys = std::move(keys);
+  options.node_bytes = bootstrap.object_store_bytes;
+  options.spill_folder = bootstrap.object_spill_folder;
+  options.ledger_memory = [this](std::size_t bytes) {
+    return ask_region("troupe.objects", bytes, false);
+  };
+  TROUPE_TRY(services_->objects, ObjectStore::start(services_->hub, std::move(options)));
   return {};
 }
 

@@ -112,10 +112,16 @@ class TypedActor final : public ActorObject {
       return Bytes{};
     } else if constexpr (std::is_same_v<Return, Result<typename Traits::Answer>>) {
       TROUPE_TRY(auto value, std::apply(invoke, arguments));
-      return encode(value);
+      return encode_answer(value, hub);
     } else {
-      return encode(std::apply(invoke, arguments));
+      return encode_answer(std::apply(invoke, arguments), hub);
     }
+  }
+  template <class T>
+  static Bytes encode_answer(const T& value, const std::weak_ptr<CallHub>& hub) {
+    Encoder encoder(hub);
+    encoder(value);
+    return encoder.take();
   }
 
   std::unique_ptr<A> actor_;

@@ -57,11 +57,11 @@ Result<void> ClusterImpl::boot() {
 
 Result<void> ClusterImpl::start_services() {
   TROUPE_TRY(const std::string name, draw_call_name(job_id_));
+  const CallKeys call_plane = call_keys(keys_, name);
   TROUPE_TRY(auto transport,
              options_.in_process
                  ? Result<std::unique_ptr<Transport>>(make_in_process_transport(name))
-                 : make_network_transport(call_keys(keys_, name),
-                                          {job_id_, options_.address, options_.ports}));
+                 : make_network_transport(call_plane, {job_id_, options_.address, options_.ports}));
   TROUPE_TRY(auto hub, CallHub::create(std::move(transport), options_.calls));
   TROUPE_TRY(auto directory,
              registry_->admit_local({}, std::string(Directory::actor_type), ::getpid()));
@@ -102,6 +102,7 @@ Result<void> ClusterImpl::start_services() {
       [tasks = tasks_](SubmittedTask task, CallCompletion done) {
         (void)tasks->submit(std::move(task), std::move(done));
       }});
+  TROUPE_CHECK(start_objects(call_plane));
   Promise<void> made;
   const auto make = [registry = registry_](ActorContext&) -> Result<std::unique_ptr<ActorObject>> {
     return std::unique_ptr<ActorObject>(std::make_unique<actor_detail::TypedActor<Directory>>(
@@ -117,6 +118,23 @@ Result<void> ClusterImpl::start_services() {
                              [](bool, const std::string&) {}}},
                  services_));
   return made.future().get(milliseconds(5000));
+}
+
+Result<void> ClusterImpl::start_objects(const CallKeys& keys) {
+  ObjectStoreOptions options;
+  options.process_name = "driver";
+  options.node = "driver";
+  options.locality = job_id_;
+  options.address = options_.address;
+  options.ports = options_.ports;
+  options.keys = keys;
+  options.node_bytes = options_.object_store_bytes;
+  options.spill_folder = spill_folder();
+  options.ledger_memory = [open = services_->shared_memory](std::size_t bytes) {
+    return open("troupe.objects", bytes);
+  };
+  TROUPE_TRY(services_->objects, ObjectStore::start(services_->hub, std::move(options)));
+  return {};
 }
 
 NodeAgents::Events ClusterImpl::agent_events() {
@@ -167,6 +185,8 @@ AgentBootstrap ClusterImpl::bootstrap_of(const std::string& node, const AgentRea
   process.credit_bytes = options_.calls.credit_bytes;
   process.credit_timeout_ms = options_.calls.credit_timeout.count();
   process.cause_grace_ms = options_.calls.cause_grace.count();
+  process.object_store_bytes = options_.object_store_bytes;
+  process.object_spill_folder = spill_folder();
   return bootstrap;
 }
 
@@ -231,6 +251,7 @@ void ClusterImpl::shutdown(milliseconds timeout) {
     (void)directory_->wait_until_over(milliseconds(1000));
   }
   services_->watches->stop();
+  if (services_->objects) services_->objects->stop();
   services_->hub->stop();
   // Callers that still wait get an error now.
   const auto deadline = Clock::now() + milliseconds(500);

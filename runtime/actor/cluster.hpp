@@ -17,6 +17,7 @@
 #include "runtime/node/node_starter.hpp"
 #include "runtime/node/placement_group.hpp"
 #include "runtime/node/resources.hpp"
+#include "runtime/object/object_store.hpp"
 #include "runtime/task/submit.hpp"
 
 namespace troupe {
@@ -127,6 +128,12 @@ struct ClusterOptions {
   /// that cannot be written is a warning in the log.
   bool is_observable = true;
   std::string state_folder{};  ///< for that file; empty: cluster_folder()
+  /// Memory of each node for large objects (Cluster::put), and of the driver's process; 0: 30 % of
+  /// what its first object finds available. Objects that nobody has mapped are spilled beyond it.
+  std::uint64_t object_store_bytes = 0;
+  /// On each host, for spilled objects: nameless files, which end with their process. Empty:
+  /// `job_folder`; if that is empty too, nothing is spilled.
+  std::string object_spill_folder{};
 };
 
 struct SpawnOptions {
@@ -396,6 +403,31 @@ class Cluster {
   /// Ends all actors and agents: a stop message, then SIGKILL after half of `timeout`. No watches
   /// are notified any more. Idempotent; bounded by `timeout` + 1 s.
   virtual void shutdown(std::chrono::milliseconds timeout = std::chrono::seconds(1)) = 0;
+
+  /// Puts an object: a copy of the value in this process's memory, or in memory that it shares with
+  /// others, which lives as long as some process of the job has references to it. This process owns
+  /// it: when it ends, the object is lost. Objects of numbers, strings and bytes (BlockType) cost
+  /// one memcpy, others are encoded. Errors: resource_exhausted, with who holds the node's memory.
+  template <class T>
+  Result<ObjectRef<T>> put(const T& value) {
+    return put_object(objects(), value);
+  }
+  /// Fetches an object: without a copy from a process of this machine, else over the network, once
+  /// for all processes of this one. Blocks at most `timeout`. Errors: object_lost with the owner
+  /// and the cause; timed_out; resource_exhausted; cancelled during shutdown.
+  template <class T>
+  Result<ObjectView<T>> get(const ObjectRef<T>& ref, std::chrono::nanoseconds timeout) {
+    return get_object(objects(), hub(), ref, timeout);
+  }
+  /// Waits until `count` of the objects can be fetched, or are lost (get says so), at most
+  /// `timeout`. Both lists are in the order of `refs`; no more than `count` are ready.
+  template <class T>
+  WaitedRefs<T> wait(const std::vector<ObjectRef<T>>& refs, std::size_t count,
+                     std::chrono::nanoseconds timeout) {
+    return wait_for_objects(objects(), std::span<const ObjectRef<T>>(refs), count, timeout);
+  }
+  /// The objects of this process.
+  virtual ObjectStore& objects() = 0;
 
  protected:
   using AddressCallback = std::function<void(Result<ActorAddress>)>;

@@ -79,6 +79,7 @@ class ClusterImpl final : public Cluster {
   void suspend(std::chrono::milliseconds timeout) override { agents_.suspend(timeout); }
   void resume() override { agents_.resume(); }
   void shutdown(std::chrono::milliseconds timeout) override;
+  ObjectStore& objects() override { return *services_->objects; }
 
  protected:
   void spawn_remote(const SpawnOptions& options, std::string type, Bytes arguments,
@@ -97,6 +98,11 @@ class ClusterImpl final : public Cluster {
   std::shared_ptr<TaskService> start_tasks(const std::shared_ptr<CallHub>& hub);
   void start_task_worker(const TaskScheduler::Orders::Start& start, TaskService::OnStarted done);
   void stop_task_worker(const ActorAddress& worker, bool kill);
+  Result<void> start_objects(const CallKeys& keys);
+  std::string spill_folder() const {
+    return options_.object_spill_folder.empty() ? options_.job_folder
+                                                : options_.object_spill_folder;
+  }
   NodeAgents::Events agent_events();
   AgentBootstrap bootstrap_of(const std::string& node, const AgentReady& hello) const;
   void on_agent_message(std::size_t node, ControlMessage message);

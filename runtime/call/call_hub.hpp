@@ -16,6 +16,8 @@
 
 namespace troupe {
 
+class ObjectStore;
+
 /// Receives the answer of a call: the encoded return value, or the error. Called exactly once, on
 /// any thread; must not block.
 using CallCompletion = std::function<void(Result<Bytes>)>;
@@ -136,6 +138,13 @@ class CallHub : public std::enable_shared_from_this<CallHub> {
 
   /// Counts this process's calls and records them on request.
   virtual const std::shared_ptr<CallObserver>& observer() const = 0;
+  /// The object store of this process, by which references to objects are decoded. Set before the
+  /// first call.
+  void set_objects(std::weak_ptr<ObjectStore> objects) { objects_ = std::move(objects); }
+  std::shared_ptr<ObjectStore> objects() const { return objects_.lock(); }
+
+ private:
+  std::weak_ptr<ObjectStore> objects_;
 };
 
 }  // namespace troupe

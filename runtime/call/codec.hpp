@@ -43,6 +43,10 @@ class Encoder {
  public:
   static constexpr bool decoding = false;
 
+  Encoder() = default;
+  /// For the answer of a call that came in over this hub.
+  explicit Encoder(std::weak_ptr<CallHub> answering) : answering_(std::move(answering)) {}
+
   /// Appends the values in order.
   template <class... Ts>
   Encoder& operator()(const Ts&... values) {
@@ -61,11 +65,18 @@ class Encoder {
   std::size_t size() const { return bytes_.size(); }
   Bytes take() { return std::move(bytes_); }
 
+  /// What must live until the receiver has decoded the bytes; for `fields` of references.
+  void keep(std::shared_ptr<const void> what) { kept_.push_back(std::move(what)); }
+  std::vector<std::shared_ptr<const void>> take_kept() { return std::move(kept_); }
+  const std::weak_ptr<CallHub>& answering() const { return answering_; }
+
  private:
   template <class T>
   void put(const T& value);
 
   Bytes bytes_;
+  std::vector<std::shared_ptr<const void>> kept_;
+  std::weak_ptr<CallHub> answering_;
 };
 
 /// Reads what an Encoder wrote. It keeps the first error, and later reads leave their targets

@@ -217,11 +217,13 @@ struct ProcessBootstrap {
   std::uint64_t credit_bytes = 0;
   std::int64_t credit_timeout_ms = 0;
   std::int64_t cause_grace_ms = 0;
+  std::uint64_t object_store_bytes = 0;
+  std::string object_spill_folder;
   template <class Archive>
   void fields(Archive& archive) {
     archive(call_name, call_key, locality, address, ports, process, process_name, node, job_folder,
             log_path, log_level, directory, credits, credit_bytes, credit_timeout_ms,
-            cause_grace_ms);
+            cause_grace_ms, object_store_bytes, object_spill_folder);
   }
 };
 /// D -> A, last: the agent is not let in, or has been looked at and cannot take part.

@@ -6,6 +6,7 @@
 
 #include "runtime/call/call_hub.hpp"
 #include "runtime/call/future.hpp"
+#include "runtime/object/reference_scan.hpp"
 #include "runtime/task/task_function.hpp"
 #include "runtime/task/task_messages.hpp"
 
@@ -23,11 +24,17 @@ auto submit(const std::weak_ptr<CallHub>& hub, const TaskOptions& options, Send&
   const auto calls = hub.lock();
   const Promise<Answer> promise({calls ? calls->callbacks() : nullptr, task_service_id});
   const Arguments arguments(std::forward<Args>(args)...);
-  send(SubmittedTask{options, Function::id, encode(arguments)},
-       [promise, hub](Result<Bytes> answer) {
+  Encoder encoder;
+  encoder(arguments);
+  // References to objects live until the worker has registered, which is before it answers.
+  auto kept = encoder.take_kept();
+  send(SubmittedTask{options, Function::id, encoder.take()},
+       [promise, hub, kept = std::move(kept)](Result<Bytes> answer) {
          if (!answer.ok()) return promise.complete(std::move(answer).error());
          if constexpr (std::is_void_v<Answer>) {
            promise.complete(Result<void>());
+         } else if (may_hold_refs<Answer>()) {
+           promise.complete(decode<Answer>(*answer, hub));
          } else {
            promise.complete_encoded(EncodedAnswer<Answer>{*std::move(answer), hub});
          }

@@ -18,7 +18,7 @@ using TaskWorkerId = std::uint64_t;
 
 /// The call targets of tasks stand beside actors: the worker's id is that of its actor with this
 /// bit, the service's is the bit alone.
-inline constexpr ActorId task_target_bit = ActorId{1} << 63;
+inline constexpr ActorId task_target_bit = ActorId{1} << 62;
 inline constexpr ActorId task_service_id = task_target_bit;
 inline ActorAddress task_target_of(ActorAddress actor) {
   actor.id |= task_target_bit;

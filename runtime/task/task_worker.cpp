@@ -5,6 +5,7 @@
 #include <pthread.h>
 
 #include "runtime/base/log.hpp"
+#include "runtime/object/object_store.hpp"
 
 namespace troupe {
 namespace {
@@ -22,6 +23,8 @@ constexpr milliseconds answer_limit{1};
 constexpr milliseconds slow_task{5};
 /// A shorter wait is nothing that others could use.
 constexpr milliseconds blocked_limit{1};
+/// So long an answer waits until references that came with its task are registered.
+constexpr std::chrono::seconds registering_limit{10};
 
 }  // namespace
 
@@ -84,6 +87,10 @@ void TaskWorker::run() {
     auto answer = function.ok() ? (*function)(context_, item.arguments, host_.hub)
                                 : Result<Bytes>(function.error());
     item.arguments = {};
+    // The submitter keeps the references to objects among the arguments until it has the answer.
+    if (const auto objects = host_.hub->objects(); objects && objects->is_registering()) {
+      wait_until_registered(*objects, registering_limit);
+    }
     const auto end = Clock::now();
     lock.lock();
     report_.busy_ns += static_cast<std::uint64_t>((end - *running_since_).count());

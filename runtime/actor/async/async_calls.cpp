@@ -98,7 +98,7 @@ void AsyncCalls::on_pause(CoroutineCall& call) {
   leave_group(node.mapped());
   auto result = call.take_answer();
   node.mapped().coroutine.reset();
-  node.mapped().answer(std::move(result));
+  options_.answer(node.mapped().answer, std::move(result));
 }
 
 void AsyncCalls::on_stream_pause(CoroutineCall& call, StreamOutlet& outlet) {

@@ -28,6 +28,8 @@ class AsyncCalls final : CoroutineHost {
     std::size_t max_concurrency = 1000;  ///< of the default group
     /// Runs a method that is not a coroutine, and answers.
     std::function<void(IncomingCall&)> run_plain;
+    /// HostServices::answer.
+    std::function<void(const CallReply&, CallAnswer)> answer;
   };
   AsyncCalls(ActorObject& object, Options options);
   ~AsyncCalls();

@@ -1,0 +1,284 @@
+#include "runtime/object/data_plane.hpp"
+
+#include <algorithm>
+#include <system_error>
+#include <vector>
+
+#include <errno.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "runtime/base/blocking.hpp"
+#include "runtime/base/deadline.hpp"
+#include "runtime/base/log.hpp"
+#include "runtime/link/link_peer.hpp"
+#include "runtime/link/tcp_socket.hpp"
+#include "runtime/process/acceptor.hpp"
+#include "runtime/process/cpu_affinity.hpp"
+
+namespace troupe {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr const char* reader_role = "object";
+constexpr std::size_t max_connections = 64;
+constexpr milliseconds handshake_limit{5000};
+constexpr milliseconds idle_limit{10000};
+constexpr milliseconds look_around{250};
+
+/// The key of a connection, which is not the one of the call plane.
+Key data_key(const Key& pair) {
+  static constexpr std::string_view purpose = "object plane";
+  return hmac_sha256(pair, std::as_bytes(std::span(purpose)));
+}
+
+struct PieceRequest {
+  ObjectId object;
+  std::uint64_t offset = 0, bytes = 0;
+};
+static_assert(sizeof(PieceRequest) == 32);
+/// Comes before the bytes; 0 bytes: the object is not there.
+struct PieceHeader {
+  std::uint64_t bytes = 0;
+};
+
+/// A TLS session whose calls wait, at most `patience` without progress.
+class Stream {
+ public:
+  Stream(UniqueFd socket, std::unique_ptr<TlsSession> session, milliseconds patience,
+         const std::atomic<bool>& is_cancelled)
+      : socket_(std::move(socket)),
+        session_(std::move(session)),
+        patience_(patience),
+        is_cancelled_(is_cancelled) {}
+
+  Result<void> handshake() {
+    while (true) {
+      TROUPE_TRY(const bool is_done, session_->handshake());
+      if (is_done) return {};
+      TROUPE_CHECK(wait());
+    }
+  }
+  Result<void> read(std::span<std::byte> room) {
+    while (!room.empty()) {
+      TROUPE_TRY(const std::size_t got, session_->read(room));
+      room = room.subspan(got);
+      if (got == 0) TROUPE_CHECK(wait());
+    }
+    return {};
+  }
+  Result<void> write(std::span<const std::byte> bytes) {
+    while (!bytes.empty()) {
+      TROUPE_TRY(const std::size_t sent, session_->write(bytes));
+      bytes = bytes.subspan(sent);
+      if (sent == 0) TROUPE_CHECK(wait());
+    }
+    return {};
+  }
+  void close() { session_->say_goodbye(); }
+
+ private:
+  Result<void> wait() {
+    const BlockingScope waits;
+    Deadline deadline(patience_);
+    while (!deadline.is_over()) {
+      if (is_cancelled_) return fail(ErrorCode::cancelled, "the object store stops");
+      const short events = session_->wants_write() ? POLLOUT : POLLIN;
+      pollfd polled{socket_.get(), events, 0};
+      if (::poll(&polled, 1, static_cast<int>(look_around.count())) > 0) return {};
+    }
+    return fail(ErrorCode::timed_out, "nothing has come on the object plane for {} ms",
+                patience_.count());
+  }
+
+  UniqueFd socket_;
+  std::unique_ptr<TlsSession> session_;
+  const milliseconds patience_;
+  const std::atomic<bool>& is_cancelled_;
+};
+
+template <class T>
+std::span<std::byte> bytes_of(T& value) {
+  return std::as_writable_bytes(std::span(&value, 1));
+}
+
+Result<void> send_piece(Stream& stream, const DataSource& source, std::uint64_t offset,
+                        std::uint64_t bytes, std::vector<std::byte>& scratch) {
+  if (!source.bytes.empty()) return stream.write(source.bytes.subspan(offset, bytes));
+  scratch.resize(bytes);
+  for (std::size_t done = 0; done < bytes;) {
+    const auto got = ::pread(source.file->get(), scratch.data() + done, bytes - done,
+                             static_cast<off_t>(offset + done));
+    if (got <= 0) return fail_errno(got < 0 ? errno : EIO, "cannot read a spilled object");
+    done += static_cast<std::size_t>(got);
+  }
+  return stream.write(scratch);
+}
+
+Result<UniqueFd> connect_socket(const DataPlace& to) {
+  TROUPE_TRY(auto address, look_up(to.address, to.port, true));
+  UniqueFd socket(::socket(address.family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  if (!socket) return fail_errno(errno, "cannot make a socket");
+  tune(socket.get());
+  if (::connect(socket.get(), address.get(), address.length) == 0) return socket;
+  if (errno != EINPROGRESS) return fail_errno(errno, "cannot connect to an object's holder");
+  pollfd polled{socket.get(), POLLOUT, 0};
+  const BlockingScope waits;
+  if (::poll(&polled, 1, static_cast<int>(handshake_limit.count())) <= 0) {
+    return fail(ErrorCode::timed_out, "{}:{} does not answer", to.address, to.port);
+  }
+  int error = 0;
+  socklen_t length = sizeof error;
+  ::getsockopt(socket.get(), SOL_SOCKET, SO_ERROR, &error, &length);
+  if (error != 0) return fail(ErrorCode::peer_died, "nobody listens at {}:{}", to.address, to.port);
+  return socket;
+}
+
+/// Fetches the pieces of which `next` counts, until there are none. Asks for a piece before it has
+/// read the one before, so that the server never waits.
+Result<void> fetch_pieces(Stream& stream, const ObjectId& object, std::span<std::byte> target,
+                          std::atomic<std::uint64_t>& next) {
+  std::vector<std::span<std::byte>> asked;
+  const auto ask = [&]() -> Result<void> {
+    const std::uint64_t offset = next.fetch_add(1) * data_piece;
+    if (offset >= target.size()) return {};
+    const auto room = target.subspan(offset, std::min(data_piece, target.size() - offset));
+    PieceRequest request{object, offset, room.size()};
+    asked.push_back(room);
+    return stream.write(bytes_of(request));
+  };
+  TROUPE_CHECK(ask());
+  while (!asked.empty()) {
+    TROUPE_CHECK(ask());
+    const auto room = asked.front();
+    asked.erase(asked.begin());
+    PieceHeader header;
+    TROUPE_CHECK(stream.read(bytes_of(header)));
+    if (header.bytes == 0) {
+      return fail(ErrorCode::not_found, "the holder does not have the object any more");
+    }
+    if (header.bytes != room.size()) return fail(ErrorCode::corrupt_data, "a piece of wrong size");
+    TROUPE_CHECK(stream.read(room));
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<std::unique_ptr<DataServer>> DataServer::start(const std::string& address, PortRange ports,
+                                                      const CallKeys& keys, Find find) {
+  std::unique_ptr<DataServer> server(new DataServer());
+  TROUPE_TRY(server->tls_, TlsContext::create());
+  server->listener_key_ = keys.listener;
+  server->find_ = std::move(find);
+  TROUPE_TRY(server->listener_, listen_in(ports, "object plane", address));
+  TROUPE_TRY(server->port_, port_of(server->listener_.get()));
+  server->wake_ = UniqueFd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!server->wake_) return fail_errno(errno, "cannot make an eventfd");
+  server->thread_ = std::thread([self = server.get()] { self->run(); });
+  return server;
+}
+
+DataServer::~DataServer() {
+  is_stopping_ = true;
+  if (thread_.joinable()) {
+    ::eventfd_write(wake_.get(), 1);
+    thread_.join();
+  }
+  std::unique_lock lock(mutex_);
+  for (const auto& [number, socket] : sockets_) ::shutdown(number, SHUT_RDWR);
+  ended_.wait(lock, [this] { return sockets_.empty(); });
+}
+
+void DataServer::run() {
+  Acceptor acceptor(std::move(listener_));
+  while (!is_stopping_) {
+    const bool rests = acceptor.rests(Acceptor::Clock::now());
+    pollfd polled[] = {{wake_.get(), POLLIN, 0}, {rests ? -1 : acceptor.fd(), POLLIN, 0}};
+    ::poll(polled, 2, rests ? 100 : -1);
+    if (polled[1].revents == 0) continue;
+    while (UniqueFd socket = acceptor.accept(Acceptor::Clock::now())) {
+      const std::lock_guard lock(mutex_);
+      if (sockets_.size() >= max_connections) continue;
+      const int number = socket.get();
+      try {
+        std::thread([this, number] {
+          serve(number);
+          const std::lock_guard inner(mutex_);
+          sockets_.erase(number);
+          ended_.notify_all();
+        }).detach();  // the destructor waits for sockets_ to be empty
+        sockets_.emplace(number, std::move(socket));
+      } catch (const std::system_error& error) {
+        log::warning("no thread to send an object: {}", error.what());
+      }
+    }
+  }
+}
+
+void DataServer::serve(int socket) {
+  tune(socket);
+  auto session = TlsSession::accept(
+      *tls_, socket, [this](std::string_view identity) -> std::optional<Key> {
+        const auto peer = LinkPeer::parse(identity);
+        if (!peer.ok() || peer->role != reader_role) return std::nullopt;
+        return data_key(call_pair_key(listener_key_.bytes, peer->name));
+      });
+  if (!session.ok()) return;
+  UniqueFd own(::dup(socket));
+  if (!own) return;
+  Stream stream(std::move(own), *std::move(session), idle_limit, is_stopping_);
+  if (!stream.handshake().ok()) return;
+  std::vector<std::byte> scratch;
+  PieceRequest request;
+  while (stream.read(bytes_of(request)).ok()) {
+    const auto source = find_(request.object);
+    const bool fits = source && request.bytes > 0 && request.bytes <= data_piece &&
+                      request.offset <= source->size &&
+                      request.bytes <= source->size - request.offset;
+    PieceHeader header{fits ? request.bytes : 0};
+    if (!stream.write(bytes_of(header)).ok()) return;
+    if (fits && !send_piece(stream, *source, request.offset, request.bytes, scratch).ok()) return;
+  }
+}
+
+Result<void> pull_object(const DataPlace& from, const std::string& own_name, const Key& key,
+                         const ObjectId& object, std::span<std::byte> target,
+                         milliseconds patience, const std::atomic<bool>& is_cancelled) {
+  TROUPE_TRY(const auto tls, TlsContext::create());
+  std::atomic<std::uint64_t> next = 0;
+  const LinkPeer self{reader_role, own_name};
+  const auto pull = [&]() -> Result<void> {
+    TROUPE_TRY(auto socket, connect_socket(from));
+    TROUPE_TRY(auto session, TlsSession::connect(*tls, socket.get(), self.text(), data_key(key)));
+    Stream stream(std::move(socket), std::move(session), patience, is_cancelled);
+    TROUPE_CHECK(stream.handshake());
+    TROUPE_CHECK(fetch_pieces(stream, object, target, next));
+    stream.close();
+    return {};
+  };
+  // A connection pays once it has a few pieces to fetch, and a core to decrypt them.
+  const std::size_t pieces = (target.size() + data_piece - 1) / data_piece;
+  const std::size_t most = std::clamp<std::size_t>(usable_cpus().size(), 1, 4);
+  const std::size_t connections = std::clamp<std::size_t>(pieces / 4, 1, most);
+  std::vector<Result<void>> results(connections);
+  std::vector<std::thread> threads;
+  try {
+    for (std::size_t i = 1; i < connections; ++i) {
+      threads.emplace_back([&, i] { results[i] = pull(); });
+    }
+  } catch (const std::system_error&) {  // fewer do, too
+  }
+  results[0] = pull();
+  {
+    const BlockingScope waits;
+    for (auto& thread : threads) thread.join();
+  }
+  for (auto& result : results) TROUPE_CHECK(std::move(result));
+  return {};
+}
+
+}  // namespace troupe

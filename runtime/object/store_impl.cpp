@@ -1,0 +1,362 @@
+#include "runtime/object/store_impl.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+namespace troupe {
+
+StoreImpl::StoreImpl(std::shared_ptr<CallHub> hub, ObjectStoreOptions options)
+    : hub_(std::move(hub)),
+      options_(std::move(options)),
+      endpoint_(hub_->endpoint()),
+      self_(store_at(endpoint_)),
+      pool_([this](std::int64_t bytes) {
+        NodeLedger* const ledger = ledger_;
+        return ledger == nullptr || ledger->charge(bytes);
+      }) {}
+
+Result<std::shared_ptr<ObjectStore>> ObjectStore::start(std::shared_ptr<CallHub> hub,
+                                                        ObjectStoreOptions options) {
+  auto store = std::make_shared<StoreImpl>(hub, std::move(options));
+  hub->add_target(store_at(store->endpoint()), store);
+  hub->set_objects(store);
+  return std::shared_ptr<ObjectStore>(std::move(store));
+}
+
+void StoreImpl::stop() {
+  {
+    Lock lock(mutex_);
+    if (is_stopping_.exchange(true)) return;
+  }
+  hub_->remove_target(self_);
+  restoring_.stop();
+  making_room_.stop();
+  Later later;
+  {
+    Lock lock(mutex_);
+    pulls_ended_.wait(lock, [this] { return pulls_ == 0; });
+    for (auto& [number, owned] : owned_) wake_waiters(owned, later);
+    for (auto& [number, share] : holds_) later.garbage.push_back(std::move(share));
+    holds_.clear();
+    for (auto& [registration, then] : when_registered_) later.run.push_back(std::move(then));
+    when_registered_.clear();
+  }
+  finish(std::move(later));
+  const std::lock_guard lock(servers_mutex_);
+  segment_server_.reset();
+  data_server_.reset();
+}
+
+void StoreImpl::finish(Later later) {
+  std::ranges::sort(later.outboxes);
+  const auto repeated = std::ranges::unique(later.outboxes);
+  later.outboxes.erase(repeated.begin(), repeated.end());
+  for (const StoreId peer : later.outboxes) send_notes(peer);
+  for (auto& freed : later.freed) {
+    if (freed.segment && !freed.may_be_mapped) pool_.give_back(std::move(freed.segment));
+    const Error gone = fail(ErrorCode::not_found, "the object is not held here any more");
+    for (const auto& waiter : freed.waiters) waiter(gone);
+  }
+  for (const auto& task : later.run) task();
+}
+
+ObjectAddress StoreImpl::own_address(Number number) const {
+  return {{self_, number}, endpoint_, options_.process_name};
+}
+
+std::shared_ptr<ObjectShare> StoreImpl::share_of(const ObjectAddress& address) {
+  auto share = std::make_shared<ObjectShare>(address, weak_from_this());
+  shares_[address.id] = share;
+  return share;
+}
+
+Result<ObjectSharePtr> StoreImpl::put_bytes(std::span<const std::byte> bytes, Kept kept) {
+  if (is_stopping_) return fail(ErrorCode::cancelled, "this process is shutting down");
+  Owned owned;
+  owned.bytes = bytes.size();
+  owned.kept = std::move(kept);
+  std::shared_ptr<Segment> segment;
+  if (bytes.size() <= max_small_bytes) {
+    owned.small = std::make_shared<const Bytes>(bytes.begin(), bytes.end());
+  } else {
+    TROUPE_TRY(segment, filled_segment(bytes));
+  }
+  const Lock lock(mutex_);
+  const Number number = next_number_++;
+  if (segment) {
+    held_.add({self_, number}, HeldObjects::State::ready, bytes.size(), endpoint_,
+              std::move(segment));
+    copies_.add(number, {endpoint_, options_.locality, true});
+    tell_ledger();
+  }
+  references_.add(number);
+  owned_.emplace(number, std::move(owned));
+  return ObjectSharePtr(share_of(own_address(number)));
+}
+
+ObjectSharePtr StoreImpl::make_pending(std::function<void()> recompute) {
+  const Lock lock(mutex_);
+  const Number number = next_number_++;
+  Owned& owned = owned_[number];
+  owned.state = Owned::State::pending;
+  owned.recompute = std::move(recompute);
+  references_.add(number);
+  return share_of(own_address(number));
+}
+
+void StoreImpl::fulfil(const ObjectId& object, Result<Bytes> value, Kept kept) {
+  std::shared_ptr<Segment> segment;
+  if (value.ok() && value->size() > max_small_bytes) {
+    auto filled = filled_segment(*value);
+    if (filled.ok()) {
+      segment = *std::move(filled);
+    } else {
+      value = std::move(filled).error();
+    }
+  }
+  Later later;
+  {
+    const Lock lock(mutex_);
+    const auto found = owned_.find(object.number);
+    if (object.owner != self_ || found == owned_.end() ||
+        found->second.state != Owned::State::pending) {
+      later.garbage = std::move(kept);
+      if (segment) later.freed.push_back({std::move(segment), false, nullptr, {}});
+    } else {
+      Owned& owned = found->second;
+      owned.state = Owned::State::ready;
+      owned.kept = std::move(kept);
+      if (!value.ok()) {
+        owned.error = std::move(value).error();
+      } else if (segment) {
+        owned.bytes = value->size();
+        held_.add(object, HeldObjects::State::ready, owned.bytes, endpoint_, std::move(segment));
+        copies_.add(object.number, {endpoint_, options_.locality, true});
+        tell_ledger();
+      } else {
+        owned.bytes = value->size();
+        owned.small = std::make_shared<const Bytes>(*std::move(value));
+      }
+      wake_waiters(owned, later);
+    }
+  }
+  finish(std::move(later));
+}
+
+Result<void> StoreImpl::hold_result(const ObjectId& object, std::span<const std::byte> bytes) {
+  TROUPE_TRY(auto segment, filled_segment(bytes));
+  const Lock lock(mutex_);
+  if (held_.find(object) != nullptr) {
+    return fail(ErrorCode::already_exists, "the object is held here already");
+  }
+  held_.add(object, HeldObjects::State::ready, bytes.size(), "", std::move(segment));
+  tell_ledger();
+  return {};
+}
+
+void StoreImpl::fulfil_at(const ObjectId& object, const std::string& holder_endpoint,
+                          const std::string& holder_locality, std::uint64_t bytes) {
+  Later later;
+  {
+    const Lock lock(mutex_);
+    const auto found = owned_.find(object.number);
+    const bool is_awaited = object.owner == self_ && found != owned_.end() &&
+                            found->second.state == Owned::State::pending;
+    if (!is_awaited) {
+      note(holder_endpoint, StoreNote::Kind::drop_copy, object, later);
+    } else {
+      Owned& owned = found->second;
+      owned.state = Owned::State::ready;
+      owned.bytes = bytes;
+      copies_.add(object.number, {holder_endpoint, holder_locality, true});
+      watch_peer(holder_endpoint, later);
+      wake_waiters(owned, later);
+    }
+  }
+  finish(std::move(later));
+}
+
+void StoreImpl::wake_waiters(Owned& owned, Later& later) {
+  for (Waiter& waiter : owned.waiters) later.run.push_back(std::move(waiter.run));
+  owned.waiters.clear();
+}
+
+void StoreImpl::drop(ObjectShare& share) {
+  Later later;
+  {
+    const Lock lock(mutex_);
+    const ObjectId id = share.address().id;
+    const auto found = shares_.find(id);
+    const bool is_last = found != shares_.end() && found->second.expired();
+    if (is_last) shares_.erase(found);
+    if (id.owner == self_) {
+      if (is_last && references_.drop_local(id.number)) free_owned(id.number, later);
+    } else if (share.borrow_ && share.borrow_->on_dropped()) {
+      note(share.address().owner_endpoint, StoreNote::Kind::give_back, id, later);
+    }
+  }
+  finish(std::move(later));
+}
+
+void StoreImpl::free_owned(Number number, Later& later) {
+  auto owned = owned_.extract(number);
+  if (owned.empty()) return;
+  wake_waiters(owned.mapped(), later);
+  for (auto& kept : owned.mapped().kept) later.garbage.push_back(std::move(kept));
+  for (const std::string& holder : copies_.forget(number)) {
+    const ObjectId id{self_, number};
+    if (holder != endpoint_) {
+      note(holder, StoreNote::Kind::drop_copy, id, later);
+    } else if (auto freed = held_.drop(id)) {
+      later.freed.push_back(*std::move(freed));
+    }
+  }
+  tell_ledger();
+}
+
+void StoreImpl::look_for_copies(Number number, const std::string& cause, Later& later) {
+  const auto found = owned_.find(number);
+  if (found == owned_.end()) return;
+  Owned& owned = found->second;
+  const bool is_elsewhere = owned.state == Owned::State::ready && !owned.small && !owned.error;
+  if (!is_elsewhere || !copies_.complete_copies(number).empty()) return;
+  for (const std::string& puller : copies_.forget(number)) {  // it has nowhere to pull from
+    if (puller != endpoint_) {
+      note(puller, StoreNote::Kind::drop_copy, {self_, number}, later);
+    }
+  }
+  if (owned.recompute) {
+    owned.state = Owned::State::pending;
+    later.run.emplace_back([this, weak = weak_from_this(), again = owned.recompute] {
+      if (weak.lock()) hub_->run_after(std::chrono::milliseconds(0), again);
+    });
+    return;
+  }
+  owned.state = Owned::State::lost;
+  owned.error = lost(own_address(number), "the last process that held it " + cause);
+  wake_waiters(owned, later);
+}
+
+ObjectSharePtr StoreImpl::adopt(const ObjectOnTheWire& wire) {
+  const ObjectId id = wire.object.id;
+  if (id.owner == 0) return nullptr;
+  Later later;
+  std::shared_ptr<ObjectShare> share;
+  {
+    const Lock lock(mutex_);
+    const auto found = shares_.find(id);
+    if (found != shares_.end()) share = found->second.lock();
+    if (!share) {
+      share = share_of(wire.object);
+      if (id.owner == self_) {
+        (void)references_.take_local(id.number);  // else it is gone, as get will say
+      } else if (!is_stopping_) {
+        share->borrow_ = std::make_shared<Borrow>();
+        registrations_.insert(++last_registration_);
+        registering_ = registrations_.size();
+        watch_peer(wire.object.owner_endpoint, later);
+        note(wire.object.owner_endpoint, StoreNote::Kind::borrow, id, later, share->borrow_,
+             last_registration_);
+      }
+    }
+    if (wire.hold != 0) {
+      if (!share->borrow_ || share->borrow_->is_acknowledged()) {
+        note(wire.holder, StoreNote::Kind::received, {0, wire.hold}, later);
+      } else {
+        to_receive_[id].push_back({wire.holder, wire.hold});
+      }
+    }
+  }
+  finish(std::move(later));
+  return share;
+}
+
+std::uint64_t StoreImpl::hold(ObjectSharePtr share) {
+  std::uint64_t number = 0;
+  {
+    const Lock lock(mutex_);
+    if (is_stopping_) return 0;
+    number = next_hold_++;
+    holds_.emplace(number, std::move(share));
+  }
+  hub_->run_after(options_.hold_limit, [weak = weak_from_this(), number] {
+    const auto self = weak.lock();
+    if (!self) return;
+    ObjectSharePtr late;  // destroyed without the lock
+    const Lock lock(self->mutex_);
+    if (auto node = self->holds_.extract(number)) late = std::move(node.mapped());
+  });
+  return number;
+}
+
+ObjectCounts StoreImpl::counts() const {
+  const Lock lock(mutex_);
+  ObjectCounts counts = counts_;
+  counts.owned = owned_.size();
+  counts.held = held_.size();
+  counts.held_bytes = held_.bytes_in_memory();
+  counts.spilled_bytes = held_.bytes_spilled();
+  counts.shares = shares_.size();
+  return counts;
+}
+
+std::vector<ObjectInfo> StoreImpl::list(std::uint64_t after, std::size_t limit) const {
+  std::vector<ObjectInfo> infos;
+  const Lock lock(mutex_);
+  std::vector<Number> numbers;
+  for (const auto& [number, owned] : owned_) {
+    if (number > after) numbers.push_back(number);
+  }
+  const std::size_t count = std::min(limit, numbers.size());
+  std::ranges::partial_sort(numbers, numbers.begin() + static_cast<std::ptrdiff_t>(count));
+  numbers.resize(count);
+  for (const Number number : numbers) {
+    const Owned& owned = owned_.at(number);
+    ObjectInfo info{.id = {self_, number},
+                    .bytes = owned.bytes,
+                    .owner = options_.process_name,
+                    .node = options_.node};
+    info.copies = static_cast<std::uint32_t>(copies_.count(number));
+    info.references = static_cast<std::uint32_t>(references_.references(number));
+    if (const auto* held = held_.find(info.id)) {
+      info.pins = held->pins;
+      info.is_spilled = held->state == HeldObjects::State::spilled;
+    }
+    info.is_pending = owned.state == Owned::State::pending;
+    info.is_lost = owned.state == Owned::State::lost;
+    infos.push_back(std::move(info));
+  }
+  return infos;
+}
+
+ObjectShare::~ObjectShare() {
+  if (const auto store = store_.lock()) store->drop(*this);
+}
+
+namespace object_detail {
+
+ObjectOnTheWire to_wire(const ObjectSharePtr& share, Encoder& encoder) {
+  ObjectOnTheWire wire;
+  if (!share) return wire;
+  wire.object = share->address();
+  const auto hub = encoder.answering().lock();
+  const auto store = hub ? hub->objects() : nullptr;
+  if (store) {
+    wire.hold = store->hold(share);
+    wire.holder = store->endpoint();
+  } else {
+    encoder.keep(share);
+  }
+  return wire;
+}
+
+ObjectSharePtr from_wire(const ObjectOnTheWire& wire, const std::weak_ptr<CallHub>& hub) {
+  const auto calls = hub.lock();
+  const auto store = calls ? calls->objects() : nullptr;
+  if (store) return store->adopt(wire);
+  if (wire.object.id.owner == 0) return nullptr;
+  return std::make_shared<ObjectShare>(wire.object, std::weak_ptr<ObjectStore>());
+}
+
+}  // namespace object_detail
+}  // namespace troupe

@@ -1,0 +1,127 @@
+#pragma once
+
+#include <chrono>
+#include <numeric>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <unistd.h>
+
+#include "runtime/actor/cluster.hpp"
+
+namespace troupe::test {
+
+using namespace std::chrono_literals;
+
+inline constexpr auto limit = 30s;
+
+using Floats = std::vector<float>;
+
+/// An object that is decoded, with another object in it.
+struct Chapter {
+  std::string title;
+  ObjectRef<Floats> figures;
+  std::vector<ObjectRef<std::string>> notes;
+  template <class Archive>
+  void fields(Archive& archive) {
+    archive(title, figures, notes);
+  }
+};
+
+/// Reads, keeps and makes objects.
+class Reader {
+ public:
+  explicit Reader(ActorContext& context) : context_(context) {}
+
+  int pid() { return ::getpid(); }
+  std::string node() { return context_.node(); }
+  Result<double> sum(const ObjectRef<Floats>& ref) {
+    TROUPE_TRY(const auto view, context_.get(ref, limit));
+    return std::accumulate(view.get().begin(), view.get().end(), 0.0);
+  }
+  Result<std::string> text(const ObjectRef<std::string>& ref) {
+    TROUPE_TRY(const auto view, context_.get(ref, limit));
+    return std::string(*view);
+  }
+  /// Where the object lies in this process, as /proc/self/maps has it.
+  Result<std::string> mapping_of(const ObjectRef<Floats>& ref);
+  void keep(const ObjectRef<Floats>& ref) { kept_ = ref; }
+  Result<double> sum_of_kept() { return sum(kept_); }
+  void forget() {
+    kept_ = {};
+    view_.reset();
+  }
+  Result<double> view_kept() {
+    TROUPE_TRY(auto view, context_.get(kept_, limit));
+    view_.emplace(std::move(view));
+    return sum_of_view();
+  }
+  double sum_of_view() { return std::accumulate(view_->get().begin(), view_->get().end(), 0.0); }
+  void drop_ref() { kept_ = {}; }
+  Result<ObjectRef<Floats>> make(std::uint64_t count, float value) {
+    return context_.put(Floats(count, value));
+  }
+  Result<ObjectRef<Floats>> make_and_keep(std::uint64_t count, float value) {
+    TROUPE_TRY(kept_, context_.put(Floats(count, value)));
+    return kept_;
+  }
+  Result<double> sum_through(const ActorHandle<Reader>& other, const ObjectRef<Floats>& ref) {
+    return other.call<&Reader::sum>(ref).get(limit);
+  }
+  Result<double> sum_of_chapter(const ObjectRef<Chapter>& ref) {
+    TROUPE_TRY(const auto chapter, context_.get(ref, limit));
+    TROUPE_TRY(const double figures, sum(chapter->figures));
+    double notes = 0;
+    for (const auto& note : chapter->notes) {
+      TROUPE_TRY(const auto words, context_.get(note, limit));
+      notes += static_cast<double>(words.get().size());
+    }
+    return figures + notes;
+  }
+  std::vector<std::uint64_t> counts() {
+    const auto counts = context_.objects().counts();
+    return {counts.owned, counts.held, counts.shares, counts.pulls, counts.spills, counts.restores};
+  }
+
+  static constexpr std::string_view actor_type = "Reader";
+  using Methods =
+      troupe::Methods<&Reader::pid, &Reader::node, &Reader::sum, &Reader::text,
+                      &Reader::mapping_of, &Reader::keep, &Reader::sum_of_kept, &Reader::forget,
+                      &Reader::view_kept, &Reader::sum_of_view, &Reader::drop_ref, &Reader::make,
+                      &Reader::make_and_keep, &Reader::sum_through, &Reader::sum_of_chapter,
+                      &Reader::counts>;
+
+ private:
+  ActorContext& context_;
+  ObjectRef<Floats> kept_;
+  std::optional<ObjectView<Floats>> view_;
+};
+
+inline std::unique_ptr<Cluster> start_cluster(ClusterOptions options = {}) {
+  auto cluster = Cluster::start(std::move(options));
+  if (!cluster.ok()) throw std::runtime_error(cluster.error().message);
+  return *std::move(cluster);
+}
+
+template <class T>
+T must(Result<T> result) {
+  if (!result.ok()) throw std::runtime_error(result.error().message);
+  if constexpr (!std::is_void_v<T>) return *std::move(result);
+}
+
+/// Waits until `holds()`; false if it does not within the limit.
+template <class Holds>
+bool comes_true(Holds holds) {
+  Deadline deadline(limit);
+  while (!holds()) {
+    if (deadline.is_over()) return false;
+    std::this_thread::sleep_for(2ms);
+  }
+  return true;
+}
+
+}  // namespace troupe::test

@@ -1,0 +1,133 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/process/runtime/object/object_actors.hpp"
+
+namespace troupe::test {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr std::size_t large = 1 << 20;  ///< floats
+
+TEST(Objects, of_the_driver_are_read_by_actors_where_they_lie) {
+  const auto cluster = start_cluster();
+  const auto reader = must(cluster->spawn<Reader>({}).get(limit));
+  const auto ref = must(cluster->put(Floats(large, 2.0F)));
+  EXPECT_EQ(must(reader.call<&Reader::sum>(ref).get(limit)), 2.0 * large);
+  const std::string mapping = must(reader.call<&Reader::mapping_of>(ref).get(limit));
+  EXPECT_THAT(mapping, HasSubstr("memfd:troupe object"));
+  EXPECT_THAT(mapping, HasSubstr(" r--s "));
+}
+
+TEST(Objects, that_are_small_travel_inside_answers) {
+  const auto cluster = start_cluster();
+  const auto reader = must(cluster->spawn<Reader>({}).get(limit));
+  const auto ref = must(cluster->put(std::string("a few words")));
+  EXPECT_EQ(must(reader.call<&Reader::text>(ref).get(limit)), "a few words");
+  EXPECT_EQ(*must(cluster->get(ref, limit)), "a few words");
+  EXPECT_EQ(cluster->objects().counts().held, 0);
+}
+
+TEST(Objects, are_put_and_read_by_any_process) {
+  const auto cluster = start_cluster();
+  const auto maker = must(cluster->spawn<Reader>({}).get(limit));
+  const auto reader = must(cluster->spawn<Reader>({}).get(limit));
+  const auto ref = must(maker.call<&Reader::make>(large, 3.0F).get(limit));
+  EXPECT_EQ(must(cluster->get(ref, limit)).get().size(), large);
+  EXPECT_EQ(must(reader.call<&Reader::sum>(ref).get(limit)), 3.0 * large);
+  EXPECT_EQ(must(maker.call<&Reader::sum_through>(reader, ref).get(limit)), 3.0 * large);
+}
+
+TEST(Objects, are_freed_with_their_last_reference) {
+  const auto cluster = start_cluster();
+  const auto reader = must(cluster->spawn<Reader>({}).get(limit));
+  auto ref = must(cluster->put(Floats(large, 1.0F)));
+  must(reader.call<&Reader::keep>(ref).get(limit));
+  ref = {};
+  EXPECT_EQ(must(reader.call<&Reader::sum_of_kept>().get(limit)), large);
+  EXPECT_EQ(cluster->objects().counts().owned, 1);
+  must(reader.call<&Reader::forget>().get(limit));
+  EXPECT_TRUE(comes_true([&] { return cluster->objects().counts().owned == 0; }));
+  EXPECT_TRUE(comes_true([&] { return cluster->objects().counts().held == 0; }));
+}
+
+TEST(Objects, of_an_answer_live_until_the_caller_has_them) {
+  const auto cluster = start_cluster();
+  const auto maker = must(cluster->spawn<Reader>({}).get(limit));
+  for (int i = 0; i < 50; ++i) {
+    auto answer = maker.call<&Reader::make>(large / 8, 1.0F);
+    EXPECT_EQ(must(cluster->get(must(answer.get(limit)), limit)).get().size(), large / 8);
+  }
+  EXPECT_TRUE(comes_true([&] {
+    return must(maker.call<&Reader::counts>().get(limit))[0] == 0;  // nothing is left
+  }));
+  (void)maker.call<&Reader::make>(large / 8, 1.0F);  // nobody takes this one
+  EXPECT_TRUE(comes_true([&] { return must(maker.call<&Reader::counts>().get(limit))[0] == 0; }));
+}
+
+TEST(Objects, keep_the_objects_in_them) {
+  const auto cluster = start_cluster();
+  const auto reader = must(cluster->spawn<Reader>({}).get(limit));
+  Chapter chapter{"one", must(cluster->put(Floats(large, 1.0F))), {}};
+  chapter.notes.push_back(must(cluster->put(std::string("12345"))));
+  const auto ref = must(cluster->put(chapter));
+  chapter = {};
+  EXPECT_EQ(cluster->objects().counts().owned, 3);
+  EXPECT_EQ(must(reader.call<&Reader::sum_of_chapter>(ref).get(limit)), large + 5.0);
+}
+
+TEST(Objects, whose_owner_has_ended_are_lost_but_views_stay) {
+  const auto cluster = start_cluster();
+  const auto maker = must(cluster->spawn<Reader>({.name = "maker"}).get(limit));
+  const auto reader = must(cluster->spawn<Reader>({}).get(limit));
+  const auto ref = must(maker.call<&Reader::make_and_keep>(large, 1.0F).get(limit));
+  must(reader.call<&Reader::keep>(ref).get(limit));
+  EXPECT_EQ(must(reader.call<&Reader::view_kept>().get(limit)), large);
+  ASSERT_TRUE(cluster->kill(maker).ok());
+  const auto lost = [&] {
+    const auto got = cluster->get(ref, limit);
+    if (got.ok()) return false;
+    EXPECT_EQ(got.error().code, ErrorCode::object_lost);
+    EXPECT_THAT(got.error().message, HasSubstr("maker"));
+    return true;
+  };
+  EXPECT_TRUE(comes_true(lost));
+  EXPECT_EQ(must(reader.call<&Reader::sum_of_view>().get(limit)), large);
+}
+
+TEST(Objects, are_freed_when_the_process_with_the_last_reference_dies) {
+  const auto cluster = start_cluster();
+  const auto reader = must(cluster->spawn<Reader>({}).get(limit));
+  auto ref = must(cluster->put(Floats(large, 1.0F)));
+  must(reader.call<&Reader::keep>(ref).get(limit));
+  must(reader.call<&Reader::view_kept>().get(limit));
+  ref = {};
+  EXPECT_EQ(cluster->objects().counts().owned, 1);
+  ASSERT_TRUE(cluster->kill(reader).ok());
+  EXPECT_TRUE(comes_true([&] { return cluster->objects().counts().owned == 0; }));
+  EXPECT_TRUE(comes_true([&] { return cluster->objects().counts().held == 0; }));
+}
+
+TEST(Objects, that_are_pending_are_waited_for) {
+  const auto cluster = start_cluster();
+  auto& store = cluster->objects();
+  const ObjectRef<std::string> late(store.make_pending({}));
+  const auto there = must(cluster->put(std::string("there")));
+  auto waited = cluster->wait<std::string>({late, there}, 2, 50ms);
+  ASSERT_EQ(waited.ready.size(), 1);
+  EXPECT_EQ(waited.ready[0], there);
+  EXPECT_EQ(waited.not_ready[0], late);
+  EXPECT_EQ(cluster->get(late, 10ms).error().code, ErrorCode::timed_out);
+  const auto reader = must(cluster->spawn<Reader>({}).get(limit));
+  auto text = reader.call<&Reader::text>(late);
+  const std::string value = "late";
+  const auto bytes = std::as_bytes(std::span(value));
+  store.fulfil(late.id(), Bytes(bytes.begin(), bytes.end()), {});
+  EXPECT_EQ(must(text.get(limit)), "late");
+  waited = cluster->wait<std::string>({late, there}, 2, limit);
+  EXPECT_EQ(waited.ready.size(), 2);
+}
+
+}  // namespace
+}  // namespace troupe::test
