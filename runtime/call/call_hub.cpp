@@ -7,10 +7,11 @@
 
 namespace troupe {
 
-Result<void> HubImpl::take_credit(const ActorAddress& address, std::size_t bytes,
+Result<void> HubImpl::take_credit(const ActorAddress& address, std::size_t bytes, bool has_limit,
                                   Patience& patience, std::unique_lock<std::mutex>& lock) {
   const auto settled = [&] {
-    return stopped_ || called_.cause_of_end(address.id) || has_credit(address.id, bytes);
+    return !has_limit || stopped_ || called_.cause_of_end(address.id) ||
+           has_credit(address.id, bytes);
   };
   const bool waits = !settled();
   if (waits && !wait_for_credit(address.id, patience, lock, settled)) {
@@ -76,7 +77,9 @@ void HubImpl::call(const ActorAddress& address, std::uint16_t method, Bytes argu
                    CallCompletion completion) {
   Patience patience(runs_callback() ? std::chrono::milliseconds(0) : options_.credit_timeout);
   std::unique_lock lock(mutex_);
-  if (auto credit = take_credit(address, arguments.size(), patience, lock); !credit.ok()) {
+  const bool has_limit = method < first_reserved_method;
+  if (auto credit = take_credit(address, arguments.size(), has_limit, patience, lock);
+      !credit.ok()) {
     lock.unlock();
     return run_callback(completion, credit.error());
   }

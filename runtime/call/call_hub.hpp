@@ -17,6 +17,10 @@ namespace troupe {
 /// any thread; must not block.
 using CallCompletion = std::function<void(Result<Bytes>)>;
 
+/// Method numbers from here on are the runtime's own: such calls belong to others that have taken
+/// credit, so they wait for none. (What they carry is small, and they are answered.)
+inline constexpr std::uint16_t first_reserved_method = 0xfff0;
+
 /// A call on its way to a local actor. `arguments` are the encoded arguments.
 struct IncomingCall {
   std::uint16_t method = 0;
