@@ -8,10 +8,11 @@
 
 namespace troupe {
 
-Result<void> HubImpl::take_credit(const ActorAddress& address, std::size_t bytes,
+Result<void> HubImpl::take_credit(const ActorAddress& address, std::size_t bytes, bool has_limit,
                                   Patience& patience, std::unique_lock<std::mutex>& lock) {
   const auto settled = [&] {
-    return stopped_ || called_.cause_of_end(address.id) || has_credit(address.id, bytes);
+    return !has_limit || stopped_ || called_.cause_of_end(address.id) ||
+           has_credit(address.id, bytes);
   };
   const bool waits = !settled();
   if (waits && !wait_for_credit(address.id, patience, lock, settled)) {
@@ -103,7 +104,8 @@ CallTicket HubImpl::call(const ActorAddress& address, std::uint16_t method, Byte
   }
   Patience patience(runs_callback() ? std::chrono::nanoseconds(0) : patience_limit);
   std::unique_lock lock(mutex_);
-  if (auto credit = take_credit(address, call.bytes, patience, lock); !credit.ok()) {
+  const bool has_limit = method < first_reserved_method;
+  if (auto credit = take_credit(address, call.bytes, has_limit, patience, lock); !credit.ok()) {
     lock.unlock();
     Error error = std::move(credit).error();
     if (std::chrono::steady_clock::now() >= terms.deadline) error.code = ErrorCode::timed_out;

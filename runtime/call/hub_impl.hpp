@@ -169,8 +169,9 @@ class HubImpl final : public CallHub {
     std::shared_ptr<Peer> peer;  ///< the link that they went through; none for a local actor
   };
 
-  Result<void> take_credit(const ActorAddress& address, std::size_t bytes, Patience& patience,
-                           std::unique_lock<std::mutex>& lock);
+  /// `has_limit`: waits until there is credit.
+  Result<void> take_credit(const ActorAddress& address, std::size_t bytes, bool has_limit,
+                           Patience& patience, std::unique_lock<std::mutex>& lock);
   /// Waits until `is_settled()`, which is looked at whenever credit of the actor comes back; false
   /// after the patience. mutex_ is held by `lock`.
   bool wait_for_credit(ActorId actor, Patience& patience, std::unique_lock<std::mutex>& lock,

@@ -108,6 +108,11 @@ class Promise final : public ReturnBase<T> {
 /// other coroutines take must outlive these; a lambda that is a coroutine must outlive it, as in
 /// all of C++.
 ///
+/// Compilers: g++ 12 destroys temporaries twice that an expression with co_await initialises as
+/// aggregates (`co_await f({.count = 1})`, `co_await handle.call<&A::f>(Query{word, 1})`), and
+/// lambdas with captures; give them names before it. Temporaries that a constructor or a function
+/// makes are fine.
+///
 /// Move only. One that is never awaited never starts.
 template <class T>
 class [[nodiscard]] Async {

@@ -135,7 +135,7 @@ void StreamInbox::send_close(const std::weak_ptr<CallHub>& weak, const ActorAddr
                              StreamId id, milliseconds again_after) {
   const auto hub = weak.lock();
   if (!hub) return;
-  // As a callback it fails at once where it would have to wait for credit.
+  // As a callback it fails at once where it would have to wait for room on the link.
   hub->run_after(milliseconds(0), [weak, actor, id, again_after] {
     const auto held = weak.lock();
     if (!held) return;

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "runtime/base/result.hpp"
+#include "runtime/call/call_hub.hpp"
 #include "runtime/call/codec.hpp"
 
 namespace troupe {
@@ -59,8 +60,8 @@ struct StreamClose {
   }
 };
 
-inline constexpr std::uint16_t stream_pull_method = 0xffff;
-inline constexpr std::uint16_t stream_close_method = 0xfffe;
+inline constexpr std::uint16_t stream_pull_method = first_reserved_method;
+inline constexpr std::uint16_t stream_close_method = first_reserved_method + 1;
 
 struct StreamBatch {
   std::vector<Bytes> items;  ///< encoded values

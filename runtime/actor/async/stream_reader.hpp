@@ -36,8 +36,8 @@ class StreamReader {
 
   /// Waits at most `timeout` for the next item; nothing once the stream has ended. Errors: the
   /// method's own, and those of ActorHandle::call, as actor_died, after all items that have come,
-  /// and again if it is asked again; timed_out and resource_exhausted (no credit), after which it
-  /// may be asked again.
+  /// and again if it is asked again; timed_out and resource_exhausted (no room on the link), after
+  /// which it may be asked again.
   Result<std::optional<T>> next(std::chrono::nanoseconds timeout) {
     return decoded(inbox_->take(timeout));
   }

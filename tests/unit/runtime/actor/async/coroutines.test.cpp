@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "runtime/actor/async/with_timeout.hpp"
 #include "tests/unit/runtime/actor/async/cell_host.hpp"
 
 namespace troupe::test {
@@ -41,6 +42,16 @@ class Asker {
     if (throws) throw std::runtime_error("on purpose");
     co_return fail(ErrorCode::not_found, "nothing here");
   }
+  /// Waits twice for one answer, the first time for `ms`, and notes that in between.
+  Async<int> ask_for(int ms) {
+    auto asked = gate_.call<&Gated::pass>();
+    auto early = co_await with_timeout(asked, std::chrono::milliseconds(ms));
+    if (early.ok()) co_return *early;
+    if (early.error().code != ErrorCode::timed_out) co_return early.error();
+    notes_->add("timed out");
+    TROUPE_CO_TRY(const int late, co_await with_timeout(asked, 1h));
+    co_return -late;
+  }
   Async<void> sleep(int ms) { (void)co_await sleep_for(std::chrono::milliseconds(ms)); }
   Async<std::string> text() { co_return "a text"; }
   Async<int> leave_and_wait() {
@@ -63,9 +74,10 @@ class Asker {
   }
 
   static constexpr std::string_view actor_type = "Asker";
-  using Methods = troupe::Methods<&Asker::plain, &Asker::ask, &Asker::ask_deeply, &Asker::count_to,
-                                  &Asker::refuse, &Asker::sleep, &Asker::text,
-                                  &Asker::leave_and_wait, &Asker::leave, &Asker::work>;
+  using Methods =
+      troupe::Methods<&Asker::plain, &Asker::ask, &Asker::ask_deeply, &Asker::count_to,
+                      &Asker::refuse, &Asker::sleep, &Asker::text, &Asker::leave_and_wait,
+                      &Asker::leave, &Asker::work, &Asker::ask_for>;
 
  private:
   Async<int> one_() { co_return 1; }
@@ -133,6 +145,18 @@ TEST_P(Coroutines, sleep_while_others_run) {
   EXPECT_TRUE(actor.call<&Asker::sleep>(30).get(limit).ok());
   EXPECT_GE(std::chrono::steady_clock::now() - begin, 30ms);
   EXPECT_FALSE(long_sleep.ready());
+}
+
+TEST_P(Coroutines, wait_for_an_answer_no_longer_than_they_say) {
+  const auto actor = start();
+  auto late = actor.call<&Asker::ask_for>(5);
+  ASSERT_TRUE(notes_->wait_for("timed out"));
+  gate_->answer(0, 3);
+  EXPECT_EQ(must(late.get(limit)), -3);
+  auto early = actor.call<&Asker::ask_for>(3'600'000);
+  ASSERT_TRUE(gate_->wait_for_calls(2));
+  gate_->answer(1, 4);
+  EXPECT_EQ(must(early.get(limit)), 4);
 }
 
 TEST_P(Coroutines, run_one_at_a_time_on_whichever_thread) {
