@@ -133,6 +133,7 @@ void CallObserver::add_runtime_metrics(MetricsSnapshot& all) const {
   };
   std::map<std::string, OfType> of_type;
   for (const auto& [id, load] : loads_) {
+    if (load->address_.type.starts_with("troupe.")) continue;  // the runtime's own
     OfType& sum = of_type[load->address_.type];
     const auto ended = in_double(load->ended_);
     sum.actors += 1;
