@@ -132,6 +132,7 @@ void HubImpl::call_remote(const ActorAddress& address, std::uint16_t method, Byt
   const auto held = peer;
   const CallId id = next_call_++;
   observer_->on_call(id, address, method);
+  observer_->on_call_sent(arguments.size() + sizeof(Trailer));
   held->pending.emplace(id, Pending{address.id, address.incarnation, arguments.size(), address.name,
                                     std::move(completion)});
   if (auto& latest = in_flight_[address.id].peer; latest != held) latest = held;
@@ -141,7 +142,6 @@ void HubImpl::call_remote(const ActorAddress& address, std::uint16_t method, Byt
 
   const Trailer trailer{id, address.id, method, 0, FrameKind::call, 0};
   auto sent = send_frame(*held->link, arguments, trailer, patience.left());
-  if (sent.ok()) observer_->on_sent(arguments.size() + sizeof trailer);
   if (sent.ok() || sent.error().code == ErrorCode::peer_died) return;  // on_closed fails the call
   lock.lock();
   auto node = held->pending.extract(id);
@@ -182,7 +182,7 @@ void HubImpl::on_frame(const std::shared_ptr<Link>& link, Bytes& frame) {
 void HubImpl::on_call(const std::shared_ptr<Link>& link, const Trailer& trailer, Bytes& body) {
   auto answer = [link, call = trailer.call, observer = observer_](const Result<Bytes>& result) {
     const auto sent = send_answer(*link, call, result);
-    if (sent.ok()) observer->on_sent(sizeof(Trailer) + (result.ok() ? result->size() : 0));
+    if (sent.ok()) observer->on_answer_sent(sizeof(Trailer) + (result.ok() ? result->size() : 0));
     if (sent.ok() || sent.error().code == ErrorCode::peer_died) return;
     if (sent.error().code == ErrorCode::invalid_argument) {  // only this caller is affected
       const Error refusal =
