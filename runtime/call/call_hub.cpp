@@ -205,15 +205,15 @@ void HubImpl::call_remote(const ActorAddress& address, const std::string& endpoi
     trailer.kind = FrameKind::resendable_call;
     trailer.generation = resend->first_generation;
   }
+  const Bytes& body = kept ? *kept : once;
+  observer_->on_call_sent(body.size() + sizeof trailer);
   peer->pending.emplace(id, pending_of(address, incarnation, std::move(call)));
   if (auto& latest = in_flight_[address.id].peer; latest != peer) latest = peer;
   const bool is_first = called_.note_call(address.id);
   lock.unlock();
   if (is_first && options_.on_first_call) options_.on_first_call(address);
 
-  const Bytes& body = kept ? *kept : once;
   auto sent = send_frame(*peer->link, body, trailer, patience.left());
-  if (sent.ok()) observer_->on_sent(body.size() + sizeof trailer);
   if (sent.ok() || sent.error().code == ErrorCode::peer_died) return;  // on_closed sees to the call
   lock.lock();
   auto node = peer->pending.extract(id);

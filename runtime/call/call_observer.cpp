@@ -25,7 +25,7 @@ ActorLoad::~ActorLoad() {
 }
 
 std::int64_t ActorLoad::on_delivered() noexcept {
-  delivered_.fetch_add(1, std::memory_order_relaxed);
+  add_alone(delivered_, 1);
   return observer_->timeline_.time();
 }
 
@@ -99,11 +99,11 @@ void CallObserver::add_runtime_metrics(MetricsSnapshot& all) const {
     all.back().series.push_back({{}, {value}});
   };
   single("troupe_credits_in_use", "Calls that are unanswered, or whose callbacks are due.",
-         MetricKind::gauge, in_double(credits_));
+         MetricKind::gauge, std::max(0.0, in_double(credits_taken_) - in_double(credits_given_)));
   single("troupe_credit_waits_total", "Calls that had to wait for a credit.", MetricKind::counter,
          in_double(credit_waits_));
   single("troupe_link_sent_bytes_total", "Bytes of calls and answers sent to other processes.",
-         MetricKind::counter, in_double(sent_));
+         MetricKind::counter, in_double(calls_sent_) + in_double(answers_sent_));
   single("troupe_link_received_bytes_total",
          "Bytes of calls and answers received from other processes.", MetricKind::counter,
          in_double(received_));
@@ -133,6 +133,7 @@ void CallObserver::add_runtime_metrics(MetricsSnapshot& all) const {
   };
   std::map<std::string, OfType> of_type;
   for (const auto& [id, load] : loads_) {
+    if (load->address_.type.starts_with("troupe.")) continue;  // the runtime's own
     OfType& sum = of_type[load->address_.type];
     const auto ended = in_double(load->ended_);
     sum.actors += 1;

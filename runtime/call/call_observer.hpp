@@ -22,6 +22,12 @@ namespace troupe {
 
 class CallObserver;
 
+/// Adds to a number that others read, but nobody else changes at the moment: in a fifth of the time
+/// that an atomic addition takes.
+inline void add_alone(std::atomic<std::uint64_t>& number, std::uint64_t amount) {
+  number.store(number.load(std::memory_order_relaxed) + amount, std::memory_order_relaxed);
+}
+
 /// A hosted actor as it is observed: its calls are counted and, on request, recorded. O(1) without
 /// locks. Callable from any thread.
 class ActorLoad {
@@ -37,7 +43,8 @@ class ActorLoad {
   ActorLoad(const ActorLoad&) = delete;
   ActorLoad& operator=(const ActorLoad&) = delete;
 
-  /// A call has come into the mailbox. Returns the time, for begin(), or 0 if it does not matter.
+  /// A call has come into the mailbox; with its lock held. Returns the time, for begin(), or 0 if
+  /// it does not matter.
   std::int64_t on_delivered() noexcept;
   /// A call begins to run, on this thread.
   Running begin(std::uint16_t method, std::uint64_t call, std::int64_t queued_ns) noexcept;
@@ -105,19 +112,25 @@ class CallObserver : public std::enable_shared_from_this<CallObserver> {
   void on_call(std::uint64_t call, const ActorAddress& actor, std::uint16_t method) {
     Made& made = made_[(actor.id * 31 + method) % made_.size()];
     if (made.actor != actor.id || made.method != method) find_made(made, actor, method);
-    made.count->fetch_add(1, std::memory_order_relaxed);
+    add_alone(*made.count, 1);
     if (timeline_.is_on()) timeline_.note_made(call, actor.type);
   }
   void on_credit_taken(bool has_waited) {
-    credits_.fetch_add(1, std::memory_order_relaxed);
-    if (has_waited) credit_waits_.fetch_add(1, std::memory_order_relaxed);
+    add_alone(credits_taken_, 1);
+    if (has_waited) add_alone(credit_waits_, 1);
   }
-  void on_credit_given() { credits_.fetch_sub(1, std::memory_order_relaxed); }
+  void on_credit_given() { add_alone(credits_given_, 1); }
+  void on_call_sent(std::size_t bytes) { add_alone(calls_sent_, bytes); }
+
+  // Of the transport's thread.
+
+  void on_received(std::size_t bytes) { add_alone(received_, bytes); }
 
   // Of any thread.
 
-  void on_sent(std::size_t bytes) { sent_.fetch_add(bytes, std::memory_order_relaxed); }
-  void on_received(std::size_t bytes) { received_.fetch_add(bytes, std::memory_order_relaxed); }
+  void on_answer_sent(std::size_t bytes) {
+    answers_sent_.fetch_add(bytes, std::memory_order_relaxed);
+  }
   /// A call of this process has failed, for any reason.
   void on_failed(std::string_view type, std::string_view method, ErrorCode code);
   /// An actor of this process has been made; its methods by number.
@@ -143,7 +156,8 @@ class CallObserver : public std::enable_shared_from_this<CallObserver> {
   MetricsRegistry metrics_;
   CallTimeline timeline_;
   std::array<Made, 256> made_{};  ///< the latest
-  std::atomic<std::uint64_t> credits_ = 0, credit_waits_ = 0, sent_ = 0, received_ = 0;
+  std::atomic<std::uint64_t> credits_taken_ = 0, credits_given_ = 0, credit_waits_ = 0;
+  std::atomic<std::uint64_t> calls_sent_ = 0, answers_sent_ = 0, received_ = 0;
   mutable std::mutex mutex_;  ///< of the next three
   std::map<MethodKey, std::atomic<std::uint64_t>> made_of_;
   std::map<std::string, ActorLoad::Type> types_;

@@ -14,7 +14,7 @@ std::shared_ptr<RemoteCall> IncomingLink::find(CallId call) const {
 
 void IncomingLink::answer(CallId call, const CallAnswer& answer) const {
   send_answer(*link_, call, answer);
-  observer_->on_sent(sizeof(Trailer) + (answer.ok() ? answer->size() : 0));
+  observer_->on_answer_sent(sizeof(Trailer) + (answer.ok() ? answer->size() : 0));
 }
 
 void IncomingLink::add(RemoteCall& call) {

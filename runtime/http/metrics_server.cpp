@@ -102,8 +102,11 @@ MHD_Result answer(void* closure, MHD_Connection* connection, const char* url, co
   if (url != std::string_view("/metrics")) {
     return respond(connection, MHD_HTTP_NOT_FOUND, plain_type, "metrics are at /metrics\n");
   }
-  return respond(connection, MHD_HTTP_OK, text_type,
-                 (*static_cast<std::function<std::string()>*>(closure))());
+  const std::string text = (*static_cast<std::function<std::string()>*>(closure))();
+  if (text.empty()) {
+    return respond(connection, MHD_HTTP_SERVICE_UNAVAILABLE, plain_type, "no metrics are known\n");
+  }
+  return respond(connection, MHD_HTTP_OK, text_type, text);
 }
 
 }  // namespace

@@ -15,7 +15,8 @@ namespace troupe {
 class MetricsServer {
  public:
   /// Listens on the numeric IPv4 or IPv6 `address`; port 0 lets the kernel choose. `content` is
-  /// called on the server's thread for each scrape. Errors: invalid_argument for a malformed
+  /// called on the server's thread for each scrape; an empty text means that there are none at the
+  /// moment (503). Errors: invalid_argument for a malformed
   /// address; io if the port cannot be opened, with the reason.
   static Result<std::unique_ptr<MetricsServer>> start(const std::string& address,
                                                       std::uint16_t port,

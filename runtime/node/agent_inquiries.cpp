@@ -28,7 +28,13 @@ void AgentInquiries::take(ProcessReport report) {
   }
   const auto open = open_.find(report.request);
   if (open == open_.end() || open->second.awaited.erase(report.process) == 0) return;
-  open->second.report.processes.push_back(std::move(report));
+  Open& of = open->second;
+  if (of.bytes + report.bytes.size() > max_bytes) {
+    of.report.silent.push_back(report.name);
+  } else {
+    of.bytes += report.bytes.size();
+    of.report.processes.push_back(std::move(report));
+  }
   if (open->second.awaited.empty()) finish(open);
 }
 

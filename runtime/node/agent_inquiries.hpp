@@ -28,12 +28,15 @@ class AgentInquiries {
   void tick();
 
   static constexpr std::size_t max_open = 64;
+  /// Of a report; processes beyond it are left out as if they were silent.
+  static constexpr std::size_t max_bytes = std::size_t{128} << 20;
 
  private:
   struct Open {
     NodeReport report;
     std::map<ProcessId, std::string> awaited;
     Deadline until;
+    std::size_t bytes = 0;
   };
   using Opens = std::map<std::uint64_t, Open>;
   Opens::iterator finish(Opens::iterator open);

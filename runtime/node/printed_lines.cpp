@@ -18,7 +18,7 @@ std::optional<LogLines> PrintedLines::take(std::string_view lines, Clock::time_p
     second_ = now;
     lines_ = bytes_ = 0;
   }
-  LogLines taken;
+  LogLines taken{.lines = {}, .dropped = std::exchange(dropped_, 0)};
   while (!lines.empty()) {
     const std::size_t end = lines.find('\n');
     const std::string_view line = lines.substr(0, end == lines.npos ? end : end + 1);
@@ -32,9 +32,9 @@ std::optional<LogLines> PrintedLines::take(std::string_view lines, Clock::time_p
     bytes_ += line.size();
     taken.lines += line;
   }
-  if (taken.lines.empty()) return std::nullopt;
-  taken.dropped = std::exchange(dropped_, 0);
-  return taken;
+  if (!taken.lines.empty()) return taken;
+  dropped_ += taken.dropped;
+  return std::nullopt;
 }
 
 }  // namespace troupe

@@ -115,7 +115,7 @@ Examples:
        "stack",
        "Prints where an actor's process is: the stacks of all its threads.",
        "ACTOR",
-       true,
+       false,
        "its name or id, as `actors` has them",
        {{"--cluster", "", "CLUSTER", cluster_text}, json, folder},
        R"(The process is not asked, so it may be busy, waiting or stopped. It stands still
@@ -232,7 +232,7 @@ Result<StateCommand> judge_state_command(const StateCommandInfo& info, const Giv
     command.cluster = given.words.front();
     command.hosts.assign(given.words.begin() + 1, given.words.end());
   } else if (info.kind == StateCommand::Kind::stack) {
-    if (given.words.size() != 1) {
+    if (given.words.empty()) {
       return fail(ErrorCode::invalid_argument, "whose stack? ACTOR, as `actors` names it");
     }
     command.actor = given.words.front();

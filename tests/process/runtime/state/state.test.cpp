@@ -83,8 +83,8 @@ TEST_F(State, shows_more_groups_and_nodes_than_a_page_has) {
 }
 
 TEST_F(State, help_fits_80_columns) {
-  for (const char* command :
-       {"status", "nodes", "actors", "groups", "logs", "drain", "join", "stop", "--help"}) {
+  for (const char* command : {"status", "nodes", "actors", "groups", "logs", "metrics", "stack",
+                              "timeline", "drain", "join", "stop", "--help"}) {
     const Said help = troupe({command, "--help"});
     EXPECT_EQ(help.code, 0);
     std::istringstream lines(help.text);

@@ -69,6 +69,12 @@ TEST(MetricsServer, gives_the_content_of_the_moment_to_whoever_asks) {
   EXPECT_THAT(get(port, "/metrics"), HasSubstr("asked 3\n"));
 }
 
+TEST(MetricsServer, tells_a_scraper_that_there_are_no_metrics_at_the_moment) {
+  const auto server = MetricsServer::start("127.0.0.1", 0, [] { return std::string(); });
+  ASSERT_TRUE(server.ok()) << server.error().message;
+  EXPECT_THAT(get((*server)->port(), "/metrics"), StartsWith("HTTP/1.1 503"));
+}
+
 TEST(MetricsServer, answers_many_at_once_and_closes_its_port_at_the_end) {
   std::uint16_t port = 0;
   {

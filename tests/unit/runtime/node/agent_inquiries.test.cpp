@@ -48,6 +48,16 @@ TEST_F(Inquiries, without_processes_are_answered_at_once_and_last_words_are_pass
   EXPECT_EQ(sent[1].processes[0].process, 9U);
 }
 
+TEST_F(Inquiries, leave_out_what_would_make_a_report_too_large_to_be_sent) {
+  inquiries.begin({.request = 5, .limit_ms = 60'000}, {{1, "a"}, {2, "b"}});
+  inquiries.take({.request = 5, .process = 1, .name = "a", .bytes = Bytes(1000)});
+  inquiries.take(
+      {.request = 5, .process = 2, .name = "b", .bytes = Bytes(AgentInquiries::max_bytes - 999)});
+  ASSERT_EQ(sent.size(), 1U);
+  EXPECT_EQ(sent[0].processes.size(), 1U);
+  EXPECT_THAT(sent[0].silent, ElementsAre("b"));
+}
+
 TEST_F(Inquiries, beyond_a_number_at_once_are_refused) {
   for (std::size_t i = 1; i <= AgentInquiries::max_open; ++i) {
     inquiries.begin({.request = i, .limit_ms = 60'000}, {{1, "a"}});

@@ -1,6 +1,7 @@
 #include "runtime/process/process_stack.hpp"
 
 #include <csignal>
+#include <cstdlib>
 #include <thread>
 
 #include <gmock/gmock.h>
@@ -40,6 +41,16 @@ TEST(ProcessStack, shows_where_a_child_is_also_if_it_is_stopped_and_lets_it_go_o
     EXPECT_THAT(text, AllOf(HasSubstr("thread "), HasSubstr("(sleep):"), HasSubstr("nanosleep")));
     EXPECT_EQ(child->is_stopped(), is_stopped);
   }
+}
+
+TEST(ProcessStack, says_what_to_install) {
+  const std::string path = std::getenv("PATH");
+  ::setenv("PATH", "/nowhere", 1);
+  const auto none = process_stack(1, 10s);
+  ::setenv("PATH", path.c_str(), 1);
+  ASSERT_FALSE(none.ok());
+  EXPECT_EQ(none.error().code, ErrorCode::not_found);
+  EXPECT_THAT(none.error().message, HasSubstr("install the package elfutils"));
 }
 
 TEST(ProcessStack, says_that_a_process_has_ended) {
