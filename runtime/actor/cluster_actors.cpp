@@ -140,7 +140,8 @@ Result<void> ClusterImpl::send_start(const ActorRegistry::Admission& admission, 
                    admission.devices,
                    admission.hides_other_devices,
                    admission.dedicated_thread,
-                   admission.bound_cpus};
+                   admission.bound_cpus,
+                   admission.memory_limit};
   if (options_.in_process) {
     start.dedicated_thread = admission.wants_thread;
     start.bound_cpus = 0;
