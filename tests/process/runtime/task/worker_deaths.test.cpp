@@ -67,7 +67,7 @@ TEST(TaskRetries, spare_the_tasks_beside_one_that_kills_its_process) {
 
 TEST(TaskRetries, go_to_another_node_when_theirs_is_lost) {
   ClusterOptions options;
-  options.nodes = {{"left", 1, {}}, {"right", 1, {}}};
+  options.nodes = {{"left", 2, {}}, {"right", 1, {}}};
   const auto cluster = start_cluster(std::move(options));
   auto pinned = cluster->submit<&sleep_for_ms>({.node = "left"}, 60000);
   std::vector<Future<void>> naps;
