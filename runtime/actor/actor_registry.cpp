@@ -80,6 +80,12 @@ Result<ActorRegistry::Admission> ActorRegistry::admit(const SpawnOptions& option
                 type, options.process.empty() ? "reserves none" : "shares a process");
   }
   TROUPE_CHECK(check_max_concurrency(options, type));
+  if (options.limits_memory && (!options.process.empty() || options.resources.memory_bytes < 1)) {
+    return fail(ErrorCode::invalid_argument,
+                "an actor is held to its memory if it reserves some and has a process of its own; "
+                "this {} {}",
+                type, options.process.empty() ? "reserves none" : "shares a process");
+  }
   Actor actor;
   actor.address.id = next_actor_;
   actor.address.type = type;
@@ -173,7 +179,8 @@ Result<ActorRegistry::Admission> ActorRegistry::place(Actor& actor, const SpawnO
                    .dedicated_thread = options.dedicated_thread || options.process.empty(),
                    .wants_thread = options.dedicated_thread,
                    .bound_cpus = options.binds_cpus ? options.resources.cpus : 0,
-                   .max_concurrency = options.max_concurrency};
+                   .max_concurrency = options.max_concurrency,
+                   .memory_limit = options.limits_memory ? options.resources.memory_bytes : 0};
 }
 
 std::optional<ProcessId> ActorRegistry::process_labelled(const std::string& label,

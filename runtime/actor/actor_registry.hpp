@@ -51,6 +51,7 @@ class ActorRegistry {
     bool wants_thread = false;  ///< SpawnOptions::dedicated_thread
     int bound_cpus = 0;         ///< see StartActor
     int max_concurrency = 0;    ///< see SpawnOptions
+    std::int64_t memory_limit = 0;
   };
   /// Admits an actor on a node: checks the name, places it, and finds or makes its process.
   /// on_started, on_failed or one of the ends reports the outcome of the start and calls `done`.

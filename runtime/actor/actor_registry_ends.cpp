@@ -102,15 +102,17 @@ void ActorRegistry::lose_bundles_of(Process& process) {
 std::vector<ActorDown> ActorRegistry::on_process_ended(const ProcessEnded& ended) {
   if (!ended.survives.empty()) return on_process_stuck(ended);
   const ExitStatus status{ended.signalled, ended.code};
-  const std::string what = ended.pid == 0       ? "could not be started"
-                           : ended.unresponsive ? "no longer answered heartbeats and was killed"
-                           : !ended.out_of_memory.empty()
-                               ? fmt::format(
-                                     "{} by the kernel, as memory had run out (oom_kill in "
-                                     "{}): give it more, or split the model over more "
-                                     "workers",
-                                     status.describe(), ended.out_of_memory)
-                               : status.describe();
+  const std::string what =
+      ended.pid == 0                 ? "could not be started"
+      : ended.unresponsive           ? "no longer answered heartbeats and was killed"
+      : !ended.memory_excess.empty() ? fmt::format("{} by its agent, as it used {}: reserve more",
+                                                   status.describe(), ended.memory_excess)
+      : !ended.out_of_memory.empty() ? fmt::format(
+                                           "{} by the kernel, as memory had run out (oom_kill in "
+                                           "{}): give it more, or split the model over more "
+                                           "workers",
+                                           status.describe(), ended.out_of_memory)
+                                     : status.describe();
   const DownCause cause = ended.unresponsive ? DownCause::unresponsive
                           : ended.signalled  ? DownCause::signal
                                              : DownCause::exit_code;

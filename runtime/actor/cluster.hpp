@@ -157,6 +157,11 @@ struct SpawnOptions {
   /// more cpus than its agent may use or that shares CPUs with another node of the job. Actors that
   /// do not ask for it run on all CPUs of their agent.
   bool binds_cpus = false;
+  /// The process of the actor, which must be its own, gets no more memory than
+  /// `resources.memory_bytes`: what goes beyond ends it, as ActorDown tells. A memory control group
+  /// sees to that, below the one that the agent is in; where none can be made, which is a warning
+  /// in the agent's log, the agent looks at the memory five times a second, and kills.
+  bool limits_memory = false;
   /// How often the actor is started again, with the same arguments, id and name, after its process
   /// or its node was lost: on `node`, or where placement chooses; -1: always. Calls under way then
   /// fail, later ones wait for the next incarnation. Its watchers are told of each end.
@@ -184,7 +189,8 @@ struct SpawnOptions {
   template <class Archive>
   void fields(Archive& archive) {
     archive(name, resources, node, bundle, process, hides_other_devices, binds_cpus, max_restarts,
-            restarts_after_exit, is_detached, dedicated_thread, max_call_retries, max_concurrency);
+            restarts_after_exit, is_detached, dedicated_thread, max_call_retries, max_concurrency,
+            limits_memory);
   }
 };
 

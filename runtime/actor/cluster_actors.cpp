@@ -147,7 +147,8 @@ Result<void> ClusterImpl::send_start(const ActorRegistry::Admission& admission, 
                    admission.hides_other_devices,
                    admission.dedicated_thread,
                    admission.bound_cpus,
-                   admission.max_concurrency};
+                   admission.max_concurrency,
+                   admission.memory_limit};
   if (options_.in_process) {
     start.dedicated_thread = admission.wants_thread;
     start.bound_cpus = 0;

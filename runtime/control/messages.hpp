@@ -53,10 +53,11 @@ struct StartActor {
   bool dedicated_thread = false;
   std::int32_t bound_cpus = 0;  ///< the process that it starts is bound to so many CPUs; 0: to none
   std::int32_t max_concurrency = 0;  ///< see SpawnOptions
+  std::int64_t memory_limit = 0;     ///< of the process that it starts, in bytes; 0: none
   template <class Archive>
   void fields(Archive& archive) {
     archive(process, starts_process, process_name, actor, arguments, devices, hides_other_devices,
-            dedicated_thread, bound_cpus, max_concurrency);
+            dedicated_thread, bound_cpus, max_concurrency, memory_limit);
   }
 };
 /// P -> A -> D.
@@ -154,12 +155,14 @@ struct ProcessEnded {
   /// It was killed by the kernel, as memory had run out: the file that counts such ends. Else
   /// empty.
   std::string out_of_memory{};
+  /// The agent killed it, as it used so much more than its limit. Else empty.
+  std::string memory_excess{};
   /// It was killed, and has not ended in AgentBootstrap::kill_limit_ms: its state
   /// (describe_process_state). Its end is reported again when it comes. Else empty.
   std::string survives{};
   template <class Archive>
   void fields(Archive& archive) {
-    archive(process, pid, signalled, unresponsive, code, out_of_memory, survives);
+    archive(process, pid, signalled, unresponsive, code, out_of_memory, memory_excess, survives);
   }
 };
 /// P -> A -> D: the process calls or watches this actor, and is to hear of its end (ActorGone), at

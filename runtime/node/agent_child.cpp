@@ -77,10 +77,31 @@ bool AgentChild::survives_kill() {
   return true;
 }
 
+void AgentChild::limit_memory(std::uint64_t bytes, std::unique_ptr<MemoryLimit> group) {
+  memory_limit_ = bytes;
+  memory_group_ = std::move(group);
+}
+
+std::string AgentChild::memory_overrun() const {
+  const auto file = memory_group_ ? memory_group_->overrun() : std::nullopt;
+  return file ? fmt::format("{}, its limit of {} bytes", *file, memory_limit_) : "";
+}
+
+void AgentChild::look_at_memory() {
+  if (memory_limit_ == 0 || memory_group_ || is_killed_) return;
+  const auto used = own_memory_of(pid());
+  if (!used || *used <= memory_limit_) return;
+  memory_excess_ = fmt::format("{} bytes, and its limit is {}", *used, memory_limit_);
+  log::error("process {} (pid {}) uses {} bytes, and its limit is {}; killing it", name_, pid(),
+             *used, memory_limit_);
+  kill();
+}
+
 void AgentChild::tend() {
   if (!process_) return;
   is_unreaped_ = false;
   if (excused_ && !excused_->is_over()) silence_.renew();
+  look_at_memory();
   const bool is_silent = silence_.has_expired() && (was_heard_ || process_->is_stopped());
   const bool does_not_start = start_.has_expired() && !was_heard_;
   if (!is_unresponsive_ && (is_silent || does_not_start)) {

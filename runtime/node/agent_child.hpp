@@ -10,6 +10,7 @@
 #include "runtime/base/deadline.hpp"
 #include "runtime/base/lease.hpp"
 #include "runtime/control/messages.hpp"
+#include "runtime/node/memory_limit.hpp"
 #include "runtime/process/child_channel.hpp"
 #include "runtime/process/child_process.hpp"
 
@@ -66,6 +67,13 @@ class AgentChild {
   void suspend();
   void resume();
 
+  /// It is to use at most so many bytes: by the group that it is in, or by tend() if that is null.
+  void limit_memory(std::uint64_t bytes, std::unique_ptr<MemoryLimit> group);
+  /// The file that counts such ends, once its group's limit has ended it; else empty.
+  std::string memory_overrun() const;
+  /// How far it was beyond the limit when tend() killed it; else empty.
+  const std::string& memory_excess() const { return memory_excess_; }
+
   /// An actor is to be made in it. It may speak for no others.
   void add_actor(ActorId id, const std::string& name) { actors_.emplace(id, name); }
   /// Returns the actor's name, or null if it is not one of its own.
@@ -74,7 +82,11 @@ class AgentChild {
 
  private:
   void kill_since(std::string_view why);
+  void look_at_memory();
 
+  std::unique_ptr<MemoryLimit> memory_group_;  ///< outlives the process
+  std::uint64_t memory_limit_ = 0;
+  std::string memory_excess_;
   std::optional<ChildProcess> process_;
   bool is_killed_ = false, is_suspended_ = false;  ///< also before it is started
   std::unique_ptr<ChildChannel> channel_;

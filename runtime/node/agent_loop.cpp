@@ -354,12 +354,18 @@ void AgentLoop::on_child_end(std::map<ProcessId, AgentChild>::iterator found) {
   if (!status) return child.note_unreaped();
   log::info("process {} (pid {}) {}", child.name(), child.pid(), status->describe());
   const bool is_killed = status->signalled && status->code == SIGKILL && !child.is_killed();
+  std::string out_of = child.memory_overrun();
+  if (is_killed) {  // groups above may count that kill, too
+    const std::string counted = out_of_memory();
+    if (out_of.empty()) out_of = counted;
+  }
   driver_->send(ProcessEnded{.process = found->first,
                              .pid = child.pid(),
                              .signalled = status->signalled,
                              .unresponsive = child.is_unresponsive(),
                              .code = status->code,
-                             .out_of_memory = is_killed ? out_of_memory() : ""});
+                             .out_of_memory = std::move(out_of),
+                             .memory_excess = child.memory_excess()});
   inquiries_.forget(found->first);
   outputs_.erase(found->first);
   followers_.remove(found->first);

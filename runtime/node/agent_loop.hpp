@@ -68,6 +68,8 @@ class AgentLoop {
   void on_process_started(ChildStarter::Started started);
   /// Chooses the CPUs that a process is bound to; none if it is not.
   std::vector<int> cpus_of(const StartActor& message);
+  /// A control group for the process; null if it has no limit, or there can be none (logged).
+  std::unique_ptr<MemoryLimit> memory_limit_of(const StartActor& message);
   /// The process is not there, and neither are its actors.
   void fail_start(ProcessId process, const Error& why);
   void suspend();
@@ -104,6 +106,7 @@ class AgentLoop {
   std::map<ProcessId, Output> outputs_;
   AgentInquiries inquiries_{[this](NodeReport report) { driver_->send(std::move(report)); }};
   StackReader stacks_{[this](NodeReport report) { driver_->send(std::move(report)); }};
+  bool has_limited_memory_ = false;
   Clock::time_point next_tick_ = Clock::now();
   Clock::time_point polled_at_ = Clock::now();
   std::chrono::nanoseconds cpu_at_poll_{};

@@ -37,6 +37,8 @@ Result<AgentChild*> AgentLoop::start_process(const StartActor& message) {
     TROUPE_CHECK(relay_output(message.process, child, message.process_name));
   }
   child.cpus = cpus_of(message);
+  auto limit = memory_limit_of(message);
+  if (limit) child.group_file = limit->members_file();
   starts_.push_back({message.process, std::move(child), std::move(ends.second)});
   auto channel = std::make_unique<ChildChannel>(std::move(ends.first));
   auto& added =
@@ -44,6 +46,9 @@ Result<AgentChild*> AgentLoop::start_process(const StartActor& message) {
           .try_emplace(message.process, std::move(channel), message.process_name,
                        bootstrap.call_name, std::chrono::milliseconds(bootstrap_.kill_limit_ms))
           .first->second;
+  if (message.memory_limit > 0) {
+    added.limit_memory(static_cast<std::uint64_t>(message.memory_limit), std::move(limit));
+  }
   added.send(bootstrap);
   if (is_suspended_) added.suspend();
   start_next();
@@ -57,6 +62,19 @@ std::vector<int> AgentLoop::cpus_of(const StartActor& message) {
   auto cpus = cpus_.take(message.process, static_cast<std::size_t>(message.bound_cpus), near);
   log::info("process {} is bound to CPUs {}", message.process_name, fmt::join(cpus, ","));
   return cpus;
+}
+
+std::unique_ptr<MemoryLimit> AgentLoop::memory_limit_of(const StartActor& message) {
+  if (message.memory_limit <= 0) return nullptr;
+  if (!std::exchange(has_limited_memory_, true)) remove_left_memory_groups();
+  auto limit = MemoryLimit::create(fmt::format("{}-{}", ::getpid(), message.process),
+                                   static_cast<std::uint64_t>(message.memory_limit));
+  if (limit.ok()) return *std::move(limit);
+  log::warning(
+      "the memory of process {} is looked at a few times a second alone, as it can have no "
+      "control group: {}",
+      message.process_name, limit.error().message);
+  return nullptr;
 }
 
 void AgentLoop::start_next() {

@@ -27,6 +27,7 @@ struct ChildFds {
   int output = -1;
   int inherited = -1;
   int only_stdout = -1;
+  int group = -1;  ///< cgroup.procs
 };
 
 /// The arguments of execve.
@@ -78,6 +79,11 @@ class SignalsBlocked {
 [[noreturn]] void become_child(const Program& program, ChildFds fds, pid_t parent) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != parent) ::_exit(127);  // the parent died before the line above
+  if (fds.group >= 0 && ::write(fds.group, "0", 1) != 1) {
+    constexpr char text[] = "troupe: a child process cannot enter its control group\n";
+    [[maybe_unused]] const auto written = ::write(2, text, sizeof text - 1);
+    ::_exit(127);
+  }
   if (program.cpus != nullptr) ::sched_setaffinity(0, sizeof *program.cpus, program.cpus);
   ::setpgid(0, 0);
   for (int number = 1; number < NSIG; ++number) ::signal(number, SIG_DFL);
@@ -170,9 +176,14 @@ Result<ChildProcess> ChildProcess::start(const ChildOptions& options) {
   environment.insert(environment.end(), options.environment.begin(), options.environment.end());
   const std::vector<char*> argv = pointers_to(options.arguments), envp = pointers_to(environment);
 
+  UniqueFd group;
+  if (!options.group_file.empty()) {
+    group.reset(::open(options.group_file.c_str(), O_WRONLY | O_CLOEXEC));
+    if (!group) return fail_errno(errno, fmt::format("cannot open {}", options.group_file));
+  }
   const pid_t parent = ::getpid();
   const ChildFds fds{options.input_fd, output ? output.get() : options.output_fd,
-                     options.inherited_fd, options.stdout_fd};
+                     options.inherited_fd, options.stdout_fd, group.get()};
   cpu_set_t cpus;
   CPU_ZERO(&cpus);
   for (const int cpu : options.cpus) CPU_SET(cpu, &cpus);

@@ -33,6 +33,7 @@ struct ChildOptions {
   int stdout_fd = -1;     ///< becomes its stdout; the others then hold for stderr alone
   std::vector<std::string> environment{};  ///< "NAME=value", beside or instead of the inherited
   std::vector<int> cpus{};                 ///< ids of the CPUs that it runs on; empty: inherited
+  std::string group_file{};  ///< cgroup.procs of the control group that it is in; empty: inherited
 };
 
 /// A child that executes this same program again (/proc/self/exe), or another one, and cannot

@@ -65,4 +65,21 @@ TEST(TaskRetries, spare_the_tasks_beside_one_that_kills_its_process) {
   for (auto& death : deaths) EXPECT_EQ(death.get(limit).error().code, ErrorCode::actor_died);
 }
 
+TEST(TaskRetries, go_to_another_node_when_theirs_is_lost) {
+  ClusterOptions options;
+  options.nodes = {{"left", 2, {}}, {"right", 1, {}}};
+  const auto cluster = start_cluster(std::move(options));
+  auto pinned = cluster->submit<&sleep_for_ms>({.node = "left"}, 60000);
+  std::vector<Future<void>> naps;
+  for (int i = 0; i < 50; ++i) naps.push_back(cluster->submit<&sleep_for_ms>({}, 5));
+  must(naps.front().get(limit));
+  for (const auto& node : cluster->nodes()) {
+    if (node.spec.name == "left") ::kill(node.agent_pid, SIGKILL);
+  }
+  for (std::size_t i = 1; i < naps.size(); ++i) EXPECT_TRUE(naps[i].get(limit).ok());
+  const auto lost = pinned.get(limit);
+  ASSERT_FALSE(lost.ok());
+  EXPECT_EQ(lost.error().code, ErrorCode::unschedulable) << lost.error().message;
+}
+
 }  // namespace troupe::test
