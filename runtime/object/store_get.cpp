@@ -63,7 +63,9 @@ Result<Located> StoreImpl::locate_by(const LocateRequest& request, const ObjectA
                                      Deadline& deadline) {
   // This process is not the one that pulls, if it does not wait any more.
   const auto late = [this, weak = weak_from_this(), object](const Located& located) {
-    if (located.kind != Located::Kind::pull || !weak.lock()) return;
+    if (!weak.lock()) return;
+    if (located.kind == Located::Kind::here) unpin_at(object.owner_endpoint, object.id);
+    if (located.kind != Located::Kind::pull) return;
     end_pull(object, fail(ErrorCode::timed_out, "the reader has given up"));
   };
   auto located = wait_for_reply<Located>(
@@ -109,6 +111,13 @@ Result<ObjectData> StoreImpl::get_data(const ObjectSharePtr& share,
         const_cast<ObjectShare&>(*share).small_ = bytes;
         return ObjectData{*bytes, bytes};
       }
+      if (located.kind == Located::Kind::here) {
+        auto data = map_place(share, object.owner_endpoint, located.place);
+        if (!data.ok()) unpin_at(object.owner_endpoint, object.id);
+        if (data.ok() || !means_gone(data.error().code)) return data;
+        request.failed = object.owner_endpoint;
+        continue;
+      }
       if (located.kind == Located::Kind::pull) {
         TROUPE_CHECK(begin_pull(object, located));
       } else {
@@ -130,13 +139,7 @@ Result<std::optional<ObjectData>> StoreImpl::open_by(const ObjectSharePtr& share
   const OpenRequest request{id, endpoint_, false};
   const auto late = [this, weak = weak_from_this(), holder, id](const OpenReply&) {
     if (!weak.lock()) return;
-    if (holder == endpoint_) return unpin(id);
-    Later later;
-    {
-      const Lock lock(mutex_);
-      note(holder, StoreNote::Kind::unpin, id, later);
-    }
-    finish(std::move(later));
+    holder == endpoint_ ? unpin(id) : unpin_at(holder, id);
   };
   const auto reply = wait_for_reply<OpenReply>(
       deadline,
@@ -186,18 +189,21 @@ void StoreImpl::unpin(const ObjectId& object) {
   finish(std::move(later));
 }
 
+void StoreImpl::unpin_at(const std::string& holder, const ObjectId& object) {
+  Later later;
+  {
+    const Lock lock(mutex_);
+    note(holder, StoreNote::Kind::unpin, object, later);
+  }
+  finish(std::move(later));
+}
+
 Result<ObjectData> StoreImpl::map_place(const ObjectSharePtr& share, const std::string& holder,
                                         const SegmentPlace& place) {
   TROUPE_TRY(const auto fd, segments_.open(place.server, place.segment, place.token));
   TROUPE_TRY(auto mapped, MappedSegment::map(fd, place.bytes));
   mapped->on_end = [this, weak = weak_from_this(), holder, id = share->address().id] {
-    if (!weak.lock()) return;
-    Later later;
-    {
-      const Lock lock(mutex_);
-      note(holder, StoreNote::Kind::unpin, id, later);
-    }
-    finish(std::move(later));
+    if (weak.lock()) unpin_at(holder, id);
   };
   const Lock lock(mutex_);
   auto& mutable_share = const_cast<ObjectShare&>(*share);

@@ -133,6 +133,9 @@ class StoreImpl final : public ObjectStore,
   void locate(LocateRequest request, LocateDone done);
   Located locate_copy(const LocateRequest& request, const Owned& owned);
   void open(OpenRequest request, OpenDone done);
+  /// Pins an object that is in memory; mutex_ is held.
+  SegmentPlace pin_for(const ObjectId& object, const std::string& reader,
+                       const HeldObjects::Held& held);
   void await(const AwaitRequest& request, AwaitDone done);
   void add_waiter(Owned& owned, Waiter waiter);
   Result<std::uint16_t> data_port();
@@ -156,13 +159,16 @@ class StoreImpl final : public ObjectStore,
                          std::span<std::byte> target);
   void end_pull(const ObjectAddress& object, const Result<void>& result);
   void unpin(const ObjectId& object);
+  void unpin_at(const std::string& holder, const ObjectId& object);
   Error lost(const ObjectAddress& object, const std::string& cause) const;
 
   // Room.
   Result<NodeLedger*> ledger();
   Result<std::shared_ptr<Segment>> take_segment(std::size_t bytes);
   Result<std::shared_ptr<Segment>> filled_segment(std::span<const std::byte> bytes);
-  bool make_room_elsewhere(std::size_t bytes);
+  /// Spills here or in the process with the least recently used object; false if nothing can be.
+  bool spill_least_used(const NodeLedger& node, std::size_t bytes);
+  bool make_room_at(const std::string& victim, std::size_t bytes);
   std::uint64_t make_room(std::uint64_t bytes);
   bool spill_one();
   Result<std::shared_ptr<UniqueFd>> write_file(std::span<const std::byte> bytes) const;

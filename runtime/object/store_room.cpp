@@ -61,8 +61,8 @@ Result<std::shared_ptr<Segment>> StoreImpl::take_segment(std::size_t bytes) {
   while (!is_stopping_) {
     TROUPE_TRY(auto segment, pool_.take(bytes));
     if (segment) return segment;
-    if (pool_.trim() > 0 || node->clear_ended() || spill_one()) continue;
-    if (make_room_elsewhere(bytes)) continue;
+    if (pool_.trim() > 0 || node->clear_ended()) continue;
+    if (spill_least_used(*node, bytes)) continue;
     return fail(ErrorCode::resource_exhausted,
                 "node '{}' has no room for an object of {} bytes: {} of {} bytes are taken ({}){}",
                 options_.node, bytes, node->used(), node->limit(), node->describe(),
@@ -74,11 +74,20 @@ Result<std::shared_ptr<Segment>> StoreImpl::take_segment(std::size_t bytes) {
   return fail(ErrorCode::cancelled, "this process is shutting down");
 }
 
-bool StoreImpl::make_room_elsewhere(std::size_t bytes) {
-  const auto victim = ledger_.load()->victim();
-  if (!victim) return false;
+bool StoreImpl::spill_least_used(const NodeLedger& node, std::size_t bytes) {
+  const auto victim = node.victim();
+  std::optional<HeldObjects::Clock::time_point> own;
+  {
+    const Lock lock(mutex_);
+    own = held_.oldest_use();
+  }
+  if (!victim || (own && *own < victim->used_at)) return spill_one();
+  return make_room_at(victim->endpoint, bytes) || spill_one();
+}
+
+bool StoreImpl::make_room_at(const std::string& victim, std::size_t bytes) {
   const Promise<Bytes> promise;
-  hub_->call(address_of_store(*victim), static_cast<std::uint16_t>(StoreMethod::make_room),
+  hub_->call(address_of_store(victim), static_cast<std::uint16_t>(StoreMethod::make_room),
              encode<std::uint64_t>(bytes),
              [promise](Result<Bytes> answer) { promise.complete(std::move(answer)); });
   const auto answer = promise.future().get(room_timeout);

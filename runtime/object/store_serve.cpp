@@ -104,6 +104,13 @@ Located StoreImpl::locate_copy(const LocateRequest& request, const Owned& owned)
   if (const Copy* copy = copies_.find(number, request.locality)) {
     located.kind = Located::Kind::open;
     located.holder = copy->endpoint;
+    if (copy->endpoint != endpoint_ || request.reader == endpoint_) return located;
+    const HeldObjects::Held* const held = held_.find(request.object);
+    const bool is_in_memory = held != nullptr && (held->state == HeldObjects::State::ready ||
+                                                  held->state == HeldObjects::State::spilling);
+    if (!is_in_memory) return located;
+    located.kind = Located::Kind::here;
+    located.place = pin_for(request.object, request.reader, *held);
     return located;
   }
   located.kind = Located::Kind::pull;
@@ -115,6 +122,13 @@ Located StoreImpl::locate_copy(const LocateRequest& request, const Owned& owned)
   }
   copies_.add(number, {request.reader, request.locality, false});
   return located;
+}
+
+SegmentPlace StoreImpl::pin_for(const ObjectId& object, const std::string& reader,
+                                const HeldObjects::Held& held) {
+  held_.pin(object, store_at(reader));
+  tell_ledger();
+  return {options_.keys.name + "-o", held.segment->id(), held.segment->token(), held.bytes};
 }
 
 void StoreImpl::open(OpenRequest request, OpenDone done) {
@@ -133,10 +147,7 @@ void StoreImpl::open(OpenRequest request, OpenDone done) {
     } else if (request.for_pull) {
       needs_port = true;
     } else if (held->state == State::ready || held->state == State::spilling) {
-      held_.pin(request.object, store_at(request.reader));
-      tell_ledger();
-      reply->place = {options_.keys.name + "-o", held->segment->id(), held->segment->token(),
-                      held->bytes};
+      reply->place = pin_for(request.object, request.reader, *held);
     } else {
       if (held->state == State::spilled) {
         later.run.emplace_back([this, object = request.object] { begin_restore(object); });

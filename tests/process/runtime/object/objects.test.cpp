@@ -129,5 +129,23 @@ TEST(Objects, that_are_pending_are_waited_for) {
   EXPECT_EQ(waited.ready.size(), 2);
 }
 
+TEST(Objects, whose_copies_are_lost_are_computed_again) {
+  const auto cluster = start_cluster();
+  auto& store = cluster->objects();
+  const auto worker = must(cluster->spawn<Reader>({}).get(limit));
+  const Promise<void> again;
+  const ObjectRef<Floats> result(store.make_pending([again] { again.complete({}); }));
+  const auto place = must(worker.call<&Reader::hold_for>(result, large, 5.0F).get(limit));
+  store.fulfil_at(result.id(), place[0], place[1], large * sizeof(float));
+  EXPECT_EQ(must(cluster->get(result, limit)).get()[large - 1], 5.0F);
+  ASSERT_TRUE(cluster->kill(worker).ok());
+  ASSERT_TRUE(again.future().get(limit).ok());
+  EXPECT_EQ(cluster->get(result, 1ms).error().code, ErrorCode::timed_out);
+  const Floats value(large, 6.0F);
+  const auto bytes = std::as_bytes(std::span(value));
+  store.fulfil(result.id(), Bytes(bytes.begin(), bytes.end()), {});
+  EXPECT_EQ(must(cluster->get(result, limit)).get()[large - 1], 6.0F);
+}
+
 }  // namespace
 }  // namespace troupe::test
