@@ -81,6 +81,25 @@ Result<Located> StoreImpl::locate_by(const LocateRequest& request, const ObjectA
   return located;
 }
 
+StoreImpl::Locating::Locating(StoreImpl& store, const ObjectId& object)
+    : store_(store), object_(object) {
+  const Lock lock(store_.mutex_);
+  ++store_.locating_[object_].threads;
+}
+
+StoreImpl::Locating::~Locating() {
+  Later later;
+  {
+    const Lock lock(store_.mutex_);
+    const auto found = store_.locating_.find(object_);
+    if (--found->second.threads == 0) {
+      later.run = std::move(found->second.waiters);
+      store_.locating_.erase(found);
+    }
+  }
+  store_.finish(std::move(later));
+}
+
 Result<ObjectData> StoreImpl::get_data(const ObjectSharePtr& share,
                                        std::chrono::nanoseconds timeout) {
   const ObjectAddress& object = share->address();
@@ -104,6 +123,7 @@ Result<ObjectData> StoreImpl::get_data(const ObjectSharePtr& share,
     }
     std::string holder = endpoint_;
     if (!is_held) {
+      const Locating asks(*this, object.id);
       TROUPE_TRY(auto located, locate_by(request, object, deadline));
       if (located.kind == Located::Kind::small) {
         auto bytes = std::make_shared<const Bytes>(std::move(located.bytes));

@@ -142,6 +142,18 @@ class StoreImpl final : public ObjectStore,
   std::optional<DataSource> find_source(const ObjectId& object);
 
   // Getting.
+  /// While it lives, others that are told that this process pulls the object wait for it to begin.
+  class Locating {
+   public:
+    Locating(StoreImpl& store, const ObjectId& object);
+    ~Locating();
+    Locating(const Locating&) = delete;
+    Locating& operator=(const Locating&) = delete;
+
+   private:
+    StoreImpl& store_;
+    const ObjectId object_;
+  };
   template <class Reply>
   void ask(const std::string& endpoint, StoreMethod method, Bytes request,
            std::function<void(Result<Reply>)> done);
@@ -189,6 +201,11 @@ class StoreImpl final : public ObjectStore,
   HeldObjects held_;
   std::unordered_map<Number, Owned> owned_;
   std::unordered_map<ObjectId, std::weak_ptr<ObjectShare>> shares_;
+  struct Asked {
+    std::size_t threads = 0;
+    std::vector<std::function<void()>> waiters;
+  };
+  std::unordered_map<ObjectId, Asked> locating_;
   std::unordered_map<StoreId, std::string> peers_;  ///< whose ends are watched
   std::unordered_map<StoreId, Outbox> outboxes_;
   std::uint64_t next_hold_ = 1;

@@ -142,6 +142,12 @@ void StoreImpl::open(OpenRequest request, OpenDone done) {
     HeldObjects::Held* const held = held_.find(request.object);
     if (is_stopping_) {
       reply = fail(ErrorCode::cancelled, "the holder is shutting down");
+    } else if (held == nullptr && locating_.contains(request.object) && !request.for_pull) {
+      locating_[request.object].waiters.emplace_back(
+          [this, weak = weak_from_this(), request, done = std::move(done)] {
+            if (weak.lock()) open(request, done);
+          });
+      done = nullptr;
     } else if (held == nullptr || (request.for_pull && held->state == State::filling)) {
       reply = fail(ErrorCode::not_found, "the process does not hold the object");
     } else if (request.for_pull) {
