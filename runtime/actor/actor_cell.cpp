@@ -149,8 +149,8 @@ ActorCell::Turn ActorCell::take_turn() {
     }
     // The caller keeps the references among its arguments until it has the answer.
     services_->objects->when_registered(
-        [done = std::move(call.answer),
-         shared = std::make_shared<Result<Bytes>>(std::move(answer))] { done(std::move(*shared)); });
+        [done = std::move(call.answer), shared = std::make_shared<Result<Bytes>>(
+                                            std::move(answer))] { done(std::move(*shared)); });
   }
   return Turn::more;
 }

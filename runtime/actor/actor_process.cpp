@@ -112,9 +112,8 @@ Result<void> ActorProcess::boot() {
                     return CallKeyRequest{ask, listener};
                   }).then(std::move(answer));
                 }};
-  TROUPE_TRY(auto transport,
-             make_network_transport(keys,
-                                    {bootstrap->locality, bootstrap->address, bootstrap->ports}));
+  TROUPE_TRY(auto transport, make_network_transport(keys, {bootstrap->locality, bootstrap->address,
+                                                           bootstrap->ports}));
   TROUPE_TRY(auto hub, CallHub::create(std::move(transport), calls));
   services_ = std::make_shared<HostServices>(HostServices{
       bootstrap->node, bootstrap->address, bootstrap->ports, bootstrap->job_folder,

@@ -354,8 +354,8 @@ class Cluster {
     return put_object(objects(), value);
   }
   /// Fetches an object: without a copy from a process of this machine, else over the network, once
-  /// for all processes of this one. Blocks at most `timeout`. Errors: object_lost with the owner and
-  /// the cause; timed_out; resource_exhausted; cancelled during shutdown.
+  /// for all processes of this one. Blocks at most `timeout`. Errors: object_lost with the owner
+  /// and the cause; timed_out; resource_exhausted; cancelled during shutdown.
   template <class T>
   Result<ObjectView<T>> get(const ObjectRef<T>& ref, std::chrono::nanoseconds timeout) {
     return get_object(objects(), hub(), ref, timeout);

@@ -254,20 +254,20 @@ Result<void> StoreImpl::begin_pull(const ObjectAddress& object, const Located& l
       if (object.id.owner != self_) watch_peer(object.owner_endpoint, later);
       ++pulls_;
       ++counts_.pulls;
-      later.run.emplace_back([this, self = shared_from_this(), object, sources = located.sources,
-                              target] {
-        try {
-          std::thread([this, self, object, sources, target] {
-            run_pull(object, sources, target);
-          }).detach();  // stop() waits for it
-        } catch (const std::system_error& error) {
-          end_pull(object, fail(ErrorCode::resource_exhausted, "no thread to pull an object: {}",
-                                error.what()));
-          const Lock inner(mutex_);
-          --pulls_;
-          pulls_ended_.notify_all();
-        }
-      });
+      later.run.emplace_back(
+          [this, self = shared_from_this(), object, sources = located.sources, target] {
+            try {
+              std::thread([this, self, object, sources, target] {
+                run_pull(object, sources, target);
+              }).detach();  // stop() waits for it
+            } catch (const std::system_error& error) {
+              end_pull(object, fail(ErrorCode::resource_exhausted,
+                                    "no thread to pull an object: {}", error.what()));
+              const Lock inner(mutex_);
+              --pulls_;
+              pulls_ended_.notify_all();
+            }
+          });
     }
   }
   finish(std::move(later));
@@ -294,13 +294,13 @@ Result<void> StoreImpl::pull_from(const std::string& source, const ObjectId& obj
                                   std::span<std::byte> target) {
   Deadline deadline(options_.pull_timeout);
   const OpenRequest request{object, endpoint_, true};
-  TROUPE_TRY(const auto reply,
-             wait_for_reply<OpenReply>(
-                 deadline,
-                 [&](OpenDone done) {
-                   ask<OpenReply>(source, StoreMethod::open, encode(request), std::move(done));
-                 },
-                 [](const OpenReply&) {}));
+  TROUPE_TRY(const auto reply, wait_for_reply<OpenReply>(
+                                   deadline,
+                                   [&](OpenDone done) {
+                                     ask<OpenReply>(source, StoreMethod::open, encode(request),
+                                                    std::move(done));
+                                   },
+                                   [](const OpenReply&) {}));
   const std::string name = source.substr(0, source.find(' '));
   const Promise<Key> key;
   options_.keys.ask(name, [key](Result<Key> answer) { key.complete(std::move(answer)); });
@@ -407,9 +407,8 @@ ReadyIndices StoreImpl::wait_ready(std::span<const ObjectSharePtr> shares, std::
     // The first answers come at once, whatever the time.
     Deadline first(std::max<std::chrono::nanoseconds>(left, std::chrono::milliseconds(100)));
     const auto before = waiting->ready.size();
-    (void)wait_until(waiting->changed, lock, is_first ? first : deadline, [&] {
-      return waiting->ready.size() > before || waiting->asked.empty();
-    });
+    (void)wait_until(waiting->changed, lock, is_first ? first : deadline,
+                     [&] { return waiting->ready.size() > before || waiting->asked.empty(); });
     is_first = false;
   }
   const Lock lock(waiting->mutex);

@@ -106,8 +106,8 @@ std::uint64_t StoreImpl::make_room(std::uint64_t bytes) {
 Result<std::shared_ptr<UniqueFd>> StoreImpl::write_file(std::span<const std::byte> bytes) const {
   // A file without a name: it goes with its process, however that ends.
   const std::string& folder = options_.spill_folder;
-  auto file = std::make_shared<UniqueFd>(
-      ::open(folder.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600));
+  auto file =
+      std::make_shared<UniqueFd>(::open(folder.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600));
   if (!*file) {  // some file systems cannot
     std::string path = folder + "/troupe-object-XXXXXX";
     file->reset(::mkostemp(path.data(), O_CLOEXEC));

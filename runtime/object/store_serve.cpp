@@ -78,10 +78,10 @@ void StoreImpl::locate(LocateRequest request, LocateDone done) {
       located = lost(own_address(number), "has freed it, since nobody had references to it");
     } else if (found->second.state == Owned::State::pending) {
       const auto is_over = std::make_shared<std::atomic<bool>>(false);
-      add_waiter(found->second, {is_over, [this, weak = weak_from_this(), request,
-                                           done = std::move(done)] {
-                                   if (weak.lock()) locate(request, done);
-                                 }});
+      add_waiter(found->second,
+                 {is_over, [this, weak = weak_from_this(), request, done = std::move(done)] {
+                    if (weak.lock()) locate(request, done);
+                  }});
       done = nullptr;
     } else if (found->second.error) {
       located = *found->second.error;
@@ -193,8 +193,7 @@ void StoreImpl::await(const AwaitRequest& request, AwaitDone done) {
     const Lock lock(mutex_);
     for (const Number number : request.numbers) {
       const auto found = owned_.find(number);
-      const bool is_pending =
-          found != owned_.end() && found->second.state == Owned::State::pending;
+      const bool is_pending = found != owned_.end() && found->second.state == Owned::State::pending;
       if (!is_pending) reply.ready.push_back(number);
     }
     if (reply.ready.empty() && request.timeout_ms > 0 && !is_stopping_) {

@@ -1,6 +1,6 @@
-// runtime_objects [--hosts]: what objects cost. Without --hosts: put of 64 MiB beside memcpy, and get
-// in another process of the machine. With it (as `with-hosts 1 runtime_objects --hosts`): 1 GiB to
-// another host, beside one stream of TCP and one of TLS.
+// runtime_objects [--hosts]: what objects cost. Without --hosts: put of 64 MiB beside memcpy, and
+// get in another process of the machine. With it (as `with-hosts 1 runtime_objects --hosts`): 1 GiB
+// to another host, beside one stream of TCP and one of TLS.
 
 #include <algorithm>
 #include <chrono>
@@ -192,6 +192,7 @@ int bench_hosts() {
   ssh.host_of_node["node1"] = {"h1"};
   options.starter = std::make_shared<SshNodeStarter>(std::move(ssh));
   options.address = "10.77.0.254";
+  options.start_timeout = std::chrono::seconds(60);
   options.object_store_bytes = 6144 * mib;
   const auto cluster = must(Cluster::start(std::move(options)));
   const auto reader = must(cluster->spawn<Reader>({.node = "node1"}).get(limit));

@@ -34,7 +34,7 @@ TEST(Objects, are_put_and_read_by_any_process) {
   const auto maker = must(cluster->spawn<Reader>({}).get(limit));
   const auto reader = must(cluster->spawn<Reader>({}).get(limit));
   const auto ref = must(maker.call<&Reader::make>(large, 3.0F).get(limit));
-  EXPECT_EQ(must(cluster->get(ref, limit)).get().size(), large);
+  EXPECT_EQ(must(cluster->get(ref, limit))->size(), large);
   EXPECT_EQ(must(reader.call<&Reader::sum>(ref).get(limit)), 3.0 * large);
   EXPECT_EQ(must(maker.call<&Reader::sum_through>(reader, ref).get(limit)), 3.0 * large);
 }

@@ -22,7 +22,7 @@ class ObjectsOfHosts : public testing::Test {
     }
     options.starter = std::make_shared<SshNodeStarter>(std::move(ssh));
     options.address = own_address;
-    options.start_timeout = 20s;
+    options.start_timeout = 60s;
     cluster_ = start_cluster(std::move(options));
   }
   ActorHandle<Reader> spawn(const std::string& node) {
@@ -56,8 +56,7 @@ TEST_F(ObjectsOfHosts, and_their_copies_are_freed_with_the_last_reference) {
   EXPECT_EQ(must(reader.call<&Reader::counts>().get(limit))[1], 1);
   ref = {};
   EXPECT_TRUE(comes_true([&] { return cluster_->objects().counts().held == 0; }));
-  EXPECT_TRUE(
-      comes_true([&] { return must(reader.call<&Reader::counts>().get(limit))[1] == 0; }));
+  EXPECT_TRUE(comes_true([&] { return must(reader.call<&Reader::counts>().get(limit))[1] == 0; }));
   EXPECT_TRUE(comes_true([&] { return must(maker.call<&Reader::counts>().get(limit))[0] == 0; }));
 }
 
