@@ -63,7 +63,8 @@ Result<Located> StoreImpl::locate_by(const LocateRequest& request, const ObjectA
                                      Deadline& deadline) {
   // This process is not the one that pulls, if it does not wait any more.
   const auto late = [this, weak = weak_from_this(), object](const Located& located) {
-    if (!weak.lock()) return;
+    const auto self = weak.lock();
+    if (!self) return;
     if (located.kind == Located::Kind::here) unpin_at(object.owner_endpoint, object.id);
     if (located.kind != Located::Kind::pull) return;
     end_pull(object, fail(ErrorCode::timed_out, "the reader has given up"));
@@ -158,7 +159,8 @@ Result<std::optional<ObjectData>> StoreImpl::open_by(const ObjectSharePtr& share
   const ObjectId id = share->address().id;
   const OpenRequest request{id, endpoint_, false};
   const auto late = [this, weak = weak_from_this(), holder, id](const OpenReply&) {
-    if (!weak.lock()) return;
+    const auto self = weak.lock();
+    if (!self) return;
     holder == endpoint_ ? unpin(id) : unpin_at(holder, id);
   };
   const auto reply = wait_for_reply<OpenReply>(
@@ -223,7 +225,7 @@ Result<ObjectData> StoreImpl::map_place(const ObjectSharePtr& share, const std::
   TROUPE_TRY(const auto fd, segments_.open(place.server, place.segment, place.token));
   TROUPE_TRY(auto mapped, MappedSegment::map(fd, place.bytes));
   mapped->on_end = [this, weak = weak_from_this(), holder, id = share->address().id] {
-    if (weak.lock()) unpin_at(holder, id);
+    if (const auto self = weak.lock()) unpin_at(holder, id);
   };
   const Lock lock(mutex_);
   auto& mutable_share = const_cast<ObjectShare&>(*share);

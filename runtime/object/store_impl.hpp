@@ -219,9 +219,14 @@ class StoreImpl final : public ObjectStore,
   std::size_t pulls_ = 0;  ///< under way, each with a thread
   std::condition_variable pulls_ended_;
 
-  std::mutex ledger_mutex_;
-  std::unique_ptr<NodeLedger> owned_ledger_;
-  std::atomic<NodeLedger*> ledger_ = nullptr;
+  /// Lives as long as the last segment, which a view may keep when the store is gone.
+  struct Ledger {
+    std::mutex mutex;
+    std::unique_ptr<NodeLedger> owned;
+    std::atomic<NodeLedger*> node = nullptr;
+  };
+  const std::shared_ptr<Ledger> shared_ledger_ = std::make_shared<Ledger>();
+  std::atomic<NodeLedger*>& ledger_ = shared_ledger_->node;  ///< null before the first segment
   SegmentPool pool_;
   std::mutex servers_mutex_;
   std::unique_ptr<SegmentServer> segment_server_;

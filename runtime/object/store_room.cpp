@@ -20,20 +20,20 @@ constexpr std::chrono::seconds room_timeout{30};  ///< for another process to sp
 }  // namespace
 
 Result<NodeLedger*> StoreImpl::ledger() {
-  const std::lock_guard lock(ledger_mutex_);
-  if (owned_ledger_) return owned_ledger_.get();
+  const std::lock_guard lock(shared_ledger_->mutex);
+  if (ledger_ != nullptr) return ledger_.load();
   std::uint64_t limit = options_.node_bytes;
   if (limit == 0) limit = available_memory_bytes().value_or(std::uint64_t{4} << 30) / 10 * 3;
   TROUPE_TRY(auto fd, options_.ledger_memory(NodeLedger::bytes_needed()));
   TROUPE_TRY(auto memory, SharedMemory::map(std::move(fd)));
-  TROUPE_TRY(owned_ledger_,
+  TROUPE_TRY(shared_ledger_->owned,
              NodeLedger::join(std::move(memory), limit, options_.process_name, endpoint_));
   {
     const std::lock_guard inner(servers_mutex_);
     TROUPE_TRY(segment_server_, SegmentServer::start(options_.keys.name + "-o", pool_));
   }
-  ledger_ = owned_ledger_.get();
-  return owned_ledger_.get();
+  ledger_ = shared_ledger_->owned.get();
+  return ledger_.load();
 }
 
 void StoreImpl::tell_ledger() {

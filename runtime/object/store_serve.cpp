@@ -80,7 +80,7 @@ void StoreImpl::locate(LocateRequest request, LocateDone done) {
       const auto is_over = std::make_shared<std::atomic<bool>>(false);
       add_waiter(found->second,
                  {is_over, [this, weak = weak_from_this(), request, done = std::move(done)] {
-                    if (weak.lock()) locate(request, done);
+                    if (const auto self = weak.lock()) locate(request, done);
                   }});
       done = nullptr;
     } else if (found->second.error) {
@@ -145,7 +145,7 @@ void StoreImpl::open(OpenRequest request, OpenDone done) {
     } else if (held == nullptr && locating_.contains(request.object) && !request.for_pull) {
       locating_[request.object].waiters.emplace_back(
           [this, weak = weak_from_this(), request, done = std::move(done)] {
-            if (weak.lock()) open(request, done);
+            if (const auto self = weak.lock()) open(request, done);
           });
       done = nullptr;
     } else if (held == nullptr || (request.for_pull && held->state == State::filling)) {
@@ -160,7 +160,8 @@ void StoreImpl::open(OpenRequest request, OpenDone done) {
       }
       held->waiters.emplace_back([this, weak = weak_from_this(), request,
                                   done = std::move(done)](const Result<void>& ready) {
-        if (!weak.lock()) return;
+        const auto self = weak.lock();
+        if (!self) return;
         if (!ready.ok()) return done(ready.error());
         open(request, done);
       });

@@ -109,6 +109,16 @@ TEST(Objects, are_freed_when_the_process_with_the_last_reference_dies) {
   EXPECT_TRUE(comes_true([&] { return cluster->objects().counts().held == 0; }));
 }
 
+TEST(Objects, may_be_read_after_the_cluster_has_ended) {
+  auto cluster = start_cluster();
+  const auto ref = must(cluster->put(Floats(large, 4.0F)));
+  const auto view = must(cluster->get(ref, limit));
+  auto other = must(cluster->put(Floats(large, 5.0F)));  // freed without a cluster
+  cluster.reset();
+  other = {};
+  EXPECT_EQ(view.get()[large - 1], 4.0F);
+}
+
 TEST(Objects, that_are_pending_are_waited_for) {
   const auto cluster = start_cluster();
   auto& store = cluster->objects();
