@@ -221,8 +221,8 @@ void DataServer::run() {
 
 void DataServer::serve(int socket) {
   tune(socket);
-  auto session = TlsSession::accept(
-      *tls_, socket, [this](std::string_view identity) -> std::optional<Key> {
+  auto session =
+      TlsSession::accept(*tls_, socket, [this](std::string_view identity) -> std::optional<Key> {
         const auto peer = LinkPeer::parse(identity);
         if (!peer.ok() || peer->role != reader_role) return std::nullopt;
         return data_key(call_pair_key(listener_key_.bytes, peer->name));
@@ -246,8 +246,8 @@ void DataServer::serve(int socket) {
 }
 
 Result<void> pull_object(const DataPlace& from, const std::string& own_name, const Key& key,
-                         const ObjectId& object, std::span<std::byte> target,
-                         milliseconds patience, const std::atomic<bool>& is_cancelled) {
+                         const ObjectId& object, std::span<std::byte> target, milliseconds patience,
+                         const std::atomic<bool>& is_cancelled) {
   TROUPE_TRY(const auto tls, TlsContext::create());
   std::atomic<std::uint64_t> next = 0;
   const LinkPeer self{reader_role, own_name};

@@ -59,9 +59,7 @@ class HeldObjects {
   void add(const ObjectId& id, State state, std::uint64_t bytes, std::string owner_endpoint,
            std::shared_ptr<Segment> segment);
   Held* find(const ObjectId& id);
-  const Held* find(const ObjectId& id) const {
-    return const_cast<HeldObjects*>(this)->find(id);
-  }
+  const Held* find(const ObjectId& id) const { return const_cast<HeldObjects*>(this)->find(id); }
   /// It can be read from its segment from now on. Returns those that have waited.
   std::vector<Waiter> set_ready(const ObjectId& id);
   /// For an object that is ready. `reader` 0: this process.

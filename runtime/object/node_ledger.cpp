@@ -134,7 +134,7 @@ void NodeLedger::tell(std::optional<std::chrono::steady_clock::time_point> oldes
   line.pinned = pinned;
 }
 
-std::optional<std::string> NodeLedger::victim() const {
+std::optional<NodeLedger::Victim> NodeLedger::victim() const {
   Page& all = page();
   const Line* oldest = nullptr;
   for (std::size_t i = 0; i < all.lines; ++i) {
@@ -143,7 +143,8 @@ std::optional<std::string> NodeLedger::victim() const {
     if (oldest == nullptr || line.oldest_idle < oldest->oldest_idle) oldest = &line;
   }
   if (oldest == nullptr) return std::nullopt;
-  return text_of(oldest->endpoint);
+  const std::chrono::steady_clock::duration since(oldest->oldest_idle.load());
+  return Victim{text_of(oldest->endpoint), std::chrono::steady_clock::time_point(since)};
 }
 
 std::string NodeLedger::describe() const {

@@ -32,8 +32,12 @@ class NodeLedger {
   bool clear_ended();
   /// Tells the others what this process could spill, and what it cannot.
   void tell(std::optional<std::chrono::steady_clock::time_point> oldest_idle, std::uint64_t pinned);
-  /// The endpoint of the other process with the least recently used object that can be spilled.
-  std::optional<std::string> victim() const;
+  struct Victim {
+    std::string endpoint;
+    std::chrono::steady_clock::time_point used_at;
+  };
+  /// The other process with the least recently used object that can be spilled.
+  std::optional<Victim> victim() const;
   /// "A holds 5 bytes (5 mapped), B ..." of the largest.
   std::string describe() const;
 

@@ -58,10 +58,10 @@ ObjectOnTheWire to_wire(const ObjectSharePtr& share, Encoder& encoder);
 ObjectSharePtr from_wire(const ObjectOnTheWire& wire, const std::weak_ptr<CallHub>& hub);
 }  // namespace object_detail
 
-/// Refers to an object of type T somewhere in the job (Cluster::put, ActorContext::put) and keeps it
-/// there. Copyable, comparable, and encodable: an argument or an answer of a call, a part of such, or
-/// a part of another object. Bytes that were encoded by hand keep nothing alive. May outlive the
-/// runtime. Different refs may be used by different threads.
+/// Refers to an object of type T somewhere in the job (Cluster::put, ActorContext::put) and keeps
+/// it there. Copyable, comparable, and encodable: an argument or an answer of a call, a part of
+/// such, or a part of another object. Bytes that were encoded by hand keep nothing alive. May
+/// outlive the runtime. Different refs may be used by different threads.
 template <class T>
 class ObjectRef {
  public:

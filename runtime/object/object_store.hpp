@@ -35,9 +35,9 @@
 // Messages between stores are calls on the call plane (to store_at(endpoint)): `notes` (borrow,
 // give_back, received, unpin, drop_copy, copied, pull_failed: batched, one such call under way to
 // each peer), `locate` (reader to owner: the bytes, or who holds them, or "pull it, you are the
-// first of your machine"), `open` (reader to holder: pins the object and tells its segment), `await`,
-// `make_room`, `list`, and `live`, which is never answered: it fails when the peer's process ends, and
-// so every store knows of the ends of those that it keeps something for.
+// first of your machine"), `open` (reader to holder: pins the object and tells its segment),
+// `await`, `make_room`, `list`, and `live`, which is never answered: it fails when the peer's
+// process ends, and so every store knows of the ends of those that it keeps something for.
 //
 // Between machines the first reader pulls the object in pieces over TLS connections of its own
 // (DataClient, DataServer) and holds a copy, which the owner then names to others of that machine.

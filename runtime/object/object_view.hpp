@@ -46,6 +46,13 @@ struct Decoded {
 };
 struct NotDecoded {};
 
+/// What `->` of a view that is made on the way gives.
+template <class View>
+struct Arrow {
+  View view;
+  const View* operator->() const { return &view; }
+};
+
 }  // namespace object_detail
 
 /// Types whose objects are the elements one after the other, read where they lie: std::string and
@@ -55,8 +62,8 @@ concept BlockType = object_detail::BlockOf<T>::is_block;
 
 /// An object that was fetched. It keeps the bytes, and the object, as long as it lives, also after
 /// its owner has ended. For block types it is a view into memory that processes share: nothing was
-/// copied, and nobody can write there (a std::span<const E>, a std::string_view). Others are decoded
-/// once. Copyable; const functions are callable from any thread.
+/// copied, and nobody can write there (a std::span<const E>, a std::string_view). Others are
+/// decoded once. Copyable; const functions are callable from any thread.
 template <class T>
 class ObjectView {
  public:
@@ -73,10 +80,13 @@ class ObjectView {
     }
   }
   decltype(auto) operator*() const { return get(); }
-  const T* operator->() const
-    requires(!BlockType<T>)
-  {
-    return &value_->value;
+  /// `view->size()`: of the span or string_view, or of the value.
+  auto operator->() const {
+    if constexpr (BlockType<T>) {
+      return object_detail::Arrow<typename Block::View>{get()};
+    } else {
+      return &value_->value;
+    }
   }
   /// The bytes as they lie in memory.
   std::span<const std::byte> bytes() const { return data_.bytes; }

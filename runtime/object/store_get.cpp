@@ -63,7 +63,10 @@ Result<Located> StoreImpl::locate_by(const LocateRequest& request, const ObjectA
                                      Deadline& deadline) {
   // This process is not the one that pulls, if it does not wait any more.
   const auto late = [this, weak = weak_from_this(), object](const Located& located) {
-    if (located.kind != Located::Kind::pull || !weak.lock()) return;
+    const auto self = weak.lock();
+    if (!self) return;
+    if (located.kind == Located::Kind::here) unpin_at(object.owner_endpoint, object.id);
+    if (located.kind != Located::Kind::pull) return;
     end_pull(object, fail(ErrorCode::timed_out, "the reader has given up"));
   };
   auto located = wait_for_reply<Located>(
@@ -77,6 +80,25 @@ Result<Located> StoreImpl::locate_by(const LocateRequest& request, const ObjectA
     return lost(object, fmt::format("its owner is gone: {}", located.error().message));
   }
   return located;
+}
+
+StoreImpl::Locating::Locating(StoreImpl& store, const ObjectId& object)
+    : store_(store), object_(object) {
+  const Lock lock(store_.mutex_);
+  ++store_.locating_[object_].threads;
+}
+
+StoreImpl::Locating::~Locating() {
+  Later later;
+  {
+    const Lock lock(store_.mutex_);
+    const auto found = store_.locating_.find(object_);
+    if (--found->second.threads == 0) {
+      later.run = std::move(found->second.waiters);
+      store_.locating_.erase(found);
+    }
+  }
+  store_.finish(std::move(later));
 }
 
 Result<ObjectData> StoreImpl::get_data(const ObjectSharePtr& share,
@@ -102,12 +124,20 @@ Result<ObjectData> StoreImpl::get_data(const ObjectSharePtr& share,
     }
     std::string holder = endpoint_;
     if (!is_held) {
+      const Locating asks(*this, object.id);
       TROUPE_TRY(auto located, locate_by(request, object, deadline));
       if (located.kind == Located::Kind::small) {
         auto bytes = std::make_shared<const Bytes>(std::move(located.bytes));
         const Lock lock(mutex_);
         const_cast<ObjectShare&>(*share).small_ = bytes;
         return ObjectData{*bytes, bytes};
+      }
+      if (located.kind == Located::Kind::here) {
+        auto data = map_place(share, object.owner_endpoint, located.place);
+        if (!data.ok()) unpin_at(object.owner_endpoint, object.id);
+        if (data.ok() || !means_gone(data.error().code)) return data;
+        request.failed = object.owner_endpoint;
+        continue;
       }
       if (located.kind == Located::Kind::pull) {
         TROUPE_CHECK(begin_pull(object, located));
@@ -129,14 +159,9 @@ Result<std::optional<ObjectData>> StoreImpl::open_by(const ObjectSharePtr& share
   const ObjectId id = share->address().id;
   const OpenRequest request{id, endpoint_, false};
   const auto late = [this, weak = weak_from_this(), holder, id](const OpenReply&) {
-    if (!weak.lock()) return;
-    if (holder == endpoint_) return unpin(id);
-    Later later;
-    {
-      const Lock lock(mutex_);
-      note(holder, StoreNote::Kind::unpin, id, later);
-    }
-    finish(std::move(later));
+    const auto self = weak.lock();
+    if (!self) return;
+    holder == endpoint_ ? unpin(id) : unpin_at(holder, id);
   };
   const auto reply = wait_for_reply<OpenReply>(
       deadline,
@@ -186,18 +211,21 @@ void StoreImpl::unpin(const ObjectId& object) {
   finish(std::move(later));
 }
 
+void StoreImpl::unpin_at(const std::string& holder, const ObjectId& object) {
+  Later later;
+  {
+    const Lock lock(mutex_);
+    note(holder, StoreNote::Kind::unpin, object, later);
+  }
+  finish(std::move(later));
+}
+
 Result<ObjectData> StoreImpl::map_place(const ObjectSharePtr& share, const std::string& holder,
                                         const SegmentPlace& place) {
   TROUPE_TRY(const auto fd, segments_.open(place.server, place.segment, place.token));
   TROUPE_TRY(auto mapped, MappedSegment::map(fd, place.bytes));
   mapped->on_end = [this, weak = weak_from_this(), holder, id = share->address().id] {
-    if (!weak.lock()) return;
-    Later later;
-    {
-      const Lock lock(mutex_);
-      note(holder, StoreNote::Kind::unpin, id, later);
-    }
-    finish(std::move(later));
+    if (const auto self = weak.lock()) unpin_at(holder, id);
   };
   const Lock lock(mutex_);
   auto& mutable_share = const_cast<ObjectShare&>(*share);
@@ -228,20 +256,20 @@ Result<void> StoreImpl::begin_pull(const ObjectAddress& object, const Located& l
       if (object.id.owner != self_) watch_peer(object.owner_endpoint, later);
       ++pulls_;
       ++counts_.pulls;
-      later.run.emplace_back([this, self = shared_from_this(), object, sources = located.sources,
-                              target] {
-        try {
-          std::thread([this, self, object, sources, target] {
-            run_pull(object, sources, target);
-          }).detach();  // stop() waits for it
-        } catch (const std::system_error& error) {
-          end_pull(object, fail(ErrorCode::resource_exhausted, "no thread to pull an object: {}",
-                                error.what()));
-          const Lock inner(mutex_);
-          --pulls_;
-          pulls_ended_.notify_all();
-        }
-      });
+      later.run.emplace_back(
+          [this, self = shared_from_this(), object, sources = located.sources, target] {
+            try {
+              std::thread([this, self, object, sources, target] {
+                run_pull(object, sources, target);
+              }).detach();  // stop() waits for it
+            } catch (const std::system_error& error) {
+              end_pull(object, fail(ErrorCode::resource_exhausted,
+                                    "no thread to pull an object: {}", error.what()));
+              const Lock inner(mutex_);
+              --pulls_;
+              pulls_ended_.notify_all();
+            }
+          });
     }
   }
   finish(std::move(later));
@@ -268,13 +296,13 @@ Result<void> StoreImpl::pull_from(const std::string& source, const ObjectId& obj
                                   std::span<std::byte> target) {
   Deadline deadline(options_.pull_timeout);
   const OpenRequest request{object, endpoint_, true};
-  TROUPE_TRY(const auto reply,
-             wait_for_reply<OpenReply>(
-                 deadline,
-                 [&](OpenDone done) {
-                   ask<OpenReply>(source, StoreMethod::open, encode(request), std::move(done));
-                 },
-                 [](const OpenReply&) {}));
+  TROUPE_TRY(const auto reply, wait_for_reply<OpenReply>(
+                                   deadline,
+                                   [&](OpenDone done) {
+                                     ask<OpenReply>(source, StoreMethod::open, encode(request),
+                                                    std::move(done));
+                                   },
+                                   [](const OpenReply&) {}));
   const std::string name = source.substr(0, source.find(' '));
   const Promise<Key> key;
   options_.keys.ask(name, [key](Result<Key> answer) { key.complete(std::move(answer)); });
@@ -381,9 +409,8 @@ ReadyIndices StoreImpl::wait_ready(std::span<const ObjectSharePtr> shares, std::
     // The first answers come at once, whatever the time.
     Deadline first(std::max<std::chrono::nanoseconds>(left, std::chrono::milliseconds(100)));
     const auto before = waiting->ready.size();
-    (void)wait_until(waiting->changed, lock, is_first ? first : deadline, [&] {
-      return waiting->ready.size() > before || waiting->asked.empty();
-    });
+    (void)wait_until(waiting->changed, lock, is_first ? first : deadline,
+                     [&] { return waiting->ready.size() > before || waiting->asked.empty(); });
     is_first = false;
   }
   const Lock lock(waiting->mutex);

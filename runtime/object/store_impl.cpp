@@ -10,8 +10,8 @@ StoreImpl::StoreImpl(std::shared_ptr<CallHub> hub, ObjectStoreOptions options)
       options_(std::move(options)),
       endpoint_(hub_->endpoint()),
       self_(store_at(endpoint_)),
-      pool_([this](std::int64_t bytes) {
-        NodeLedger* const ledger = ledger_;
+      pool_([shared = shared_ledger_](std::int64_t bytes) {
+        NodeLedger* const ledger = shared->node;
         return ledger == nullptr || ledger->charge(bytes);
       }) {}
 
@@ -228,7 +228,7 @@ void StoreImpl::look_for_copies(Number number, const std::string& cause, Later& 
   if (owned.recompute) {
     owned.state = Owned::State::pending;
     later.run.emplace_back([this, weak = weak_from_this(), again = owned.recompute] {
-      if (weak.lock()) hub_->run_after(std::chrono::milliseconds(0), again);
+      if (const auto self = weak.lock()) hub_->run_after(std::chrono::milliseconds(0), again);
     });
     return;
   }

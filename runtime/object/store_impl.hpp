@@ -133,12 +133,27 @@ class StoreImpl final : public ObjectStore,
   void locate(LocateRequest request, LocateDone done);
   Located locate_copy(const LocateRequest& request, const Owned& owned);
   void open(OpenRequest request, OpenDone done);
+  /// Pins an object that is in memory; mutex_ is held.
+  SegmentPlace pin_for(const ObjectId& object, const std::string& reader,
+                       const HeldObjects::Held& held);
   void await(const AwaitRequest& request, AwaitDone done);
   void add_waiter(Owned& owned, Waiter waiter);
   Result<std::uint16_t> data_port();
   std::optional<DataSource> find_source(const ObjectId& object);
 
   // Getting.
+  /// While it lives, others that are told that this process pulls the object wait for it to begin.
+  class Locating {
+   public:
+    Locating(StoreImpl& store, const ObjectId& object);
+    ~Locating();
+    Locating(const Locating&) = delete;
+    Locating& operator=(const Locating&) = delete;
+
+   private:
+    StoreImpl& store_;
+    const ObjectId object_;
+  };
   template <class Reply>
   void ask(const std::string& endpoint, StoreMethod method, Bytes request,
            std::function<void(Result<Reply>)> done);
@@ -156,13 +171,16 @@ class StoreImpl final : public ObjectStore,
                          std::span<std::byte> target);
   void end_pull(const ObjectAddress& object, const Result<void>& result);
   void unpin(const ObjectId& object);
+  void unpin_at(const std::string& holder, const ObjectId& object);
   Error lost(const ObjectAddress& object, const std::string& cause) const;
 
   // Room.
   Result<NodeLedger*> ledger();
   Result<std::shared_ptr<Segment>> take_segment(std::size_t bytes);
   Result<std::shared_ptr<Segment>> filled_segment(std::span<const std::byte> bytes);
-  bool make_room_elsewhere(std::size_t bytes);
+  /// Spills here or in the process with the least recently used object; false if nothing can be.
+  bool spill_least_used(const NodeLedger& node, std::size_t bytes);
+  bool make_room_at(const std::string& victim, std::size_t bytes);
   std::uint64_t make_room(std::uint64_t bytes);
   bool spill_one();
   Result<std::shared_ptr<UniqueFd>> write_file(std::span<const std::byte> bytes) const;
@@ -183,6 +201,11 @@ class StoreImpl final : public ObjectStore,
   HeldObjects held_;
   std::unordered_map<Number, Owned> owned_;
   std::unordered_map<ObjectId, std::weak_ptr<ObjectShare>> shares_;
+  struct Asked {
+    std::size_t threads = 0;
+    std::vector<std::function<void()>> waiters;
+  };
+  std::unordered_map<ObjectId, Asked> locating_;
   std::unordered_map<StoreId, std::string> peers_;  ///< whose ends are watched
   std::unordered_map<StoreId, Outbox> outboxes_;
   std::uint64_t next_hold_ = 1;
@@ -196,9 +219,14 @@ class StoreImpl final : public ObjectStore,
   std::size_t pulls_ = 0;  ///< under way, each with a thread
   std::condition_variable pulls_ended_;
 
-  std::mutex ledger_mutex_;
-  std::unique_ptr<NodeLedger> owned_ledger_;
-  std::atomic<NodeLedger*> ledger_ = nullptr;
+  /// Lives as long as the last segment, which a view may keep when the store is gone.
+  struct Ledger {
+    std::mutex mutex;
+    std::unique_ptr<NodeLedger> owned;
+    std::atomic<NodeLedger*> node = nullptr;
+  };
+  const std::shared_ptr<Ledger> shared_ledger_ = std::make_shared<Ledger>();
+  std::atomic<NodeLedger*>& ledger_ = shared_ledger_->node;  ///< null before the first segment
   SegmentPool pool_;
   std::mutex servers_mutex_;
   std::unique_ptr<SegmentServer> segment_server_;

@@ -67,17 +67,19 @@ struct SegmentPlace {
 struct Located {
   enum class Kind : std::uint8_t {
     small,  ///< `bytes` are the object
+    here,   ///< the owner has pinned it for the reader, at `place`
     open,   ///< ask holder
     pull    ///< be the one who gets it from `sources`, of `size` bytes, into this locality
   };
   Kind kind = Kind::small;
   Bytes bytes;
   std::string holder;
+  SegmentPlace place;
   std::vector<std::string> sources;
   std::uint64_t size = 0;
   template <class Archive>
   void fields(Archive& archive) {
-    archive(kind, bytes, holder, sources, size);
+    archive(kind, bytes, holder, place, sources, size);
   }
 };
 /// Pins the object for the reader, unless it is `for_pull`: then only the address of the

@@ -20,20 +20,20 @@ constexpr std::chrono::seconds room_timeout{30};  ///< for another process to sp
 }  // namespace
 
 Result<NodeLedger*> StoreImpl::ledger() {
-  const std::lock_guard lock(ledger_mutex_);
-  if (owned_ledger_) return owned_ledger_.get();
+  const std::lock_guard lock(shared_ledger_->mutex);
+  if (ledger_ != nullptr) return ledger_.load();
   std::uint64_t limit = options_.node_bytes;
   if (limit == 0) limit = available_memory_bytes().value_or(std::uint64_t{4} << 30) / 10 * 3;
   TROUPE_TRY(auto fd, options_.ledger_memory(NodeLedger::bytes_needed()));
   TROUPE_TRY(auto memory, SharedMemory::map(std::move(fd)));
-  TROUPE_TRY(owned_ledger_,
+  TROUPE_TRY(shared_ledger_->owned,
              NodeLedger::join(std::move(memory), limit, options_.process_name, endpoint_));
   {
     const std::lock_guard inner(servers_mutex_);
     TROUPE_TRY(segment_server_, SegmentServer::start(options_.keys.name + "-o", pool_));
   }
-  ledger_ = owned_ledger_.get();
-  return owned_ledger_.get();
+  ledger_ = shared_ledger_->owned.get();
+  return ledger_.load();
 }
 
 void StoreImpl::tell_ledger() {
@@ -61,8 +61,8 @@ Result<std::shared_ptr<Segment>> StoreImpl::take_segment(std::size_t bytes) {
   while (!is_stopping_) {
     TROUPE_TRY(auto segment, pool_.take(bytes));
     if (segment) return segment;
-    if (pool_.trim() > 0 || node->clear_ended() || spill_one()) continue;
-    if (make_room_elsewhere(bytes)) continue;
+    if (pool_.trim() > 0 || node->clear_ended()) continue;
+    if (spill_least_used(*node, bytes)) continue;
     return fail(ErrorCode::resource_exhausted,
                 "node '{}' has no room for an object of {} bytes: {} of {} bytes are taken ({}){}",
                 options_.node, bytes, node->used(), node->limit(), node->describe(),
@@ -74,11 +74,20 @@ Result<std::shared_ptr<Segment>> StoreImpl::take_segment(std::size_t bytes) {
   return fail(ErrorCode::cancelled, "this process is shutting down");
 }
 
-bool StoreImpl::make_room_elsewhere(std::size_t bytes) {
-  const auto victim = ledger_.load()->victim();
-  if (!victim) return false;
+bool StoreImpl::spill_least_used(const NodeLedger& node, std::size_t bytes) {
+  const auto victim = node.victim();
+  std::optional<HeldObjects::Clock::time_point> own;
+  {
+    const Lock lock(mutex_);
+    own = held_.oldest_use();
+  }
+  if (!victim || (own && *own < victim->used_at)) return spill_one();
+  return make_room_at(victim->endpoint, bytes) || spill_one();
+}
+
+bool StoreImpl::make_room_at(const std::string& victim, std::size_t bytes) {
   const Promise<Bytes> promise;
-  hub_->call(address_of_store(*victim), static_cast<std::uint16_t>(StoreMethod::make_room),
+  hub_->call(address_of_store(victim), static_cast<std::uint16_t>(StoreMethod::make_room),
              encode<std::uint64_t>(bytes),
              [promise](Result<Bytes> answer) { promise.complete(std::move(answer)); });
   const auto answer = promise.future().get(room_timeout);
@@ -97,8 +106,8 @@ std::uint64_t StoreImpl::make_room(std::uint64_t bytes) {
 Result<std::shared_ptr<UniqueFd>> StoreImpl::write_file(std::span<const std::byte> bytes) const {
   // A file without a name: it goes with its process, however that ends.
   const std::string& folder = options_.spill_folder;
-  auto file = std::make_shared<UniqueFd>(
-      ::open(folder.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600));
+  auto file =
+      std::make_shared<UniqueFd>(::open(folder.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600));
   if (!*file) {  // some file systems cannot
     std::string path = folder + "/troupe-object-XXXXXX";
     file->reset(::mkostemp(path.data(), O_CLOEXEC));

@@ -78,10 +78,10 @@ void StoreImpl::locate(LocateRequest request, LocateDone done) {
       located = lost(own_address(number), "has freed it, since nobody had references to it");
     } else if (found->second.state == Owned::State::pending) {
       const auto is_over = std::make_shared<std::atomic<bool>>(false);
-      add_waiter(found->second, {is_over, [this, weak = weak_from_this(), request,
-                                           done = std::move(done)] {
-                                   if (weak.lock()) locate(request, done);
-                                 }});
+      add_waiter(found->second,
+                 {is_over, [this, weak = weak_from_this(), request, done = std::move(done)] {
+                    if (const auto self = weak.lock()) locate(request, done);
+                  }});
       done = nullptr;
     } else if (found->second.error) {
       located = *found->second.error;
@@ -104,6 +104,13 @@ Located StoreImpl::locate_copy(const LocateRequest& request, const Owned& owned)
   if (const Copy* copy = copies_.find(number, request.locality)) {
     located.kind = Located::Kind::open;
     located.holder = copy->endpoint;
+    if (copy->endpoint != endpoint_ || request.reader == endpoint_) return located;
+    const HeldObjects::Held* const held = held_.find(request.object);
+    const bool is_in_memory = held != nullptr && (held->state == HeldObjects::State::ready ||
+                                                  held->state == HeldObjects::State::spilling);
+    if (!is_in_memory) return located;
+    located.kind = Located::Kind::here;
+    located.place = pin_for(request.object, request.reader, *held);
     return located;
   }
   located.kind = Located::Kind::pull;
@@ -117,6 +124,13 @@ Located StoreImpl::locate_copy(const LocateRequest& request, const Owned& owned)
   return located;
 }
 
+SegmentPlace StoreImpl::pin_for(const ObjectId& object, const std::string& reader,
+                                const HeldObjects::Held& held) {
+  held_.pin(object, store_at(reader));
+  tell_ledger();
+  return {options_.keys.name + "-o", held.segment->id(), held.segment->token(), held.bytes};
+}
+
 void StoreImpl::open(OpenRequest request, OpenDone done) {
   using State = HeldObjects::State;
   Result<OpenReply> reply = OpenReply();
@@ -128,22 +142,26 @@ void StoreImpl::open(OpenRequest request, OpenDone done) {
     HeldObjects::Held* const held = held_.find(request.object);
     if (is_stopping_) {
       reply = fail(ErrorCode::cancelled, "the holder is shutting down");
+    } else if (held == nullptr && locating_.contains(request.object) && !request.for_pull) {
+      locating_[request.object].waiters.emplace_back(
+          [this, weak = weak_from_this(), request, done = std::move(done)] {
+            if (const auto self = weak.lock()) open(request, done);
+          });
+      done = nullptr;
     } else if (held == nullptr || (request.for_pull && held->state == State::filling)) {
       reply = fail(ErrorCode::not_found, "the process does not hold the object");
     } else if (request.for_pull) {
       needs_port = true;
     } else if (held->state == State::ready || held->state == State::spilling) {
-      held_.pin(request.object, store_at(request.reader));
-      tell_ledger();
-      reply->place = {options_.keys.name + "-o", held->segment->id(), held->segment->token(),
-                      held->bytes};
+      reply->place = pin_for(request.object, request.reader, *held);
     } else {
       if (held->state == State::spilled) {
         later.run.emplace_back([this, object = request.object] { begin_restore(object); });
       }
       held->waiters.emplace_back([this, weak = weak_from_this(), request,
                                   done = std::move(done)](const Result<void>& ready) {
-        if (!weak.lock()) return;
+        const auto self = weak.lock();
+        if (!self) return;
         if (!ready.ok()) return done(ready.error());
         open(request, done);
       });
@@ -176,8 +194,7 @@ void StoreImpl::await(const AwaitRequest& request, AwaitDone done) {
     const Lock lock(mutex_);
     for (const Number number : request.numbers) {
       const auto found = owned_.find(number);
-      const bool is_pending =
-          found != owned_.end() && found->second.state == Owned::State::pending;
+      const bool is_pending = found != owned_.end() && found->second.state == Owned::State::pending;
       if (!is_pending) reply.ready.push_back(number);
     }
     if (reply.ready.empty() && request.timeout_ms > 0 && !is_stopping_) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <chrono>
+#include <fstream>
 #include <numeric>
 #include <optional>
 #include <stdexcept>
@@ -87,19 +88,50 @@ class Reader {
     return {counts.owned, counts.held, counts.shares, counts.pulls, counts.spills, counts.restores};
   }
 
+  /// Keeps the result of a task here, for its owner: where that is.
+  Result<std::vector<std::string>> hold_for(const ObjectRef<Floats>& ref, std::uint64_t count,
+                                            float value) {
+    const Floats result(count, value);
+    auto& store = context_.objects();
+    TROUPE_CHECK(store.hold_result(ref.id(), std::as_bytes(std::span(result))));
+    return std::vector<std::string>{store.endpoint(), store.locality()};
+  }
+  /// Puts so many objects of `count` floats and keeps them.
+  Result<void> fill(std::uint64_t objects, std::uint64_t count) {
+    for (std::uint64_t i = 0; i < objects; ++i) {
+      TROUPE_TRY(auto ref, context_.put(Floats(count, static_cast<float>(i))));
+      many_.push_back(std::move(ref));
+    }
+    return {};
+  }
+  Result<double> sum_of_first() { return sum(many_.front()); }
+
   static constexpr std::string_view actor_type = "Reader";
   using Methods =
-      troupe::Methods<&Reader::pid, &Reader::node, &Reader::sum, &Reader::text,
-                      &Reader::mapping_of, &Reader::keep, &Reader::sum_of_kept, &Reader::forget,
-                      &Reader::view_kept, &Reader::sum_of_view, &Reader::drop_ref, &Reader::make,
+      troupe::Methods<&Reader::pid, &Reader::node, &Reader::sum, &Reader::text, &Reader::mapping_of,
+                      &Reader::keep, &Reader::sum_of_kept, &Reader::forget, &Reader::view_kept,
+                      &Reader::sum_of_view, &Reader::drop_ref, &Reader::make,
                       &Reader::make_and_keep, &Reader::sum_through, &Reader::sum_of_chapter,
-                      &Reader::counts>;
+                      &Reader::counts, &Reader::hold_for, &Reader::fill, &Reader::sum_of_first>;
 
  private:
   ActorContext& context_;
   ObjectRef<Floats> kept_;
+  std::vector<ObjectRef<Floats>> many_;
   std::optional<ObjectView<Floats>> view_;
 };
+
+inline Result<std::string> Reader::mapping_of(const ObjectRef<Floats>& ref) {
+  TROUPE_TRY(const auto view, context_.get(ref, limit));
+  const auto at = reinterpret_cast<std::uintptr_t>(view.bytes().data());
+  std::ifstream maps("/proc/self/maps");
+  for (std::string line; std::getline(maps, line);) {
+    const auto first = std::stoull(line, nullptr, 16);
+    const auto last = std::stoull(line.substr(line.find('-') + 1), nullptr, 16);
+    if (at >= first && at < last) return line;
+  }
+  return fail(ErrorCode::not_found, "no mapping");
+}
 
 inline std::unique_ptr<Cluster> start_cluster(ClusterOptions options = {}) {
   auto cluster = Cluster::start(std::move(options));

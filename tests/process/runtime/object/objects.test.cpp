@@ -34,7 +34,7 @@ TEST(Objects, are_put_and_read_by_any_process) {
   const auto maker = must(cluster->spawn<Reader>({}).get(limit));
   const auto reader = must(cluster->spawn<Reader>({}).get(limit));
   const auto ref = must(maker.call<&Reader::make>(large, 3.0F).get(limit));
-  EXPECT_EQ(must(cluster->get(ref, limit)).get().size(), large);
+  EXPECT_EQ(must(cluster->get(ref, limit))->size(), large);
   EXPECT_EQ(must(reader.call<&Reader::sum>(ref).get(limit)), 3.0 * large);
   EXPECT_EQ(must(maker.call<&Reader::sum_through>(reader, ref).get(limit)), 3.0 * large);
 }
@@ -109,6 +109,16 @@ TEST(Objects, are_freed_when_the_process_with_the_last_reference_dies) {
   EXPECT_TRUE(comes_true([&] { return cluster->objects().counts().held == 0; }));
 }
 
+TEST(Objects, may_be_read_after_the_cluster_has_ended) {
+  auto cluster = start_cluster();
+  const auto ref = must(cluster->put(Floats(large, 4.0F)));
+  const auto view = must(cluster->get(ref, limit));
+  auto other = must(cluster->put(Floats(large, 5.0F)));  // freed without a cluster
+  cluster.reset();
+  other = {};
+  EXPECT_EQ(view.get()[large - 1], 4.0F);
+}
+
 TEST(Objects, that_are_pending_are_waited_for) {
   const auto cluster = start_cluster();
   auto& store = cluster->objects();
@@ -127,6 +137,24 @@ TEST(Objects, that_are_pending_are_waited_for) {
   EXPECT_EQ(must(text.get(limit)), "late");
   waited = cluster->wait<std::string>({late, there}, 2, limit);
   EXPECT_EQ(waited.ready.size(), 2);
+}
+
+TEST(Objects, whose_copies_are_lost_are_computed_again) {
+  const auto cluster = start_cluster();
+  auto& store = cluster->objects();
+  const auto worker = must(cluster->spawn<Reader>({}).get(limit));
+  const Promise<void> again;
+  const ObjectRef<Floats> result(store.make_pending([again] { again.complete({}); }));
+  const auto place = must(worker.call<&Reader::hold_for>(result, large, 5.0F).get(limit));
+  store.fulfil_at(result.id(), place[0], place[1], large * sizeof(float));
+  EXPECT_EQ(must(cluster->get(result, limit)).get()[large - 1], 5.0F);
+  ASSERT_TRUE(cluster->kill(worker).ok());
+  ASSERT_TRUE(again.future().get(limit).ok());
+  EXPECT_EQ(cluster->get(result, 1ms).error().code, ErrorCode::timed_out);
+  const Floats value(large, 6.0F);
+  const auto bytes = std::as_bytes(std::span(value));
+  store.fulfil(result.id(), Bytes(bytes.begin(), bytes.end()), {});
+  EXPECT_EQ(must(cluster->get(result, limit)).get()[large - 1], 6.0F);
 }
 
 }  // namespace

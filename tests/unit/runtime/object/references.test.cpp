@@ -54,9 +54,9 @@ TEST(ReferenceTable, frees_what_only_a_process_that_ended_had) {
 }
 
 /// An owner and processes that pass references to one of its objects on, as the store does: each
-/// process has one share, which registers and gives back; messages of a link come in order, those of
-/// different links in any. Calls keep the sender's reference until they are answered, and are answered once
-/// the receiver has registered.
+/// process has one share, which registers and gives back; messages of a link come in order, those
+/// of different links in any. Calls keep the sender's reference until they are answered, and are
+/// answered once the receiver has registered.
 class Model {
  public:
   explicit Model(unsigned seed) : random_(seed) {
