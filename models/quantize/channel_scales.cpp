@@ -43,8 +43,8 @@ HostTensor some_rows(const LayerTensor& tensor, std::int64_t most) {
 
 std::vector<SearchedReader> searched_readers(const ScaleFold& fold, const ScaleSearch& search) {
   const std::vector<LayerTensor*> readers = readers_of(fold, search.tensors);
-  const std::int64_t most =
-      std::max<std::int64_t>(16, rows_of_search / std::max<std::int64_t>(1, std::ssize(readers) / 4));
+  const std::int64_t most = std::max<std::int64_t>(
+      16, rows_of_search / std::max<std::int64_t>(1, std::ssize(readers) / 4));
   std::vector<SearchedReader> searched;
   for (const LayerTensor* const tensor : readers) {
     const MatrixPlan* const plan = search.plan.find(tensor->name);
@@ -80,8 +80,8 @@ double error_with(const std::vector<float>& scales, const std::vector<SearchedRe
     for (std::int64_t i = 0; i < rows * columns; ++i) {
       scaled->as<float>()[i] = from[i] * scales[static_cast<std::size_t>(i % columns)];
     }
-    const QuantizedMatrix rounded = round_to_nearest(
-        scaled, grid_of(*reader.plan, search.options), reader.plan->group, search.threads);
+    const QuantizedMatrix rounded = round_to_nearest(scaled, grid_of(*reader.plan, search.options),
+                                                     reader.plan->group, search.threads);
     const HostTensor numbers = rounded.numbers(search.threads);
     for (std::int64_t i = 0; i < rows * columns; ++i) {
       scaled->as<float>()[i] =

@@ -19,9 +19,9 @@ struct ScaleSearch {
   ThreadPool& threads;
 };
 
-/// Scales mean |x|^alpha, for the alpha of 0, 0.05, ..., 1 with which rounding the scaled readers to
-/// nearest adds the least to their outputs (Lin et al. 2023, section 3.2), measured on 256 rows of
-/// each. Empty if no input of a reader was seen, or nothing is better than no scales.
+/// Scales mean |x|^alpha, for the alpha of 0, 0.05, ..., 1 with which rounding the scaled readers
+/// to nearest adds the least to their outputs (Lin et al. 2023, section 3.2), measured on 256 rows
+/// of each. Empty if no input of a reader was seen, or nothing is better than no scales.
 std::vector<float> awq_scales(const ScaleFold& fold, const ScaleSearch& search);
 
 /// Scales max|x|^alpha / max|w|^(1 - alpha) with alpha 0.5 (Xiao et al. 2022, section 4, equation

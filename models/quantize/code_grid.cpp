@@ -23,8 +23,8 @@ constexpr float smallest_half_scale = 0x1p-14F;
 std::uint8_t float_to_e2m1(float number) {
   const float magnitude = std::abs(number);
   std::uint8_t code = 0;
-  while (code < e2m1_bounds.size() && (code % 2 == 0 ? magnitude > e2m1_bounds[code]
-                                                     : magnitude >= e2m1_bounds[code])) {
+  while (code < e2m1_bounds.size() &&
+         (code % 2 == 0 ? magnitude > e2m1_bounds[code] : magnitude >= e2m1_bounds[code])) {
     ++code;
   }
   return std::signbit(number) && code != 0 ? code | 8 : code;

@@ -8,8 +8,8 @@
 namespace troupe {
 namespace {
 
-constexpr std::int64_t block = 128;         ///< columns
-constexpr std::int64_t factor_block = 32;   ///< columns of the factorisation
+constexpr std::int64_t block = 128;        ///< columns
+constexpr std::int64_t factor_block = 32;  ///< columns of the factorisation
 constexpr std::int64_t rows_in_tile = 16;
 constexpr std::int64_t columns_in_tile = 512;
 

@@ -18,9 +18,9 @@ struct GptqOptions {
 
 /// The upper triangular U [k, k] with U^T U = (P + damping)^-1 for the products P of the inputs:
 /// what GPTQ needs of them (Frantar et al. 2022, section 3.3, step 3). Columns are taken in `order`
-/// (empty: as they are). Found without the inverse: with R upper triangular and R R^T = P + damping,
-/// U is R^-1. In f64, returned as f32. Errors: invalid_argument if P is not finite, or cannot be
-/// factored even with a hundred times the damping.
+/// (empty: as they are). Found without the inverse: with R upper triangular and R R^T = P +
+/// damping, U is R^-1. In f64, returned as f32. Errors: invalid_argument if P is not finite, or
+/// cannot be factored even with a hundred times the damping.
 Result<std::vector<float>> inverse_factor(const InputStatistics& inputs, double damping,
                                           std::span<const std::int64_t> order, ThreadPool& threads);
 

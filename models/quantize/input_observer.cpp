@@ -31,8 +31,7 @@ void InputObserver::on_made(const GroupedLinear& grouped) {
   const std::size_t each = names.size() / experts;
   std::vector<std::shared_ptr<InputStatistics>> inputs;
   for (std::size_t expert = 0; expert < experts; ++expert) {
-    inputs.push_back(
-        observe(std::span(names).subspan(expert * each, each), grouped.in_features()));
+    inputs.push_back(observe(std::span(names).subspan(expert * each, each), grouped.in_features()));
   }
   of_experts_[&grouped] = std::move(inputs);
 }

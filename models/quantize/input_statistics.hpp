@@ -27,15 +27,13 @@ class InputStatistics {
     return products_[static_cast<std::size_t>(i < j ? i * columns_ + j : j * columns_ + i)];
   }
   double mean_magnitude(std::int64_t column) const;  ///< of an element of x
-  float largest(std::int64_t column) const {
-    return largest_[static_cast<std::size_t>(column)];
-  }
+  float largest(std::int64_t column) const { return largest_[static_cast<std::size_t>(column)]; }
 
   /// Makes them those of x / scales.
   void divide(std::span<const float> scales);
 
-  /// The sum over all rows x and all rows d of `matrix` [n, k] f32 of (d . x)^2: the squared norm of
-  /// the matrix's outputs.
+  /// The sum over all rows x and all rows d of `matrix` [n, k] f32 of (d . x)^2: the squared norm
+  /// of the matrix's outputs.
   double output_energy(const Tensor& matrix, ThreadPool& threads) const;
 
  private:

@@ -18,10 +18,10 @@ namespace troupe {
 /// A tensor of a layer, in f32.
 struct LayerTensor {
   std::string name;
-  Shape shape{0};              ///< in the checkpoint
-  DType dtype = DType::bf16;   ///< in the checkpoint
-  HostTensor values;           ///< [rows, columns] f32; a vector has one column
-  bool is_changed = false;     ///< other numbers than the checkpoint's
+  Shape shape{0};             ///< in the checkpoint
+  DType dtype = DType::bf16;  ///< in the checkpoint
+  HostTensor values = {};     ///< [rows, columns] f32; a vector has one column
+  bool is_changed = false;    ///< other numbers than the checkpoint's
 
   std::int64_t rows() const { return values.view()[0]; }
   std::int64_t columns() const { return values.view()[1]; }

@@ -10,8 +10,8 @@
 namespace troupe {
 
 // Ops of the CPU whose products are observed: everything is passed on to `inner`, which outlives
-// them, and an InputObserver sees the inputs of matrices. Combined operations are carried out one by
-// one, so that it sees all.
+// them, and an InputObserver sees the inputs of matrices. Combined operations are carried out one
+// by one, so that it sees all.
 
 class ObservingWeightOps final : public WeightOps {
  public:

@@ -69,8 +69,8 @@ Result<QuantizedLayer> quantize_layer(const ModelConfig& config, const Quantizat
     if (matrix == nullptr) continue;
     const InputStatistics* const seen = inputs.inputs_of(tensor.name);
     const bool has_inputs =
-        seen != nullptr && static_cast<double>(seen->rows()) >=
-                               least_inputs * static_cast<double>(seen->columns());
+        seen != nullptr &&
+        static_cast<double>(seen->rows()) >= least_inputs * static_cast<double>(seen->columns());
     MatrixFigures figures{.name = tensor.name,
                           .method = has_inputs ? options.method : QuantizationMethod::rtn,
                           .inputs = seen == nullptr ? 0 : seen->rows()};

@@ -59,8 +59,7 @@ class WindowBatch {
 
   ForwardBatch take(std::int64_t first_window, std::int64_t windows) {
     const std::int64_t rows = windows * text_.length;
-    std::copy_n(text_.tokens.data() + first_window * text_.length, rows,
-                ids_->as<std::int32_t>());
+    std::copy_n(text_.tokens.data() + first_window * text_.length, rows, ids_->as<std::int32_t>());
     spans_.clear();
     const auto blocks = static_cast<std::int32_t>((text_.length + block_size - 1) / block_size);
     for (std::int32_t i = 0; i < windows; ++i) {
@@ -88,7 +87,8 @@ class WindowBatch {
   std::vector<AttentionBatch> attention_;
 };
 
-/// The config with one more layer, so that none of its own is a pipeline's last, which has the head.
+/// The config with one more layer, so that none of its own is a pipeline's last, which has the
+/// head.
 ModelConfig with_a_layer_after(ModelConfig config) {
   ++config.layers;
   if (!config.windows.empty()) config.windows.push_back(config.windows.back());

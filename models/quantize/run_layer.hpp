@@ -23,8 +23,8 @@ struct CalibrationText {
 /// Runs one decoder layer over a whole text: `input` [tokens, hidden] f32 is the residual stream
 /// before it (of layer 0 empty: the embedding of the tokens), `output` [tokens, hidden] f32 that
 /// after it, and may be the same. The layer is built from the checkpoint by the same code as for
-/// inference, as a stage of a pipeline with a stage for each layer, and is gone afterwards. `ops` of
-/// the CPU, for f32. Errors: those of loading a model and of its passes.
+/// inference, as a stage of a pipeline with a stage for each layer, and is gone afterwards. `ops`
+/// of the CPU, for f32. Errors: those of loading a model and of its passes.
 Result<void> run_layer(const ModelConfig& config, const Checkpoint& checkpoint, Ops& ops,
                        std::int64_t layer, const CalibrationText& text, const Tensor& input,
                        const Tensor& output);

@@ -23,8 +23,7 @@ void add_readers(ScaleFold& fold, LayerTensors& tensors, std::int64_t channels,
 
 void add_mlp_readers(ScaleFold& fold, LayerTensors& tensors, const ModelConfig& config,
                      std::int64_t channels) {
-  add_readers(fold, tensors, channels,
-              {gate, up, router, shared_gate, shared_up, shared_router});
+  add_readers(fold, tensors, channels, {gate, up, router, shared_gate, shared_up, shared_router});
   const std::int64_t experts = config.moe ? config.moe->experts : 0;
   for (std::int64_t expert = 0; expert < experts; ++expert) {
     add_readers(fold, tensors, channels, {expert_gate, expert_up}, expert);

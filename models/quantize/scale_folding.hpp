@@ -24,10 +24,10 @@ struct ScaleFold {
   std::optional<Parameter> bias = std::nullopt;  ///< of the source, if the layer has it
   std::int64_t expert = 0;                       ///< of the source
   bool is_norm = true;
-  bool adds_one = false;          ///< the norm's factor is one more than its weight
-  std::int64_t copies = 1;        ///< readers have each head of the source so many times in a row
-  std::int64_t head_dim = 0;      ///< of the copies
-  std::vector<Reader> readers;
+  bool adds_one = false;      ///< the norm's factor is one more than its weight
+  std::int64_t copies = 1;    ///< readers have each head of the source so many times in a row
+  std::int64_t head_dim = 0;  ///< of the copies
+  std::vector<Reader> readers = {};
 };
 
 /// The folds of a layer, norms first. `with_rows`: also those whose source is a matrix.
@@ -36,9 +36,9 @@ std::vector<ScaleFold> folds_of(const ModelConfig& config, LayerTensors& tensors
 /// The scale of each column of the readers for one of each channel of the source.
 std::vector<float> spread(const ScaleFold& fold, std::span<const float> of_source);
 
-/// Scales the layer's tensors. A norm's weight is rounded to its stored dtype, and `scales`, one for
-/// each channel of the source, are changed to what that makes them; so the layer computes the same
-/// but for the rounding of readers that stay as they are.
+/// Scales the layer's tensors. A norm's weight is rounded to its stored dtype, and `scales`, one
+/// for each channel of the source, are changed to what that makes them; so the layer computes the
+/// same but for the rounding of readers that stay as they are.
 void apply_fold(const ScaleFold& fold, LayerTensors& tensors, std::vector<float>& scales);
 
 /// A number as a tensor of this dtype holds it.
