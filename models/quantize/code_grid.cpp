@@ -5,6 +5,7 @@
 #include <bit>
 #include <cmath>
 
+#include "models/ops/fp8_rows.hpp"
 #include "models/ops/weight_format.hpp"
 
 namespace troupe {
@@ -16,7 +17,6 @@ constexpr std::array<float, 8> e2m1_magnitudes = {0.0F, 0.5F, 1.0F, 1.5F, 2.0F, 
 /// codes.
 constexpr std::array<float, 7> e2m1_bounds = {0.25F, 0.75F, 1.25F, 1.75F, 2.5F, 3.5F, 5.0F};
 
-constexpr float largest_e4m3 = 448.0F;
 constexpr float smallest_scale = 0x1p-100F;
 constexpr float smallest_half_scale = 0x1p-14F;
 
@@ -59,19 +59,6 @@ std::string_view to_string(QuantizationMethod method) {
   return names[static_cast<std::size_t>(method)];
 }
 
-std::uint8_t float_to_e4m3(float number) {
-  const float magnitude = std::min(std::abs(number), largest_e4m3);
-  const std::uint8_t sign = std::signbit(number) ? 0x80 : 0;
-  constexpr float smallest_normal = 0x1p-6F;
-  if (magnitude < smallest_normal) {
-    return sign | static_cast<std::uint8_t>(std::nearbyint(magnitude * 0x1p9F));
-  }
-  auto bits = std::bit_cast<std::uint32_t>(magnitude);
-  bits += 0x7FFFFU + (bits >> 20 & 1U);
-  constexpr std::uint32_t bias_difference = 127 - 7;
-  return sign | static_cast<std::uint8_t>((bits >> 20) - (bias_difference << 3));
-}
-
 std::uint16_t float_to_half(float number) {
   constexpr float largest = 65504.0F, smallest_normal = 0x1p-14F;
   const float magnitude = std::min(std::abs(number), largest);
@@ -91,7 +78,7 @@ float CodeGrid::scale_for(float absmax) const {
     if (!(absmax > 0x1p-100F)) return 0x1p-100F;
     return std::ldexp(1.0F, std::clamp(std::ilogb(absmax) - 2, -126, 127));
   }
-  const float largest = scheme_ == QuantizationScheme::fp8    ? largest_e4m3
+  const float largest = scheme_ == QuantizationScheme::fp8    ? e4m3_max
                         : scheme_ == QuantizationScheme::int8 ? 127.0F
                                                               : 7.5F;
   const float least = scale_dtype_ == DType::f16 ? smallest_half_scale : smallest_scale;

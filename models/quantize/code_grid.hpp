@@ -50,10 +50,6 @@ class CodeGrid {
   ScaleChoice choice_;
 };
 
-/// The E4M3 code nearest to `number`, ties to even, at most 448 (OCP 8-bit Floating Point
-/// Specification 1.0, 2023).
-std::uint8_t float_to_e4m3(float number);
-
 /// The nearest f16, ties to even; beyond its range, the largest one.
 std::uint16_t float_to_half(float number);
 

@@ -7,6 +7,7 @@
 
 #include <gtest/gtest.h>
 
+#include "models/ops/fp8_rows.hpp"
 #include "models/ops/weight_format.hpp"
 
 namespace troupe {
