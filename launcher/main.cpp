@@ -27,6 +27,7 @@
 #include "launcher/job/job_files.hpp"
 #include "launcher/job/job_plan.hpp"
 #include "launcher/job/stop_signals.hpp"
+#include "launcher/quantize/quantize.hpp"
 #include "launcher/submit/submit.hpp"
 #include "runtime/node/agent.hpp"
 #include "runtime/troupe/run_state_command.hpp"
@@ -82,6 +83,7 @@ std::vector<Subcommand> commands() {
       subcommand<RunArguments>("run", run_job),
       subcommand<CheckArguments>("check", check_job),
       subcommand<EvalArguments>("eval", run_eval),
+      subcommand<QuantizeArguments>("quantize", run_quantize),
       subcommand<SubmitArguments>("submit", run_submit),
       subcommand<InitArguments>("init", run_init),
       subcommand<AgentArguments>("agent", run_agent_command),

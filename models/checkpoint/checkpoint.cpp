@@ -119,6 +119,11 @@ Result<const SafetensorsFile*> Checkpoint::file_of(std::string_view name) const 
   return &files_[found->second];
 }
 
+const SafetensorsFile* Checkpoint::file_with(std::string_view name) const {
+  const auto found = place_.find(name);
+  return found == place_.end() ? nullptr : &files_[found->second];
+}
+
 Result<Tensor> Checkpoint::tensor(std::string_view name) const {
   TROUPE_TRY(const SafetensorsFile* file, file_of(name));
   return file->tensor(name);
@@ -135,6 +140,9 @@ Result<StoredTensor> Checkpoint::stored_weight(std::string_view name, const Shap
   if (dummy_) {
     TROUPE_TRY(const Tensor noise, dummy_->tensor(name, shape));
     return StoredTensor{.view = noise};
+  }
+  if (substitute_) {
+    if (const auto other = substitute_(name)) return StoredTensor{.view = *other};
   }
   const WeightScheme* const scheme =
       shape.rank() == 1 ? nullptr : quantization_.scheme_of(module_of(name));

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <optional>
 #include <span>
@@ -57,7 +58,15 @@ class Checkpoint {
   /// has scales that are not finite. Reads all of them.
   Result<void> check_scales(std::string_view name, const StoredTensor& weight) const;
 
+  /// Sees the name of each weight that is asked for, and may return numbers that are read in its
+  /// place: a tensor of the same shape that outlives what is loaded from it.
+  using Substitute = std::function<std::optional<Tensor>(std::string_view name)>;
+  /// Null: none. Not while another thread reads.
+  void set_substitute(Substitute substitute) { substitute_ = std::move(substitute); }
+
   bool contains(std::string_view name) const { return place_.contains(name); }
+  /// The file that holds a tensor, and is there as long as the checkpoint; null if there is none.
+  const SafetensorsFile* file_with(std::string_view name) const;
   std::vector<std::string> names() const;
   const std::filesystem::path& folder() const { return folder_; }
   /// How matrices are stored in low precision.
@@ -83,6 +92,7 @@ class Checkpoint {
   std::map<std::string, std::size_t, std::less<>> place_;  ///< tensor -> file
   bool exceeds_cache_ = false;
   std::optional<DummyWeights> dummy_;  ///< used instead of files
+  Substitute substitute_;
 };
 
 }  // namespace troupe

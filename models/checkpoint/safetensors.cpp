@@ -225,6 +225,14 @@ std::string_view SafetensorsFile::type_of(std::string_view name) const {
   return found == entries_.end() ? std::string_view() : found->second.dtype_name;
 }
 
+SafetensorsFile::Raw SafetensorsFile::raw(std::string_view name) const {
+  const auto found = entries_.find(name);
+  if (found == entries_.end()) return {};
+  const Entry& entry = found->second;
+  return {entry.dtype_name, entry.extents,
+          file_.bytes().subspan(entry.begin, entry.end - entry.begin)};
+}
+
 std::vector<std::string> SafetensorsFile::names() const {
   std::vector<std::string> names;
   for (const auto& [name, entry] : entries_) names.push_back(name);

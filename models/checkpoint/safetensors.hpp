@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <map>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -36,6 +37,14 @@ class SafetensorsFile {
   Result<StoredTensor> stored(std::string_view name) const;
   /// The tensor's type as the file calls it, e.g. F8_E4M3; "" if there is no such tensor.
   std::string_view type_of(std::string_view name) const;
+
+  /// A tensor of any type as it is in the file; no bytes if there is none.
+  struct Raw {
+    std::string_view type;
+    std::span<const std::int64_t> extents;
+    std::span<const std::byte> bytes;
+  };
+  Raw raw(std::string_view name) const;
 
   bool contains(std::string_view name) const { return entries_.contains(name); }
   std::vector<std::string> names() const;

@@ -15,6 +15,7 @@
 #include "launcher/cli/eval_options.hpp"
 #include "launcher/cli/init_options.hpp"
 #include "launcher/cli/program_help.hpp"
+#include "launcher/cli/quantize_options.hpp"
 #include "launcher/cli/state_options.hpp"
 #include "launcher/metrics/job_metrics.hpp"
 
@@ -46,6 +47,7 @@ TEST(OperationsPage, names_the_options_of_the_help_text_and_no_others) {
       program_row(),
       subcommand<CheckArguments>("check", nothing),
       subcommand<InitArguments>("init", nothing),
+      subcommand<QuantizeArguments>("quantize", nothing),
       subcommand<StateArguments>("status", nothing, State::status),
       subcommand<StateArguments>("actors", nothing, State::actors),
       subcommand<StateArguments>("join", nothing, State::join),

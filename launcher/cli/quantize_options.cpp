@@ -1,0 +1,184 @@
+#include "launcher/cli/quantize_options.hpp"
+
+#include <algorithm>
+#include <thread>
+
+#include <CLI/CLI.hpp>
+
+#include "launcher/cli/eval_options.hpp"
+#include "launcher/cli/number_checks.hpp"
+
+namespace troupe {
+
+std::string_view QuantizeArguments::summary() const {
+  return "Makes a checkpoint in fewer bits from one in bf16, f16 or f32, on this machine's CPUs.";
+}
+
+std::string QuantizeArguments::details() const {
+  return R"(Examples:
+  launcher quantize --model Qwen3-0.6B --output Qwen3-0.6B-FP8 --scheme fp8
+  launcher quantize -m Qwen3-0.6B -o Qwen3-0.6B-W4 --scheme w4a16 \
+      --method gptq --calibrate text.txt
+  launcher eval -m Qwen3-0.6B --against Qwen3-0.6B-W4 --text other.txt \
+      --max-perplexity-increase 3%
+
+Schemes: what is stored, in compressed-tensors' formats
+  fp8    E4M3, a scale for each row; half of bf16
+  int8   a scale for each row; half of bf16
+  w4a16  int4, a scale for --group-size columns of a row; about a quarter
+  mxfp4  E2M1, a power of two for 32 columns of a row; about a quarter
+fp8 and int8 say that activations are quantised too, token by token, as they
+are run elsewhere; Troupe decodes weights and computes with them.
+
+Methods: how numbers are chosen
+  rtn          the nearest ones. Needs no text, and memory for one tensor
+  gptq         later columns make up for the errors of earlier ones
+               (int8, w4a16, mxfp4)
+  awq          channels with large activations are scaled up first (w4a16)
+  smoothquant  outliers of activations move into the weights (int8)
+All but rtn read --calibrate: text like that which the model will see, and not
+the one it is judged by. They go layer by layer and hold one of them in f32.
+
+Embeddings, norms, the head and routers stay as they are. OUT is written shard
+by shard; if the command ends early, the same command goes on where it was.
+sensitive_layers.json in OUT says how much each layer lost.
+
+Exit codes:
+  0    made
+  2    refused before anything was written
+  3    failed; what is finished stays, and the same command goes on)";
+}
+
+void QuantizeArguments::declare(CLI::App& app) {
+  const auto text = [&](const char* name, std::string& value, const char* type, const char* what) {
+    return app.add_option(name, value, what)->type_name(type)->expected(1);
+  };
+  text("--model,-m", options_.model, "FOLDER", "the checkpoint, with config.json and safetensors");
+  text("--output,-o", options_.output, "FOLDER", "the one to make; new, or one to go on with");
+  text("--scheme", scheme_, "SCHEME", "fp8, int8, w4a16 or mxfp4");
+  text("--method", method_, "METHOD", "rtn, gptq, awq or smoothquant")->capture_default_str();
+  text("--calibrate", options_.calibrate, "FILE", "UTF-8 text; gzip and zstd are unpacked");
+  const auto integer = [&](const char* name, std::int64_t& value, std::int64_t least,
+                           std::int64_t most, const char* what) {
+    return app.add_option(name, value, what)
+        ->type_name("N")
+        ->expected(1)
+        ->check(integer_between(least, most))
+        ->capture_default_str();
+  };
+  integer("--calibrate-windows", options_.calibrate_windows, 1, 1 << 20,
+          "windows of it, from all over the text");
+  integer("--calibrate-length", options_.calibrate_length, 16, 1 << 20, "tokens of a window");
+  integer("--group-size", options_.quantization.group_columns, 16, 1 << 16,
+          "columns that share a scale (w4a16)");
+  text("--scales", scales_, "CHOICE",
+       "absmax: the largest weight fits; mse: it is clipped where the squared error is less")
+      ->capture_default_str();
+  app.add_flag("--act-order", options_.quantization.gptq.act_order,
+               "gptq takes the columns with the largest inputs first");
+  app.add_option("--ignore", options_.ignored,
+                 "modules that stay as they are: a name such as model.layers.0 or mlp.down_proj, "
+                 "or re: and an expression")
+      ->type_name("PATTERN")
+      ->expected(1, 1 << 10);
+  text("--keep", keep_, "CHOICE", "auto: the layers that lose the most stay as they are; or none")
+      ->capture_default_str();
+  text("--keep-budget", keep_budget_, "SHARE",
+       "bytes that --keep auto may add, of those of the whole input")
+      ->capture_default_str();
+  integer("--threads", threads_, 1, 1 << 12, "that compute")->default_str("all cores");
+  app.add_flag("--quiet,-q", options_.quiet, "no progress");
+}
+
+namespace {
+
+Result<QuantizationScheme> parse_scheme(std::string_view text) {
+  using enum QuantizationScheme;
+  for (const auto scheme : {fp8, int8, w4a16, mxfp4}) {
+    if (to_string(scheme) == text) return scheme;
+  }
+  if (text.empty()) {
+    return fail(ErrorCode::invalid_argument,
+                "which numbers? Give --scheme fp8, int8, w4a16 or mxfp4");
+  }
+  return fail(ErrorCode::invalid_argument, "--scheme: expected fp8, int8, w4a16 or mxfp4, found {}",
+              text);
+}
+
+Result<QuantizationMethod> parse_method(std::string_view text) {
+  using enum QuantizationMethod;
+  for (const auto method : {rtn, gptq, awq, smoothquant}) {
+    if (to_string(method) == text) return method;
+  }
+  return fail(ErrorCode::invalid_argument,
+              "--method: expected rtn, gptq, awq or smoothquant, found {}", text);
+}
+
+/// Refuses a method that has nothing to do for a scheme, and one without its text.
+Result<void> check_method(const QuantizeOptions& options) {
+  using enum QuantizationMethod;
+  const QuantizationMethod method = options.quantization.method;
+  const QuantizationScheme scheme = options.quantization.scheme;
+  const auto only_for = [&](std::string_view schemes) {
+    return fail(ErrorCode::invalid_argument,
+                "--method {} is for {}: give one of these to --scheme, or --method rtn",
+                to_string(method), schemes);
+  };
+  if (method == gptq && scheme == QuantizationScheme::fp8) return only_for("int8, w4a16 and mxfp4");
+  if (method == awq && scheme != QuantizationScheme::w4a16) return only_for("w4a16");
+  if (method == smoothquant && scheme != QuantizationScheme::int8) return only_for("int8");
+  if (method != rtn && options.calibrate.empty()) {
+    return fail(ErrorCode::invalid_argument,
+                "--method {} looks at activations: give a text with --calibrate FILE",
+                to_string(method));
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<QuantizeOptions> QuantizeArguments::judge() const {
+  QuantizeOptions options = options_;
+  if (options.model.empty()) {
+    return fail(ErrorCode::invalid_argument,
+                "which model? Give --model FOLDER, a checkpoint in bf16, f16 or f32");
+  }
+  if (options.output.empty()) {
+    return fail(ErrorCode::invalid_argument, "where to? Give --output FOLDER, a new one");
+  }
+  TROUPE_TRY(options.quantization.scheme, parse_scheme(scheme_));
+  TROUPE_TRY(options.quantization.method, parse_method(method_));
+  TROUPE_CHECK(check_method(options));
+  if (scales_ != "absmax" && scales_ != "mse") {
+    return fail(ErrorCode::invalid_argument, "--scales: expected absmax or mse, found {}", scales_);
+  }
+  options.quantization.scales = scales_ == "mse" ? ScaleChoice::mse : ScaleChoice::absmax;
+  if (options.quantization.group_columns % 8 != 0) {
+    return fail(ErrorCode::invalid_argument,
+                "--group-size: expected a multiple of 8, such as 128 or 32, found {}",
+                options.quantization.group_columns);
+  }
+  for (const std::string& text : options.ignored) {
+    auto pattern = ModulePattern::parse(text);
+    if (!pattern.ok()) {
+      return fail(pattern.error().code, "--ignore: {}", pattern.error().message);
+    }
+    options.quantization.ignored.push_back(*std::move(pattern));
+  }
+  if (keep_ != "auto" && keep_ != "none") {
+    return fail(ErrorCode::invalid_argument, "--keep: expected auto or none, found {}", keep_);
+  }
+  options.keeps_layers = keep_ == "auto";
+  auto budget = parse_share(keep_budget_);
+  if (!budget.ok()) {
+    return fail(ErrorCode::invalid_argument,
+                "--keep-budget: expected a share such as 5% or 0.05, found {}", keep_budget_);
+  }
+  options.keep_budget = *budget;
+  options.threads = threads_ > 0
+                        ? static_cast<int>(threads_)
+                        : std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  return options;
+}
+
+}  // namespace troupe

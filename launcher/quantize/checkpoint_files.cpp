@@ -1,0 +1,152 @@
+#include "launcher/quantize/checkpoint_files.hpp"
+
+#include <algorithm>
+#include <array>
+#include <map>
+
+#include "launcher/report/write_file.hpp"
+#include "models/json/json_file.hpp"
+
+namespace troupe {
+namespace {
+
+/// What compressed-tensors calls a scheme's format.
+std::string_view format_of(QuantizationScheme scheme) {
+  constexpr std::array<std::string_view, 4> names = {"float-quantized", "int-quantized",
+                                                     "pack-quantized", "mxfp4-pack-quantized"};
+  return names[static_cast<std::size_t>(scheme)];
+}
+
+nlohmann::ordered_json weights_of(QuantizationScheme scheme, std::int64_t group,
+                                  const QuantizationOptions& options) {
+  using enum QuantizationScheme;
+  const bool is_grouped = scheme == w4a16 || scheme == mxfp4;
+  const bool is_float = scheme == fp8 || scheme == mxfp4;
+  nlohmann::ordered_json weights = {{"num_bits", is_grouped ? 4 : 8},
+                                    {"type", is_float ? "float" : "int"},
+                                    {"symmetric", true},
+                                    {"strategy", is_grouped ? "group" : "channel"},
+                                    {"group_size", nullptr},
+                                    {"block_structure", nullptr},
+                                    {"dynamic", false},
+                                    {"actorder", nullptr},
+                                    {"observer", "minmax"},
+                                    {"observer_kwargs", nlohmann::ordered_json::object()}};
+  if (is_grouped) weights["group_size"] = group;
+  if (scheme == mxfp4) weights["scale_dtype"] = "torch.uint8";
+  if (scheme == w4a16 && options.method == QuantizationMethod::gptq && options.gptq.act_order) {
+    weights["actorder"] = "weight";
+  }
+  return weights;
+}
+
+nlohmann::ordered_json inputs_of(QuantizationScheme scheme) {
+  if (scheme != QuantizationScheme::fp8 && scheme != QuantizationScheme::int8) return nullptr;
+  return {{"num_bits", 8},         {"type", scheme == QuantizationScheme::fp8 ? "float" : "int"},
+          {"symmetric", true},     {"strategy", "token"},
+          {"group_size", nullptr}, {"block_structure", nullptr},
+          {"dynamic", true},       {"actorder", nullptr},
+          {"observer", nullptr},   {"observer_kwargs", nlohmann::ordered_json::object()}};
+}
+
+bool is_weights_file(const std::filesystem::path& path) {
+  const std::string name = path.filename().string(), extension = path.extension().string();
+  constexpr std::array<std::string_view, 9> extensions = {
+      ".safetensors", ".bin", ".pt", ".pth", ".gguf", ".onnx", ".h5", ".msgpack", ".unfinished"};
+  return std::ranges::find(extensions, extension) != extensions.end() ||
+         name.ends_with(".index.json") || name == "config.json" || name.starts_with('.');
+}
+
+Result<void> copy_other_files(const std::filesystem::path& from, const std::filesystem::path& to) {
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(from, error)) {
+    if (!entry.is_regular_file(error) || is_weights_file(entry.path())) continue;
+    std::filesystem::copy_file(entry.path(), to / entry.path().filename(),
+                               std::filesystem::copy_options::overwrite_existing, error);
+    if (error) {
+      return fail(ErrorCode::io, "cannot copy {} to {}: {}", entry.path().string(), to.string(),
+                  error.message());
+    }
+    // The input may be read-only; its copies are the user's.
+    std::filesystem::permissions(to / entry.path().filename(), std::filesystem::perms::owner_write,
+                                 std::filesystem::perm_options::add, error);
+  }
+  return {};
+}
+
+}  // namespace
+
+nlohmann::ordered_json quantization_config(const QuantizationPlan& plan,
+                                           const QuantizationOptions& options,
+                                           const std::set<std::int64_t>& kept,
+                                           const Checkpoint& checkpoint) {
+  const bool has_groups =
+      options.scheme == QuantizationScheme::w4a16 || options.scheme == QuantizationScheme::mxfp4;
+  std::map<std::int64_t, nlohmann::ordered_json> modules;  // of each size of groups
+  std::int64_t most_used = 0;
+  for (const auto& [name, matrix] : plan.matrices) {
+    if (kept.contains(matrix.layer)) continue;
+    const std::int64_t group = has_groups ? matrix.group : 0;
+    modules[group].push_back(matrix.module());
+    if (modules[group].size() >= modules[most_used].size()) most_used = group;
+  }
+  nlohmann::ordered_json groups = nlohmann::ordered_json::object();
+  const auto add = [&](std::int64_t size, const nlohmann::ordered_json& targets) {
+    groups[fmt::format("group_{}", groups.size())] = {
+        {"targets", targets},
+        {"weights", weights_of(options.scheme, size, options)},
+        {"input_activations", inputs_of(options.scheme)},
+        {"output_activations", nullptr},
+        {"format", format_of(options.scheme)}};
+  };
+  // Readers take the first group that has a module: names come before the class of all.
+  for (const auto& [size, names] : modules) {
+    if (size != most_used && !names.empty()) add(size, names);
+  }
+  add(most_used, nlohmann::ordered_json::array({"Linear"}));
+  nlohmann::ordered_json ignored = nlohmann::ordered_json::array();
+  constexpr std::string_view suffix = ".weight";
+  bool has_head = false;
+  for (const std::string& name : checkpoint.names()) {
+    const MatrixPlan* const planned = plan.find(name);
+    const bool stays = planned == nullptr || kept.contains(planned->layer);
+    if (!stays || !name.ends_with(suffix)) continue;
+    if (checkpoint.file_with(name)->raw(name).extents.size() < 2) continue;
+    ignored.push_back(name.substr(0, name.size() - suffix.size()));
+    has_head = has_head || name == "lm_head.weight";
+  }
+  if (!has_head) ignored.push_back("lm_head");
+  return {{"quant_method", "compressed-tensors"},
+          {"format", format_of(options.scheme)},
+          {"quantization_status", "compressed"},
+          {"global_compression_ratio", nullptr},
+          {"config_groups", groups},
+          {"ignore", ignored},
+          {"kv_cache_scheme", nullptr}};
+}
+
+Result<void> write_other_files(const OutputFolder& output, const Checkpoint& checkpoint,
+                               const std::vector<std::vector<TensorSpec>>& shards,
+                               const nlohmann::ordered_json& quantization) {
+  TROUPE_CHECK(copy_other_files(checkpoint.folder(), output.path()));
+  nlohmann::ordered_json map = nlohmann::ordered_json::object();
+  std::uint64_t bytes = 0;
+  for (std::size_t i = 0; i < shards.size(); ++i) {
+    const std::string file =
+        output.shard(static_cast<std::int64_t>(i), std::ssize(shards)).filename().string();
+    for (const TensorSpec& spec : shards[i]) {
+      map[spec.name] = file;
+      bytes += spec.bytes;
+    }
+  }
+  const nlohmann::ordered_json index = {{"metadata", {{"total_size", bytes}}}, {"weight_map", map}};
+  TROUPE_CHECK(
+      write_file((output.path() / "model.safetensors.index.json").string(), index.dump(2) + "\n"));
+  constexpr std::size_t most = std::size_t{64} << 20;
+  TROUPE_TRY(const std::string text, read_text_file(checkpoint.folder() / "config.json", most));
+  nlohmann::ordered_json config = nlohmann::ordered_json::parse(text, nullptr, false);
+  config["quantization_config"] = quantization;
+  return write_file((output.path() / "config.json").string(), config.dump(2) + "\n");
+}
+
+}  // namespace troupe

@@ -1,0 +1,27 @@
+#pragma once
+
+#include <set>
+#include <string>
+#include <vector>
+
+#include "launcher/quantize/output_folder.hpp"
+#include "models/checkpoint/checkpoint.hpp"
+#include "models/quantize/plan.hpp"
+#include "runtime/base/result.hpp"
+
+namespace troupe {
+
+/// The quantization_config of compressed-tensors for matrices quantised as planned, but for those
+/// of `kept` layers.
+nlohmann::ordered_json quantization_config(const QuantizationPlan& plan,
+                                           const QuantizationOptions& options,
+                                           const std::set<std::int64_t>& kept,
+                                           const Checkpoint& checkpoint);
+
+/// Writes all files but the shards: those of the input but for weights, the index of `shards`
+/// (with the names of each one's tensors), and last config.json. Errors: io.
+Result<void> write_other_files(const OutputFolder& output, const Checkpoint& checkpoint,
+                               const std::vector<std::vector<TensorSpec>>& shards,
+                               const nlohmann::ordered_json& quantization);
+
+}  // namespace troupe

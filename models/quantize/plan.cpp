@@ -1,0 +1,99 @@
+#include "models/quantize/plan.hpp"
+
+#include <algorithm>
+#include <set>
+
+#include <fmt/ranges.h>
+
+#include "models/families/family.hpp"
+#include "models/layers/weights/parameters.hpp"
+
+namespace troupe {
+namespace {
+
+constexpr std::int64_t least_group = 16;
+constexpr std::int64_t codes_in_word = 8;
+
+bool is_quantizable(Parameter parameter) {
+  using enum Parameter;
+  return may_be_encoded(parameter) || parameter == latent_up || parameter == expert_gate ||
+         parameter == expert_up || parameter == expert_down;
+}
+
+/// The columns of a matrix of `columns` that share a scale; 0: the scheme cannot hold it.
+std::int64_t group_for(std::int64_t columns, const QuantizationOptions& options) {
+  switch (options.scheme) {
+    case QuantizationScheme::mxfp4:
+      return columns % mxfp4_group_columns == 0 ? mxfp4_group_columns : 0;
+    case QuantizationScheme::w4a16: {
+      if (columns % codes_in_word != 0) return 0;
+      if (columns % options.group_columns == 0) return options.group_columns;
+      std::int64_t group = least_group;
+      if (columns % group != 0 || group > options.group_columns) return 0;
+      while (2 * group < options.group_columns && columns % (2 * group) == 0) group *= 2;
+      return group;
+    }
+    default:
+      return columns;
+  }
+}
+
+}  // namespace
+
+std::string MatrixPlan::module() const {
+  constexpr std::string_view suffix = ".weight";
+  return name.ends_with(suffix) ? name.substr(0, name.size() - suffix.size()) : name;
+}
+
+CodeGrid grid_of(const MatrixPlan& matrix, const QuantizationOptions& options) {
+  return {options.scheme, matrix.dtype, options.scales};
+}
+
+Result<QuantizationPlan> plan_quantization(const ModelConfig& config, const Checkpoint& checkpoint,
+                                           const QuantizationOptions& options) {
+  if (!checkpoint.quantization().groups.empty()) {
+    return fail(ErrorCode::invalid_argument,
+                "{} is quantised already ({}): start from the checkpoint in bf16, f16 or f32",
+                checkpoint.folder().string(), checkpoint.quantization().describe());
+  }
+  QuantizationPlan plan;
+  std::set<std::string> seen, remarks;
+  for (const WeightUse& use : weights_in_use(config, weight_rules_of(config))) {
+    const WeightRule& rule = *use.rule;
+    const Shape shape = stored_shape(rule, config);
+    const std::string name = checkpoint_name(rule, use.layer, use.expert);
+    if (!is_quantizable(rule.parameter) || !seen.insert(name).second) continue;
+    const std::string pattern = fmt::format("{}{}", rule.prefix, rule.name);
+    if (shape.rank() != 2 || !name.ends_with(".weight")) {
+      remarks.insert(fmt::format("{} stays as it is: experts in one tensor", pattern));
+      continue;
+    }
+    TROUPE_TRY(const StoredTensor stored, checkpoint.stored_weight(name, shape));
+    MatrixPlan matrix{.name = name,
+                      .layer = use.layer,
+                      .shape = shape,
+                      .dtype = stored.view.dtype(),
+                      .group = group_for(shape[1], options)};
+    const std::string module = matrix.module();
+    if (std::ranges::any_of(options.ignored, [&](const auto& p) { return p.is_about(module); })) {
+      continue;
+    }
+    if (matrix.group == 0) {
+      remarks.insert(fmt::format("{} stays as it is: {} columns cannot be divided into groups",
+                                 pattern, shape[1]));
+      continue;
+    }
+    if (options.scheme == QuantizationScheme::w4a16 && matrix.group != options.group_columns) {
+      remarks.insert(fmt::format("{} has groups of {}: its {} columns are no multiple of {}",
+                                 pattern, matrix.group, shape[1], options.group_columns));
+    }
+    plan.matrices.emplace(name, std::move(matrix));
+  }
+  plan.remarks.assign(remarks.begin(), remarks.end());
+  if (!plan.matrices.empty()) return plan;
+  return fail(ErrorCode::invalid_argument, "{}: nothing to quantise is left{}{}",
+              checkpoint.folder().string(), plan.remarks.empty() ? "; see --ignore" : ": ",
+              fmt::join(plan.remarks, "; "));
+}
+
+}  // namespace troupe

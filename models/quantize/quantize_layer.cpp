@@ -1,0 +1,99 @@
+#include "models/quantize/quantize_layer.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+#include "models/quantize/channel_scales.hpp"
+
+namespace troupe {
+namespace {
+
+constexpr std::int64_t rows_of_figures = 1024;
+
+/// Scales channels, the inputs of their readers included.
+void scale_channels(const ModelConfig& config, const QuantizationPlan& plan,
+                    const QuantizationOptions& options, LayerTensors& tensors,
+                    InputObserver& inputs, ThreadPool& threads) {
+  const bool is_awq = options.method == QuantizationMethod::awq;
+  if (!is_awq && options.method != QuantizationMethod::smoothquant) return;
+  const ScaleSearch search{plan, options, tensors, inputs, threads};
+  for (const ScaleFold& fold : folds_of(config, tensors, is_awq)) {
+    std::vector<float> scales =
+        is_awq ? awq_scales(fold, search) : smoothquant_scales(fold, search);
+    if (scales.empty()) continue;
+    apply_fold(fold, tensors, scales);
+    const std::vector<float> of_columns = spread(fold, scales);
+    std::set<InputStatistics*> done;
+    for (const ScaleFold::Reader& reader : fold.readers) {
+      const auto place = tensors.find(reader.parameter, reader.expert);
+      InputStatistics* const seen = inputs.inputs_of(place->tensor->name);
+      if (seen != nullptr && done.insert(seen).second) seen->divide(of_columns);
+    }
+  }
+}
+
+}  // namespace
+
+double RelativeError::value() const { return whole > 0.0 ? std::sqrt(error / whole) : 0.0; }
+
+RelativeError relative_error(const Tensor& matrix, const QuantizedMatrix& rounded,
+                             const InputStatistics* inputs, ThreadPool& threads) {
+  const std::int64_t rows = std::min(rows_of_figures, matrix[0]), columns = matrix[1];
+  HostTensor errors(DType::f32, {rows, columns}), weights(DType::f32, {rows, columns});
+  RelativeError found;
+  for (std::int64_t i = 0; i < rows; ++i) {
+    const std::int64_t row = i * matrix[0] / rows;
+    for (std::int64_t j = 0; j < columns; ++j) {
+      const float weight = matrix.as<float>()[row * columns + j];
+      const float error = weight - rounded.number(row, j);
+      weights->as<float>()[i * columns + j] = weight;
+      errors->as<float>()[i * columns + j] = error;
+      found.error += static_cast<double>(error) * static_cast<double>(error);
+      found.whole += static_cast<double>(weight) * static_cast<double>(weight);
+    }
+  }
+  if (inputs == nullptr) return found;
+  return {inputs->output_energy(errors, threads), inputs->output_energy(weights, threads)};
+}
+
+Result<QuantizedLayer> quantize_layer(const ModelConfig& config, const QuantizationPlan& plan,
+                                      const QuantizationOptions& options, LayerTensors& tensors,
+                                      InputObserver& inputs, ThreadPool& threads) {
+  scale_channels(config, plan, options, tensors, inputs, threads);
+  QuantizedLayer layer;
+  const InputStatistics* solved = nullptr;  // matrices with the same inputs follow each other
+  std::optional<GptqSolver> solver;
+  for (const LayerTensor& tensor : tensors.all()) {
+    const MatrixPlan* const matrix = plan.find(tensor.name);
+    if (matrix == nullptr) continue;
+    const InputStatistics* const seen = inputs.inputs_of(tensor.name);
+    const bool has_inputs =
+        seen != nullptr &&
+        static_cast<double>(seen->rows()) >= least_inputs * static_cast<double>(seen->columns());
+    MatrixFigures figures{.name = tensor.name,
+                          .method = has_inputs ? options.method : QuantizationMethod::rtn,
+                          .inputs = seen == nullptr ? 0 : seen->rows()};
+    const CodeGrid grid = grid_of(*matrix, options);
+    QuantizedMatrix made;
+    if (figures.method == QuantizationMethod::gptq) {
+      if (solved != seen) {
+        auto created = GptqSolver::create(*seen, options.gptq, threads);
+        if (!created.ok()) {
+          return fail(created.error().code, "{}: {}", tensor.name, created.error().message);
+        }
+        solver = *std::move(created);
+        solved = seen;
+      }
+      made = solver->solve(tensor.values, grid, matrix->group, threads);
+    } else {
+      made = round_to_nearest(tensor.values, grid, matrix->group, threads);
+    }
+    figures.relative_error = relative_error(tensor.values, made, seen, threads).value();
+    layer.figures.push_back(figures);
+    layer.matrices.emplace(tensor.name, std::move(made));
+  }
+  return layer;
+}
+
+}  // namespace troupe

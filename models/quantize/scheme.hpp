@@ -1,0 +1,30 @@
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+namespace troupe {
+
+/// The codes that a matrix of weights is stored as.
+enum class QuantizationScheme : std::uint8_t {
+  fp8,    ///< E4M3, a scale for each row; activations dynamic, a scale for each token
+  int8,   ///< symmetric, a scale for each row; activations dynamic, a scale for each token
+  w4a16,  ///< symmetric int4, a scale for each group of columns of a row
+  mxfp4,  ///< E2M1, a power of two for each 32 columns of a row
+};
+
+/// How the codes are chosen.
+enum class QuantizationMethod : std::uint8_t {
+  rtn,          ///< each weight is rounded to the nearest number
+  gptq,         ///< Frantar et al. 2022: later columns make up for the errors of earlier ones
+  awq,          ///< Lin et al. 2023: channels with large activations are scaled up before rounding
+  smoothquant,  ///< Xiao et al. 2022: the range of activations moves into the weights
+};
+
+std::string_view to_string(QuantizationScheme scheme);
+std::string_view to_string(QuantizationMethod method);
+
+/// Columns that share a scale in MXFP4 (OCP Microscaling Formats Specification 1.0, 2023).
+inline constexpr std::int64_t mxfp4_group_columns = 32;
+
+}  // namespace troupe

@@ -1,0 +1,158 @@
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include "tests/process/launcher/support/launcher_job.hpp"
+#include "tests/support/checkpoint_folder.hpp"
+
+namespace troupe::launcher_test {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+namespace fs = std::filesystem;
+
+fs::path tiny_model() { return fs::path(TROUPE_SOURCE_DIR) / "tests/data/golden/llama-a"; }
+
+std::vector<std::string> command(const std::string& output,
+                                 const std::vector<std::string>& more = {},
+                                 const fs::path& model = demo_model()) {
+  std::vector<std::string> all = {"quantize", "--model", model.string(), "--output", output};
+  all.insert(all.end(), more.begin(), more.end());
+  return all;
+}
+
+/// A text for calibration: sentences of the demo's kind.
+void write_text(const fs::path& path) {
+  std::ofstream file(path);
+  for (int i = 0; i < 400; ++i) {
+    file << "Once upon a time there was a girl who had " << i
+         << " boats. She liked the sea, and her brother liked the small dog. ";
+  }
+}
+
+/// All files below a folder and their bytes.
+std::map<std::string, std::string> files_of(const fs::path& folder) {
+  std::map<std::string, std::string> files;
+  for (const auto& entry : fs::recursive_directory_iterator(folder)) {
+    if (!entry.is_regular_file()) continue;
+    files[fs::relative(entry.path(), folder).string()] = golden::file_bytes(entry.path());
+  }
+  return files;
+}
+
+TEST(LauncherQuantize, makes_checkpoints_that_answer_almost_like_the_model) {
+  const LauncherJob job;
+  write_text(job.folder() / "t.txt");
+  std::ofstream(job.folder() / "judged.txt")
+      << "One day a boy found a red ball near the old tree. He was very happy. He gave the ball to "
+         "his sister, and they played until the sun went down.";
+  const std::vector<std::vector<std::string>> ways = {
+      {"--scheme", "fp8"},
+      {"--scheme", "int8", "--method", "smoothquant", "--calibrate", "t.txt"},
+      {"--scheme", "w4a16", "--method", "gptq", "--calibrate", "t.txt", "--group-size", "32"},
+      {"--scheme", "w4a16", "--method", "awq", "--calibrate", "t.txt", "--group-size", "32"},
+      {"--scheme", "mxfp4"},
+  };
+  for (std::size_t i = 0; i < ways.size(); ++i) {
+    SCOPED_TRACE(ways[i][1]);
+    const std::string output = "made" + std::to_string(i);
+    const Ended ended = job.run_plain(command(output, ways[i]));
+    ASSERT_EQ(ended.code, 0) << ended.describe();
+    EXPECT_TRUE(fs::exists(job.folder() / output / "tokenizer.json"));
+    EXPECT_TRUE(fs::exists(job.folder() / output / "sensitive_layers.json"));
+    EXPECT_FALSE(fs::exists(job.folder() / output / ".quantize"));
+    const Ended judged =
+        job.run_plain({"eval", "--config", "cluster.yaml", "--text", "judged.txt", "--against",
+                       output, "--max-perplexity-increase", "60%", "--greedy-prompts", "0"});
+    EXPECT_EQ(judged.code, 0) << judged.describe();
+  }
+}
+
+TEST(LauncherQuantize, goes_on_after_a_kill_and_makes_the_same_files) {
+  const LauncherJob job;
+  write_text(job.folder() / "t.txt");
+  const std::vector<std::string> how = {
+      "--scheme", "w4a16",     "--method", "gptq", "--calibrate", "t.txt", "--calibrate-windows",
+      "8",        "--threads", "1"};
+  ASSERT_EQ(job.run_plain(command("whole", how)).code, 0);
+
+  const fs::path prints = job.folder() / "prints";
+  fs::create_directories(prints);
+  const fs::path journal = job.folder() / "cut/.quantize/journal.jsonl";
+  {
+    LauncherProcess process(command("cut", how), job.folder(), prints);
+    ASSERT_TRUE(process.wait_for_text(journal, "\"layer\":1", run_limit));
+    process.signal(SIGKILL);
+    EXPECT_EQ(process.wait(run_limit).code, 128 + SIGKILL);
+  }
+  EXPECT_FALSE(fs::exists(job.folder() / "cut/config.json"));
+  const Ended other = job.run_plain(command("cut", {"--scheme", "fp8"}));
+  EXPECT_EQ(other.code, 2);
+  EXPECT_THAT(other.err, AllOf(HasSubstr("begun by another command"), HasSubstr("--scheme")));
+
+  const Ended ended = job.run_plain(command("cut", how));
+  ASSERT_EQ(ended.code, 0) << ended.describe();
+  EXPECT_THAT(ended.err, HasSubstr("goes on"));
+  EXPECT_EQ(files_of(job.folder() / "cut"), files_of(job.folder() / "whole"));
+}
+
+TEST(LauncherQuantize, keeps_the_worst_layers_within_the_budget) {
+  const LauncherJob job;
+  const Ended ended = job.run_plain(command("kept", {"--scheme", "w4a16", "--group-size", "32",
+                                                     "--keep", "auto", "--keep-budget", "20%"}));
+  ASSERT_EQ(ended.code, 0) << ended.describe();
+  const auto figures =
+      nlohmann::json::parse(golden::file_bytes(job.folder() / "kept/sensitive_layers.json"));
+  const auto& layers = figures["layers"];
+  ASSERT_EQ(layers.size(), 4U);
+  EXPECT_TRUE(layers[0]["kept"]) << "the worst is the first";
+  EXPECT_FALSE(layers[3]["kept"]);
+  const Ended checked = job.run_plain({"check", "--model", "kept"});
+  EXPECT_EQ(checked.code, 0) << checked.describe();
+}
+
+TEST(LauncherQuantize, says_what_to_do_about_what_it_refuses) {
+  const LauncherJob job;
+  const auto refusal = [&](const std::vector<std::string>& arguments) {
+    const Ended ended = job.run_plain(arguments);
+    EXPECT_EQ(ended.code, 2) << ended.describe();
+    return ended.err;
+  };
+  EXPECT_THAT(refusal({"quantize"}), HasSubstr("which model? Give --model"));
+  EXPECT_THAT(refusal(command("o")), HasSubstr("--scheme fp8, int8, w4a16 or mxfp4"));
+  EXPECT_THAT(refusal(command("o", {"--scheme", "int3"})), HasSubstr("found int3"));
+  EXPECT_THAT(refusal(command("o", {"--scheme", "fp8", "--method", "gptq", "--calibrate", "x"})),
+              HasSubstr("--method gptq is for int8, w4a16 and mxfp4"));
+  EXPECT_THAT(refusal(command("o", {"--scheme", "w4a16", "--method", "awq"})),
+              HasSubstr("--calibrate FILE"));
+  EXPECT_THAT(refusal(command("o", {"--scheme", "w4a16", "--method", "awq", "--calibrate", "no"})),
+              HasSubstr("no"));
+  EXPECT_THAT(refusal(command("o", {"--scheme", "fp8"}, "/nowhere")), HasSubstr("/nowhere"));
+  EXPECT_THAT(refusal(command("o", {"--scheme", "fp8", "--ignore", "re:.*"})),
+              HasSubstr("nothing to quantise is left"));
+  std::ofstream(job.folder() / "short.txt") << "Once upon a time.";
+  EXPECT_THAT(
+      refusal(command("o", {"--scheme", "w4a16", "--method", "gptq", "--calibrate", "short.txt"})),
+      HasSubstr("give a longer text or a smaller --calibrate-length"));
+  EXPECT_FALSE(fs::exists(job.folder() / "o")) << "nothing is written before a refusal";
+
+  fs::create_directories(job.folder() / "full");
+  std::ofstream(job.folder() / "full/letter.txt") << "Dear";
+  EXPECT_THAT(refusal(command("full", {"--scheme", "fp8"})), HasSubstr("something else in it"));
+  EXPECT_THAT(refusal(command("full/letter.txt", {"--scheme", "fp8"})), HasSubstr("is a file"));
+  ASSERT_EQ(job.run_plain(command("done", {"--scheme", "fp8"}, tiny_model())).code, 0);
+  EXPECT_THAT(refusal(command("done", {"--scheme", "fp8"}, tiny_model())),
+              HasSubstr("finished checkpoint already"));
+  EXPECT_THAT(refusal(command("again", {"--scheme", "fp8"}, job.folder() / "done")),
+              HasSubstr("is quantised already"));
+}
+
+}  // namespace
+}  // namespace troupe::launcher_test
