@@ -37,7 +37,10 @@ void HubImpl::on_hello(const std::shared_ptr<Link>& link, const Trailer& trailer
   const auto& from = incoming(link);
   if (from->caller != 0 || trailer.actor == 0 || trailer.generation == 0) return link->close();
   // The caller has given up a link that is not its latest.
-  if (!answers_->begin_link(trailer.actor, trailer.generation, trailer.call)) return link->close();
+  if (!answers_->begin_link(trailer.actor, trailer.generation, trailer.call)) {
+    from->is_stale = true;  // more of it may have been read already
+    return link->close();
+  }
   from->caller = trailer.actor;
   from->generation = trailer.generation;
   auto& latest = latest_of_caller_[from->caller];

@@ -64,7 +64,7 @@ std::size_t times_run(const std::vector<NumberedCall>& ran, int thread, int numb
 
 /// Calls wait for credit until all is back; in a callback one without credit fails at once.
 void expect_all_credits_back(CallHub& hub, const ActorAddress& address, Ledger& ledger) {
-  auto last = begin_numbered(hub, address, {threads, -1}, {});  // behind all others
+  auto last = begin_numbered(hub, address, {threads, -1}, {.max_retries = -1});  // behind all others
   ASSERT_TRUE(last.answer.get(limit).ok());
   ledger.pause(true);
   std::vector<OpenCall> held;
@@ -185,7 +185,6 @@ TEST_P(CallProperties, all_calls_are_answered_and_none_runs_twice_among_cuts_and
   std::ranges::copy_if(ran, std::back_inserter(of_threads),
                        [](const NumberedCall& call) { return call.thread < threads; });
   expect_order_of_each_thread(of_threads);
-  EXPECT_LE(ledger->longest(), credits);
   for (const auto& hub : {server, client.hub}) hub->stop();
 }
 
