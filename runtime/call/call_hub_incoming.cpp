@@ -67,12 +67,12 @@ void HubImpl::on_call(const std::shared_ptr<Link>& link, const Trailer& trailer,
   const RemoteCall::Origin origin{from->caller, trailer.call, trailer.actor};
   std::shared_ptr<RemoteCall> call;
   if (trailer.kind == FrameKind::call) {
-    call = std::make_shared<RemoteCall>(from, origin, nullptr, std::weak_ptr<CallTarget>());
+    call = std::make_shared<RemoteCall>(from, origin);
   } else {
     if (from->caller == 0) return link->close();
     auto begun = answers_->begin_call(
         from->caller, from->generation, trailer.generation, trailer.call, target,
-        [&] { return std::make_shared<RemoteCall>(from, origin, answers_, target); });
+        [&] { return std::make_shared<ResendableCall>(from, origin, answers_, target); });
     switch (begun.verdict) {
       case AnswerTable::Verdict::fresh:
         break;
@@ -87,8 +87,9 @@ void HubImpl::on_call(const std::shared_ptr<Link>& link, const Trailer& trailer,
     }
     call = std::move(begun.call);
   }
-  target->deliver({trailer.method, std::move(body), CallReply(call),
-                   deadline_of(trailer.remaining_ms), CancelToken(call)});
+  CallReply reply(call);
+  target->deliver({trailer.method, std::move(body), std::move(reply),
+                   deadline_of(trailer.remaining_ms), CancelToken(std::move(call))});
 }
 
 void HubImpl::on_cancel(const std::shared_ptr<Link>& link, const Trailer& trailer) {
