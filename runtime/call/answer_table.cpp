@@ -39,7 +39,7 @@ bool AnswerTable::begin_link(CallerId id, std::uint32_t generation, CallId floor
 AnswerTable::Begin AnswerTable::begin_call(
     CallerId id, std::uint32_t generation, std::uint32_t first_generation, CallId number,
     const std::shared_ptr<CallTarget>& target,
-    const std::function<std::shared_ptr<RemoteCall>()>& make) {
+    const std::function<std::shared_ptr<ResendableCall>()>& make) {
   std::deque<Known> dropped;
   const std::lock_guard lock(mutex_);
   const auto found = callers_.find(id);

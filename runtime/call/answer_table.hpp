@@ -39,14 +39,14 @@ class AnswerTable {
   };
   struct Begin {
     Verdict verdict = Verdict::fresh;
-    std::shared_ptr<RemoteCall> call;  ///< where there is one
+    std::shared_ptr<ResendableCall> call;  ///< where there is one
   };
   /// A call has come on a link of its caller; `first_generation` is that of its first sending, and
   /// `make` makes what stands for it if it is fresh. A call of an earlier `target` of that actor is
   /// not the same.
   Begin begin_call(CallerId caller, std::uint32_t generation, std::uint32_t first_generation,
                    CallId call, const std::shared_ptr<CallTarget>& target,
-                   const std::function<std::shared_ptr<RemoteCall>()>& make);
+                   const std::function<std::shared_ptr<ResendableCall>()>& make);
 
   /// The call has been answered with so many bytes, which are kept.
   void note_answer(const RemoteCall::Origin& origin, std::size_t bytes);
@@ -66,7 +66,7 @@ class AnswerTable {
 
  private:
   struct Known {
-    std::shared_ptr<RemoteCall> call;
+    std::shared_ptr<ResendableCall> call;
     std::size_t kept_bytes = 0;
   };
   struct Caller {

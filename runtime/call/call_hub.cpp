@@ -269,7 +269,7 @@ void HubImpl::on_local_answer(OutgoingCall call, ActorId actor, CallAnswer answe
     return run_callback(call.completion, Result<Bytes>(std::move(answer)));
   }
   const CallId id = call.id;
-  const ActorAddress address = call.resend ? call.resend->address : ActorAddress{.id = actor};
+  const ActorAddress address = call.resend ? call.resend->address : ActorAddress{actor, {}, {}, {}};
   Pending pending = pending_of(address, address.incarnation, std::move(call));
   bool is_first = false;
   {

@@ -38,7 +38,10 @@ void HubImpl::on_hello(const std::shared_ptr<Link>& link, const Trailer& trailer
   const auto& from = incoming(link);
   if (from->caller != 0 || trailer.actor == 0 || trailer.generation == 0) return link->close();
   // The caller has given up a link that is not its latest.
-  if (!answers_->begin_link(trailer.actor, trailer.generation, trailer.call)) return link->close();
+  if (!answers_->begin_link(trailer.actor, trailer.generation, trailer.call)) {
+    from->is_stale = true;  // more of it may have been read already
+    return link->close();
+  }
   from->caller = trailer.actor;
   from->generation = trailer.generation;
   auto& latest = latest_of_caller_[from->caller];
@@ -65,12 +68,12 @@ void HubImpl::on_call(const std::shared_ptr<Link>& link, const Trailer& trailer,
   const RemoteCall::Origin origin{from->caller, trailer.call, trailer.actor};
   std::shared_ptr<RemoteCall> call;
   if (trailer.kind == FrameKind::call) {
-    call = std::make_shared<RemoteCall>(from, origin, nullptr, std::weak_ptr<CallTarget>());
+    call = std::make_shared<RemoteCall>(from, origin);
   } else {
     if (from->caller == 0) return link->close();
     auto begun = answers_->begin_call(
         from->caller, from->generation, trailer.generation, trailer.call, target,
-        [&] { return std::make_shared<RemoteCall>(from, origin, answers_, target); });
+        [&] { return std::make_shared<ResendableCall>(from, origin, answers_, target); });
     switch (begun.verdict) {
       case AnswerTable::Verdict::fresh:
         break;
@@ -85,8 +88,10 @@ void HubImpl::on_call(const std::shared_ptr<Link>& link, const Trailer& trailer,
     }
     call = std::move(begun.call);
   }
-  target->deliver({trailer.method, std::move(body), CallReply(call),
-                   deadline_of(trailer.remaining_ms), CancelToken(call), link, trailer.call});
+  CallReply reply(call);
+  target->deliver({trailer.method, std::move(body), std::move(reply),
+                   deadline_of(trailer.remaining_ms), CancelToken(std::move(call)), link,
+                   trailer.call});
 }
 
 void HubImpl::on_cancel(const std::shared_ptr<Link>& link, const Trailer& trailer) {

@@ -66,8 +66,10 @@ bool HubImpl::resend(CallId id, Pending& pending, bool had_answers, bool actor_l
                        .completion = std::move(pending.completion),
                        .deadline = resend->deadline,
                        .resend = std::move(pending.resend)}};
-  const auto place = std::ranges::lower_bound(route.waiting, id, {},
-                                              [](const WaitingCall& one) { return one.call.id; });
+  // All that was sent goes before what was not; ids order the calls of each thread.
+  waiting.was_sent = true;
+  const auto place = std::ranges::find_if(
+      route.waiting, [id](const WaitingCall& one) { return !one.was_sent || one.call.id > id; });
   route.waiting.insert(place, std::move(waiting));
   return true;
 }
@@ -117,9 +119,9 @@ void HubImpl::send_waiting(ActorId actor) {
     }
     // An entry without completion stays while the call is sent, so that no later one overtakes it.
     WaitingCall& front = route->second.waiting.front();
-    const CallId id = front.call.id;
     WaitingCall waiting = std::exchange(front, {});
-    front.call.id = id;
+    front.call.id = waiting.call.id;
+    front.was_sent = waiting.was_sent;
     if (const auto target = targets_.find(actor); target != targets_.end()) {
       const auto held = target->second;
       lock.unlock();
@@ -131,9 +133,11 @@ void HubImpl::send_waiting(ActorId actor) {
     }
     lock = std::unique_lock(mutex_);
     const auto again = routes_.find(actor);
-    if (again == routes_.end() || again->second.waiting.empty()) return;
-    if (again->second.waiting.front().call.completion) return;
-    again->second.waiting.pop_front();
+    if (again == routes_.end()) return;
+    auto& rest = again->second.waiting;
+    const auto sent =
+        std::ranges::find_if(rest, [](const WaitingCall& one) { return !one.call.completion; });
+    if (sent != rest.end()) rest.erase(sent);
   }
 }
 

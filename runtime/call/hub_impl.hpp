@@ -136,7 +136,8 @@ class HubImpl final : public CallHub {
   };
   struct WaitingCall {
     ActorAddress address;
-    OutgoingCall call;
+    OutgoingCall call;  ///< without completion: it is being sent
+    bool was_sent = false;
   };
   class LocalCall;
 
@@ -146,8 +147,9 @@ class HubImpl final : public CallHub {
     std::uint32_t incarnation = 0;  ///< that is there or is awaited
     std::string last_cause;         ///< of the end of the incarnation before
     bool is_restartable = false;
-    int failures = 0;                 ///< links in a row that brought no answer
-    std::deque<WaitingCall> waiting;  ///< by their ids
+    int failures = 0;  ///< links in a row that brought no answer
+    /// Those that were sent before, by their ids; then the others, as they came.
+    std::deque<WaitingCall> waiting;
   };
 
   /// How long a call may wait in all, for its credit and then for room on the link. Looks at the

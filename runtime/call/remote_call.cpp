@@ -35,22 +35,12 @@ void IncomingLink::remove(RemoteCall& call) {
       call.after_;
 }
 
-RemoteCall::RemoteCall(std::shared_ptr<IncomingLink> link, Origin origin,
-                       std::shared_ptr<AnswerTable> table, std::weak_ptr<CallTarget> target)
-    : origin_(origin),
-      table_(std::move(table)),
-      target_(std::move(target)),
-      link_(std::move(link)) {
-  link_->add(*this);
+void RemoteCall::take_answer(CallAnswer answer) {
+  link_->remove(*this);
+  link_->answer(origin_.call, answer);
 }
 
-RemoteCall::~RemoteCall() { link_->remove(*this); }
-
-void RemoteCall::take_answer(CallAnswer answer) {
-  if (table_ == nullptr) {
-    link_->remove(*this);
-    return link_->answer(origin_.call, answer);
-  }
+void ResendableCall::take_answer(CallAnswer answer) {
   // An actor that has ended keeps no answers: the caller may ask its next incarnation.
   if (answer.actor_has_ended()) table_->forget(origin_);
   const auto kept = std::make_shared<const CallAnswer>(std::move(answer));
@@ -65,7 +55,7 @@ void RemoteCall::take_answer(CallAnswer answer) {
   link->answer(origin_.call, *kept);
 }
 
-void RemoteCall::redirect(std::shared_ptr<IncomingLink> link) {
+void ResendableCall::redirect(std::shared_ptr<IncomingLink> link) {
   std::shared_ptr<const CallAnswer> kept;
   {
     const std::lock_guard lock(mutex_);
@@ -78,7 +68,7 @@ void RemoteCall::redirect(std::shared_ptr<IncomingLink> link) {
   link->answer(origin_.call, *kept);
 }
 
-std::size_t RemoteCall::drop_answer() {
+std::size_t ResendableCall::drop_answer() {
   static const auto dropped = std::make_shared<const CallAnswer>(
       fail(ErrorCode::actor_unavailable,
            "the call has run, but its answer is not kept any more after its link broke"));

@@ -33,6 +33,7 @@ class IncomingLink {
 
  private:
   friend class RemoteCall;
+  friend class ResendableCall;
   void add(RemoteCall& call);
   void remove(RemoteCall& call);
 
@@ -43,9 +44,8 @@ class IncomingLink {
   std::array<RemoteCall*, 64> heads_{};
 };
 
-/// A call from another process. One that is resendable keeps its answer, until its caller
-/// acknowledges it, and is then sent again if the caller asks on another link.
-class RemoteCall final : public IncomingCallState, public std::enable_shared_from_this<RemoteCall> {
+/// A call from another process.
+class RemoteCall : public IncomingCallState, public std::enable_shared_from_this<RemoteCall> {
  public:
   struct Origin {
     CallerId caller = 0;
@@ -53,12 +53,37 @@ class RemoteCall final : public IncomingCallState, public std::enable_shared_fro
     ActorId actor = 0;
   };
 
-  /// `table`: given for a resendable call, in which it is.
-  RemoteCall(std::shared_ptr<IncomingLink> link, Origin origin, std::shared_ptr<AnswerTable> table,
-             std::weak_ptr<CallTarget> target);
-  ~RemoteCall() override;
+  RemoteCall(std::shared_ptr<IncomingLink> link, Origin origin)
+      : origin_(origin), link_(std::move(link)) {
+    link_->add(*this);
+  }
+  ~RemoteCall() override { link_->remove(*this); }
 
   const Origin& origin() const { return origin_; }
+
+ protected:
+  void take_answer(CallAnswer answer) override;
+
+  const Origin origin_;
+  std::shared_ptr<IncomingLink> link_;
+
+ private:
+  friend class IncomingLink;
+  // Of the IncomingLink, under its mutex.
+  RemoteCall* before_ = nullptr;
+  RemoteCall* after_ = nullptr;
+  bool is_listed_ = false;
+};
+
+/// One that may come again. It keeps its answer, until its caller acknowledges it, and sends it
+/// again if the caller asks on another link.
+class ResendableCall final : public RemoteCall {
+ public:
+  /// `table`: that it is in.
+  ResendableCall(std::shared_ptr<IncomingLink> link, Origin origin,
+                 std::shared_ptr<AnswerTable> table, std::weak_ptr<CallTarget> target)
+      : RemoteCall(std::move(link), origin), table_(std::move(table)), target_(std::move(target)) {}
+
   std::shared_ptr<CallTarget> target() const { return target_.lock(); }
   /// The caller waits for the answer on this link now.
   void redirect(std::shared_ptr<IncomingLink> link);
@@ -66,20 +91,12 @@ class RemoteCall final : public IncomingCallState, public std::enable_shared_fro
   std::size_t drop_answer();
 
  private:
-  friend class IncomingLink;
   void take_answer(CallAnswer answer) override;
 
-  const Origin origin_;
   const std::shared_ptr<AnswerTable> table_;
   const std::weak_ptr<CallTarget> target_;
-  std::mutex mutex_;
-  std::shared_ptr<IncomingLink> link_;
+  std::mutex mutex_;  ///< of link_ and kept_
   std::shared_ptr<const CallAnswer> kept_;
-
-  // Of the IncomingLink, under its mutex.
-  RemoteCall* before_ = nullptr;
-  RemoteCall* after_ = nullptr;
-  bool is_listed_ = false;
 };
 
 }  // namespace troupe

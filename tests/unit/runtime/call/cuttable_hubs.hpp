@@ -145,9 +145,12 @@ class Ledger final : public CallTarget {
           most_us_ == 0 ? 0 : std::uniform_int_distribution(0, most_us_)(random_));
       lock.unlock();
       if (takes.count() > 0) std::this_thread::sleep_for(takes);
-      call.answer(std::move(call.arguments));
       lock.lock();
-      is_running_ = false;
+      is_running_ = false;  // the answer gives the credit back
+      lock.unlock();
+      call.answer(std::move(call.arguments));
+      call = {};
+      lock.lock();
     }
     for (auto& call : queue_) {
       call.answer(CallAnswer::of_ended_actor(fail(ErrorCode::actor_died, "it is over")));
