@@ -90,8 +90,8 @@ void HubImpl::on_call(const std::shared_ptr<Link>& link, const Trailer& trailer,
   }
   CallReply reply(call);
   target->deliver({trailer.method, std::move(body), std::move(reply),
-                   deadline_of(trailer.remaining_ms), CancelToken(std::move(call)), link,
-                   trailer.call});
+                   deadline_of(trailer.remaining_ms), CancelToken(std::move(call)),
+                   from->lifetime(), trailer.call});
 }
 
 void HubImpl::on_cancel(const std::shared_ptr<Link>& link, const Trailer& trailer) {
@@ -115,7 +115,9 @@ void HubImpl::on_acknowledge(const std::shared_ptr<Link>& link, std::span<const 
 
 void HubImpl::forget_incoming(const std::shared_ptr<Link>& link) {
   const auto node = incoming_.extract(link.get());
-  if (node.empty() || node.mapped()->caller == 0) return;
+  if (node.empty()) return;
+  node.mapped()->end();
+  if (node.mapped()->caller == 0) return;
   const auto latest = latest_of_caller_.find(node.mapped()->caller);
   if (latest != latest_of_caller_.end() && latest->second == node.mapped()) {
     latest_of_caller_.erase(latest);

@@ -25,6 +25,11 @@ class IncomingLink {
   /// The unanswered call of that number; null if there is none.
   std::shared_ptr<RemoteCall> find(CallId call) const;
 
+  /// Expires when the link has closed.
+  std::weak_ptr<const void> lifetime() const { return lifetime_; }
+  /// The link has closed. The transport's thread, as lifetime().
+  void end() { lifetime_.reset(); }
+
   /// From its hello, if it has sent one; of the transport's thread.
   CallerId caller = 0;
   std::uint32_t generation = 0;
@@ -39,6 +44,7 @@ class IncomingLink {
 
   const std::shared_ptr<Link> link_;
   const std::shared_ptr<CallObserver> observer_;
+  std::shared_ptr<const void> lifetime_ = std::make_shared<char>();
   mutable std::mutex mutex_;
   /// Heads of lists of calls, by number: a list in the calls themselves costs no allocation.
   std::array<RemoteCall*, 64> heads_{};
