@@ -207,15 +207,13 @@ Result<int> show_nodes(const ReachedCluster& cluster, const StateCommand& comman
 
 Result<int> show_actors(const ReachedCluster& cluster, const StateCommand& command) {
   using Clock = std::chrono::steady_clock;
-  const auto ask_loads = [&] {
-    return cluster.client->get<LoadsReply>(AskLoads{}, answer_limit);
-  };
+  const auto ask_loads = [&] { return cluster.client->get<LoadsReply>(AskLoads{}, answer_limit); };
   TROUPE_TRY(const auto before, ask_loads());
   const auto since = Clock::now();
   TROUPE_TRY(const auto reply, ask_actors(*cluster.client, command.limit, command.ended));
-  (void)cluster.client->wait_until_closed(std::max(
-      std::chrono::milliseconds(0),
-      std::chrono::ceil<std::chrono::milliseconds>(since + rate_time - Clock::now())));
+  (void)cluster.client->wait_until_closed(
+      std::max(std::chrono::milliseconds(0),
+               std::chrono::ceil<std::chrono::milliseconds>(since + rate_time - Clock::now())));
   TROUPE_TRY(const auto now, ask_loads());
   const std::chrono::duration<double> time = Clock::now() - since;
   const auto rows = with_loads(reply.actors, before.actors, now.actors, time.count());
