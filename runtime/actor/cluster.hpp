@@ -116,8 +116,9 @@ struct ClusterOptions {
   /// errors, placement, stop, watch and restarts are the same. kill() ends the actors of a process
   /// alone: a method that runs goes on to its end, and its answer is lost. There is no child
   /// process, no socket and no port; `troupe` does not find it; nodes do not come and go; nobody is
-  /// bound to CPUs, and CUDA_VISIBLE_DEVICES is not set. Actors run on the shared pool of threads
-  /// unless they ask for a dedicated one. `starter`, `join` and `address` must not be given.
+  /// bound to CPUs or held to memory, and CUDA_VISIBLE_DEVICES is not set. Actors run on the shared
+  /// pool of threads unless they ask for a dedicated one. `starter`, `join` and `address` must not
+  /// be given.
   bool in_process = false;
   /// How long an actor's process that was killed may take to end. One that waits in the kernel, as
   /// for a file server or a GPU's driver that does not answer, counts as lost then: what it holds
