@@ -53,7 +53,8 @@ TEST_P(ScaleFolding, leaves_what_a_layer_computes) {
     for (const ScaleFold& fold : folds_of(config, tensors, true)) {
       ++folds;
       std::int64_t channels = 0;
-      for (const Slice rows : tensors.find(fold.source, fold.expert)->rows) channels += rows.count;
+      const auto source = tensors.find(fold.source, fold.expert);
+      for (const Slice rows : source->rows) channels += rows.count;
       std::vector<float> scales;
       for (std::int64_t i = 0; i < channels; ++i) scales.push_back(std::exp2(exponent(random)));
       apply_fold(fold, tensors, scales);
