@@ -18,6 +18,7 @@
 #include "runtime/base/exception_text.hpp"
 #include "runtime/base/result.hpp"
 #include "runtime/call/codec.hpp"
+#include "runtime/call/encode_answer.hpp"
 
 namespace troupe {
 
@@ -116,12 +117,6 @@ class TypedActor final : public ActorObject {
     } else {
       return encode_answer(std::apply(invoke, arguments), hub);
     }
-  }
-  template <class T>
-  static Bytes encode_answer(const T& value, const std::weak_ptr<CallHub>& hub) {
-    Encoder encoder(hub);
-    encoder(value);
-    return encoder.take();
   }
 
   std::unique_ptr<A> actor_;

@@ -22,7 +22,7 @@ using ProcessId = std::uint64_t;
 /// vocabulary; each comment says which way a message goes (D driver, A agent, P actor process).
 
 /// Changes whenever a control message does.
-inline constexpr std::uint32_t control_protocol = 12;
+inline constexpr std::uint32_t control_protocol = 13;
 
 /// A -> D, first: the agent of the ticket for `node`, or one that joins by a token and has chosen
 /// this name until it is given a node, has come. An agent of another build is refused.

@@ -10,6 +10,7 @@
 
 #include "runtime/base/result.hpp"
 #include "runtime/call/codec.hpp"
+#include "runtime/call/encode_answer.hpp"
 
 namespace troupe {
 
@@ -103,7 +104,7 @@ class TaskFunction {
     decoder(arguments);
     TROUPE_CHECK(decoder.finish());
     try {
-      return call(context, arguments);
+      return call(context, arguments, hub);
     } catch (...) {
       return task_detail::error_of_current_exception(task_detail::function_name<function>());
     }
@@ -115,7 +116,8 @@ class TaskFunction {
                          task_detail::type_name<decltype(function)>(), &TaskFunction::run);
 
  private:
-  static Result<Bytes> call(ActorContext& context, Arguments& arguments) {
+  static Result<Bytes> call(ActorContext& context, Arguments& arguments,
+                            const std::weak_ptr<CallHub>& hub) {
     const auto invoke = [&](auto&... values) -> Return {
       if constexpr (Traits::with_context) {
         return function(context, std::move(values)...);
@@ -131,9 +133,9 @@ class TaskFunction {
       return Bytes{};
     } else if constexpr (std::is_same_v<Return, Result<Answer>>) {
       TROUPE_TRY(const auto value, std::apply(invoke, arguments));
-      return encode(value);
+      return encode_answer(value, hub);
     } else {
-      return encode(std::apply(invoke, arguments));
+      return encode_answer(std::apply(invoke, arguments), hub);
     }
   }
 };

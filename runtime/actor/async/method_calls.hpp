@@ -11,6 +11,7 @@
 #include "runtime/actor/async/stream.hpp"
 #include "runtime/actor/methods.hpp"
 #include "runtime/call/codec.hpp"
+#include "runtime/call/encode_answer.hpp"
 
 namespace troupe::async_detail {
 
@@ -43,6 +44,7 @@ class AsyncCall final : public MethodCall<A, m> {
   static Result<std::unique_ptr<CoroutineCall>> make(A& actor, std::span<const std::byte> encoded,
                                                      const std::weak_ptr<CallHub>& hub) {
     auto call = std::make_unique<AsyncCall>();
+    call->hub_ = hub;
     Decoder decoder(encoded, hub);
     decoder(call->arguments_);
     TROUPE_CHECK(decoder.finish());
@@ -57,9 +59,11 @@ class AsyncCall final : public MethodCall<A, m> {
     if constexpr (std::is_void_v<typename MethodCall<A, m>::Traits::Answer>) {
       return Bytes{};
     } else {
-      return encode(*result);
+      return encode_answer(*result, hub_);
     }
   }
+
+  std::weak_ptr<CallHub> hub_;
 };
 
 /// A call of a method that returns Stream<T>.

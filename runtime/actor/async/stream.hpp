@@ -6,6 +6,7 @@
 
 #include "runtime/actor/async/async.hpp"
 #include "runtime/actor/async/stream_outlet.hpp"
+#include "runtime/object/reference_scan.hpp"
 
 namespace troupe {
 
@@ -29,6 +30,10 @@ class StreamPromise final : public PromiseBase {
     return Stream<T>(std::coroutine_handle<StreamPromise>::from_promise(*this));
   }
   YieldAwaiter yield_value(const T& item) {
+    if (may_hold_refs<T>()) {
+      return yield_value(fail(ErrorCode::unsupported,
+                              "a stream cannot carry references to objects: answer with them"));
+    }
     outlet->put(encode(item));
     return {*outlet};
   }
