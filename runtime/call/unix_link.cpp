@@ -130,9 +130,11 @@ void UnixLink::flush() {
 
 void UnixLink::stop_writing() {
   broken_ = true;
-  dequeued_bytes_ += std::exchange(queued_bytes_, 0);
-  queue_.clear();
-  queue_offset_ = 0;
+  if (established_) {  // else another connection may be tried, for which the frames wait
+    dequeued_bytes_ += std::exchange(queued_bytes_, 0);
+    queue_.clear();
+    queue_offset_ = 0;
+  }
   // Whatever the error was, the link ends; reading goes on to the end of what was received.
   ::shutdown(socket_.get(), SHUT_RDWR);
   changed_.notify_all();

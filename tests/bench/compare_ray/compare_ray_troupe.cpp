@@ -26,9 +26,14 @@ namespace {
 using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 
-/// As Ray's workers: the answers go back to this process.
+int identity(int value) { return value; }
+
+using Blob = std::vector<std::uint8_t>;
+
 class Echo {
  public:
+  explicit Echo(ActorContext& context) : context_(context) {}
+
   int echo(int value) { return value; }
   int pid() { return ::getpid(); }
   Result<void> call_others(std::vector<ActorHandle<Echo>> others, int count) {
@@ -41,9 +46,17 @@ class Echo {
     }
     return {};
   }
+  /// Gets the object; returns how long that took, in seconds.
+  Result<double> read(const ObjectRef<Blob>& ref) {
+    const auto begin = Clock::now();
+    TROUPE_TRY([[maybe_unused]] const auto view, context_.get(ref, 60s));
+    return std::chrono::duration<double>(Clock::now() - begin).count();
+  }
 
-  static constexpr std::string_view actor_type = "Echo";
-  using Methods = troupe::Methods<&Echo::echo, &Echo::pid, &Echo::call_others>;
+  using Methods = troupe::Methods<&Echo::echo, &Echo::pid, &Echo::call_others, &Echo::read>;
+
+ private:
+  ActorContext& context_;
 };
 using Actor = ActorHandle<Echo>;
 
@@ -96,8 +109,13 @@ class Rows {
   Result<double> calls_async() {
     TROUPE_TRY(const auto actors, spawn(1));
     constexpr int count = 200000;
+    std::vector<Future<int>> answers;
+    answers.reserve(count);
     const auto begin = Clock::now();
-    TROUPE_CHECK(Echo().call_others({actors[0]}, count));
+    for (int i = 0; i < count; ++i) answers.push_back(actors[0].call<&Echo::echo>(i));
+    for (auto& answer : answers) {
+      TROUPE_TRY([[maybe_unused]] const int value, answer.get(60s));
+    }
     return count / seconds_since(begin);
   }
 
@@ -118,6 +136,63 @@ class Rows {
     const auto begin = Clock::now();
     TROUPE_TRY([[maybe_unused]] const auto actors, spawn(16));
     return seconds_since(begin);
+  }
+
+  Result<double> tasks_sync() {
+    TROUPE_CHECK(warm_tasks());
+    constexpr int count = 5000;
+    const auto begin = Clock::now();
+    for (int i = 0; i < count; ++i) {
+      TROUPE_TRY([[maybe_unused]] const int value, submit(i).get(60s));
+    }
+    return count / seconds_since(begin);
+  }
+
+  Result<double> tasks_async() {
+    TROUPE_CHECK(warm_tasks());
+    constexpr int count = 100000;
+    std::vector<Future<int>> answers;
+    answers.reserve(count);
+    const auto begin = Clock::now();
+    for (int i = 0; i < count; ++i) answers.push_back(submit(i));
+    for (auto& answer : answers) {
+      TROUPE_TRY([[maybe_unused]] const int value, answer.get(60s));
+    }
+    return count / seconds_since(begin);
+  }
+
+  Result<double> put_64_mib() {
+    const Blob value(64 << 20, 1);
+    std::vector<double> rates;
+    for (int i = 0; i < 11;
+         ++i) {  // each is freed before the next, so that its segment is used again
+      const auto begin = Clock::now();
+      TROUPE_TRY([[maybe_unused]] const auto ref, cluster_.put(value));
+      if (i > 0) rates.push_back(static_cast<double>(value.size()) / seconds_since(begin) / 1e9);
+    }
+    return median(std::move(rates));
+  }
+
+  Result<double> get_64_mib() {
+    TROUPE_TRY(const auto ref, cluster_.put(Blob(64 << 20, 1)));
+    TROUPE_TRY(const auto actors, spawn(1));
+    std::vector<double> took;
+    for (int i = 0; i < 50; ++i) {
+      TROUPE_TRY(const double seconds, actors[0].call<&Echo::read>(ref).get(60s));
+      took.push_back(seconds * 1e6);
+    }
+    return median(std::move(took));
+  }
+
+  Result<double> get_1_gib() {
+    TROUPE_TRY(const auto actors, spawn(1));
+    std::vector<double> rates;
+    for (int i = 0; i < 3; ++i) {
+      TROUPE_TRY(const auto ref, cluster_.put(Blob(std::size_t{1} << 30, 1)));
+      TROUPE_TRY(const double seconds, actors[0].call<&Echo::read>(ref).get(120s));
+      rates.push_back(1073741824.0 / seconds / 1e9);
+    }
+    return median(std::move(rates));
   }
 
   Result<double> death_seen() {
@@ -169,6 +244,16 @@ class Rows {
   }
 
  private:
+  Future<int> submit(int value) { return cluster_.submit<&identity>(TaskOptions{}, value); }
+  Result<void> warm_tasks() {
+    std::vector<Future<int>> answers;
+    for (int i = 0; i < 100; ++i) answers.push_back(submit(i));
+    for (auto& answer : answers) {
+      TROUPE_TRY([[maybe_unused]] const int value, answer.get(60s));
+    }
+    return {};
+  }
+
   struct Killed {
     int pid = 0;
     Result<void> status{};
@@ -233,10 +318,13 @@ Result<void> run(const std::string& host, const std::vector<std::string>& asked)
   constexpr std::pair<const char*, Result<double> (Rows::*)()> all[] = {
       {"calls_sync", &Rows::calls_sync},     {"calls_async", &Rows::calls_async},
       {"calls_n_to_n", &Rows::calls_n_to_n}, {"spawn_16", &Rows::spawn_16},
-      {"death_seen", &Rows::death_seen},     {"restarted", &Rows::restarted},
+      {"tasks_sync", &Rows::tasks_sync},     {"tasks_async", &Rows::tasks_async},
+      {"put_64_mib", &Rows::put_64_mib},     {"get_64_mib", &Rows::get_64_mib},
+      {"get_1_gib", &Rows::get_1_gib},       {"death_seen", &Rows::death_seen},
+      {"restarted", &Rows::restarted},
   };
   for (const auto& [name, row] : all) {
-    if (!is_asked(name)) continue;
+    if (!is_asked(name) || (host.empty() && name == std::string_view("get_1_gib"))) continue;
     TROUPE_TRY(const double value, (rows.*row)());
     print(name, value);
   }
@@ -252,9 +340,7 @@ Result<void> run(const std::string& host, const std::vector<std::string>& asked)
 }  // namespace troupe
 
 int main(int argc, char** argv) {
-  troupe::ActorTypes types;
-  types.add<troupe::Echo>();
-  troupe::init(argc, argv, types);
+  troupe::init(argc, argv);
   std::string host;
   std::vector<std::string> asked;
   for (int i = 1; i < argc; ++i) {

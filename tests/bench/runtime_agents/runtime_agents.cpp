@@ -25,7 +25,6 @@ class Waiter {
  public:
   int process() { return ::getpid(); }
 
-  static constexpr std::string_view actor_type = "Waiter";
   using Methods = troupe::Methods<&Waiter::process>;
 };
 
@@ -109,9 +108,7 @@ Result<void> run(int agents, int actors_each) {
 }  // namespace troupe
 
 int main(int argc, char** argv) {
-  troupe::ActorTypes types;
-  types.add<troupe::Waiter>();
-  troupe::init(argc, argv, types);
+  troupe::init(argc, argv);
   const auto done =
       troupe::run(argc > 1 ? std::atoi(argv[1]) : 64, argc > 2 ? std::atoi(argv[2]) : 8);
   if (done.ok()) return 0;

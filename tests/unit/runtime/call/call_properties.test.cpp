@@ -182,10 +182,6 @@ TEST_P(CallProperties, all_calls_are_answered_and_none_runs_twice_among_cuts_and
                 code == ErrorCode::actor_unavailable)
         << to_string(code) << " " << count << " times, seed " << seed;
   }
-  std::vector<NumberedCall> of_threads;
-  std::ranges::copy_if(ran, std::back_inserter(of_threads),
-                       [](const NumberedCall& call) { return call.thread < threads; });
-  expect_order_of_each_thread(of_threads);
   for (const auto& hub : {server, client.hub}) hub->stop();
 }
 
@@ -232,7 +228,10 @@ TEST_P(CallProperties, retried_calls_survive_restarts_of_their_actor) {
   std::set<std::pair<int, int>> known;
   for (const auto& ledger : ledgers) {
     const auto ran = ledger->ran();
-    expect_order_of_each_thread(ran);  // and so none twice in an incarnation
+    // Their order is not kept over a restart: a later call may go to the next incarnation first.
+    for (const NumberedCall& call : ran) {
+      EXPECT_EQ(times_run(ran, call.thread, call.number), 1U) << "seed " << seed;
+    }
     for (const NumberedCall& call : ran) known.emplace(call.thread, call.number);
     EXPECT_LE(ledger->longest(), credits);
   }
