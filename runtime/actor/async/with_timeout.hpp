@@ -27,7 +27,7 @@ class TimeoutAwaiter final : WaiterHolder {
     due_ = ActorTimers::Clock::now() + timeout_;
     const std::shared_ptr<Waiter> waiter = make_waiter(waits);
     timers_->add(due_, waiter);
-    future_.on_ready(waiter);
+    if (!future_.add_observer(waiter, 0)) waiter->run_due();
   }
   Result<T> await_resume() {
     if (future_.ready()) return future_.get(std::chrono::nanoseconds(0));

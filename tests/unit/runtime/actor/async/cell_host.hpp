@@ -158,7 +158,7 @@ class Gate final : public CallTarget {
   /// Answers the call that came as number `index` with a number.
   void answer(std::size_t index, int value) {
     std::unique_lock lock(mutex_);
-    const auto answer = std::exchange(calls_.at(index).answer, nullptr);
+    const auto answer = std::exchange(calls_.at(index).answer, CallReply());
     lock.unlock();
     answer(encode(value));
   }
