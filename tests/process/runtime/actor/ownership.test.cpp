@@ -32,7 +32,7 @@ TEST(Ownership, lets_actors_spawn_others_wherever_they_live) {
     EXPECT_NE(pid, must(parent.call<&Parent::pid>().get(limit)));
     const auto refused = parent.call<&Parent::spawn_with>(99).get(limit);
     ASSERT_FALSE(refused.ok());
-    EXPECT_EQ(refused.error().code, ErrorCode::resource_exhausted) << refused.error().message;
+    EXPECT_EQ(refused.error().code, ErrorCode::unschedulable) << refused.error().message;
     const auto fragile = parent.call<&Parent::spawn_fragile>("no luck").get(limit);
     ASSERT_FALSE(fragile.ok());
     EXPECT_EQ(fragile.error().code, ErrorCode::corrupt_data);

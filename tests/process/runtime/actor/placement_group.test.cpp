@@ -64,7 +64,7 @@ TEST(PlacementGroup, is_refused_as_a_whole_with_the_reasons) {
   const auto refused = cluster->create_placement_group(
       {"y", {{.cpus = 1}, {.devices = 4}}, PlacementStrategy::pack});
   ASSERT_FALSE(refused.ok());
-  EXPECT_EQ(refused.error().code, ErrorCode::resource_exhausted);
+  EXPECT_EQ(refused.error().code, ErrorCode::unschedulable);
   EXPECT_THAT(refused.error().message,
               HasSubstr("bundle 1 (4 devices): 'left' has 1 of 3 devices free (held by placement "
                         "group 'x'), 'right' has 3 of 3 devices free"));
