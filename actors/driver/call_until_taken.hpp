@@ -19,9 +19,9 @@ inline constexpr std::chrono::milliseconds untaken_pause{100};
 
 /// Calls a method without an answer whose call must not be lost, as nobody would notice: again
 /// after a pause while the actor takes no calls (resource_exhausted). If the actor or this process
-/// ends or restarts (actor_died, actor_unavailable, cancelled), whoever watches that goes on; other errors go to `on_failed`, which
-/// may be empty. Callable from any thread; it waits for credits at most as other calls do, and not
-/// in a callback.
+/// ends or restarts (actor_died, actor_unavailable, cancelled), whoever watches that goes on; other
+/// errors go to `on_failed`, which may be empty. Callable from any thread; it waits for credits at
+/// most as other calls do, and not in a callback.
 template <auto method, class A, class... Args>
 void call_until_taken(const ActorHandle<A>& actor, const OnCallFailed& on_failed, Args... args) {
   actor.template call<method>(args...).then(

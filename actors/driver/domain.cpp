@@ -404,7 +404,7 @@ AfterSubmission after_submission(const Result<void>& taken) {
     case ErrorCode::peer_died:
     case ErrorCode::actor_died:
     case ErrorCode::actor_unavailable:  // the watch reports it: a recovery, or the engine's end
-    case ErrorCode::cancelled:  // this process is ending
+    case ErrorCode::cancelled:          // this process is ending
       return AfterSubmission::nothing;
     default:
       return AfterSubmission::refuse;

@@ -164,7 +164,8 @@ Result<void> bench_flood(std::size_t bytes, bool is_stopped) {
   }
   threads.clear();
   std::printf(
-      "failed otherwise: %d as the actor was gone, %d; a call held its caller for at most %.0f ms\n\n",
+      "failed otherwise: %d as the actor was gone, %d; a call held its caller for at most %.0f "
+      "ms\n\n",
       outcome.died.load(), outcome.other.load(), outcome.longest_ms.load());
   if (is_stopped) ::kill(pid, SIGCONT);
   return {};
