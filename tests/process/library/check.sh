@@ -35,7 +35,9 @@ case $step in
   examples_run_on_this_machine)
     expect "1 counter counted to 1000" examples/counter
     expect "y = 3.00 a -2.00 b +1.00 after 300 steps" examples/parameter_server
-    for program in counter parameter_server; do
+    expect "130000 words: 30000 the, 20000 fox, 20000 river" examples/word_count
+    expect "1000 pages with 41636 words, 1 crash survived" examples/pipeline
+    for program in counter parameter_server word_count pipeline; do
       timeout 10 examples/$program --help | grep -q -- --hosts
       if timeout 10 examples/$program --nonsense >/dev/null; then echo "$program takes --nonsense"; exit 1; fi
     done
@@ -47,6 +49,8 @@ case $step in
     over=("$source/tests/support/hosts/with-hosts" 4)
     expect "4 counters counted to 4000" "${over[@]}" examples/counter --hosts h1,h2,h3,h4
     expect "y = 3.00 a -2.00 b +1.00 after 300 steps" "${over[@]}" examples/parameter_server --hosts h1,h2,h3,h4
+    expect "130000 words: 30000 the, 20000 fox, 20000 river" "${over[@]}" examples/word_count --hosts h1,h2,h3,h4
+    expect "1000 pages with 41636 words, 1 crash survived" "${over[@]}" examples/pipeline --hosts h1,h2,h3,h4
     ;;
   a_project_adds_this_one)
     configure "$source/tests/process/library/user" user -DTROUPE="$source" -DFETCHCONTENT_FULLY_DISCONNECTED=ON
