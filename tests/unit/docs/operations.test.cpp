@@ -52,6 +52,9 @@ TEST(OperationsPage, names_the_options_of_the_help_text_and_no_others) {
       subcommand<StateArguments>("actors", nothing, State::actors),
       subcommand<StateArguments>("join", nothing, State::join),
       subcommand<StateArguments>("logs", nothing, State::logs),
+      subcommand<StateArguments>("metrics", nothing, State::metrics),
+      subcommand<StateArguments>("stack", nothing, State::stack),
+      subcommand<StateArguments>("timeline", nothing, State::timeline),
       subcommand<StateArguments>("stop", nothing, State::stop)};
   std::string help;
   for (const Subcommand& row : table) help += help_text(table, row.name);

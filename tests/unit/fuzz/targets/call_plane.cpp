@@ -119,8 +119,8 @@ void changed_call_frames(Effort effort) {
     transport.events.on_frame(link, frame);
     answered += link->sent.size() - before;
     closed += link->closed ? 1 : 0;
-    // Unanswered calls end with their link; the next one is new.
-    transport.events.on_closed(transport.outgoing, fail(ErrorCode::io, "over"));
+    // Unanswered calls end with their link, at once as it has not broken; the next one is new.
+    transport.events.on_closed(transport.outgoing, fail(ErrorCode::cancelled, "over"));
     transport.outgoing = std::make_shared<DeafLink>();
   });
   EXPECT_GT(answered, 0U);
