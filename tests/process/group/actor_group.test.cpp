@@ -101,8 +101,7 @@ void lose_one_and_form_again(int nodes, const AdderOptions& options,
     for (auto& call : waiting) {
       const auto sum = call.get(limit);
       ASSERT_FALSE(sum.ok());
-      EXPECT_TRUE(sum.error().code == ErrorCode::cancelled ||
-                  is_actor_gone(sum.error().code))
+      EXPECT_TRUE(sum.error().code == ErrorCode::cancelled || is_actor_gone(sum.error().code))
           << sum.error().message;
     }
     expect_sums(adders);

@@ -110,7 +110,7 @@ void changed_call_frames(Effort effort) {
     Mutator mutator(seed);
     Bytes frame = honest();
     if (mutator.one_in(2)) frame[frame.size() - 24] = std::byte{7};  // to the mirror
-    if (mutator.one_in(2)) frame[frame.size() - 13] = std::byte{2};   // an answer
+    if (mutator.one_in(2)) frame[frame.size() - 13] = std::byte{2};  // an answer
     if (!mutator.one_in(4)) frame = bytes_of(mutator.bytes(text_of(frame)));
     const bool ours = mutator.one_in(2);
     const auto link = ours ? transport.outgoing : std::make_shared<DeafLink>();
