@@ -254,7 +254,6 @@ ObjectSharePtr StoreImpl::adopt(const ObjectOnTheWire& wire) {
         share->borrow_ = std::make_shared<Borrow>();
         registrations_.insert(++last_registration_);
         registering_ = registrations_.size();
-        watch_peer(wire.object.owner_endpoint, later);
         note(wire.object.owner_endpoint, StoreNote::Kind::borrow, id, later, share->borrow_,
              last_registration_);
       }

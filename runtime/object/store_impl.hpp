@@ -123,6 +123,9 @@ class StoreImpl final : public ObjectStore,
   void on_notes_answered(StoreId peer, std::vector<OutNote> sent, const Result<Bytes>& answer);
   void end_registration(std::uint64_t registration, Later& later);
   StoreNotesAnswer on_notes(const StoreNotes& notes);
+  bool is_watched(StoreId peer);
+  /// The call by which a peer is watched could not be sent: tries again soon.
+  void watch_again(const std::string& endpoint);
   void watch_peer(const std::string& endpoint, Later& later);
   void on_peer_gone(StoreId peer, const std::string& cause);
 

@@ -11,6 +11,7 @@ void StoreImpl::note(const std::string& endpoint, StoreNote::Kind kind, const Ob
   Outbox& outbox = outboxes_[peer];
   outbox.endpoint = endpoint;
   outbox.notes.push_back({{kind, object}, std::move(borrow), registration});
+  watch_peer(endpoint, later);
   if (!outbox.is_sending) later.outboxes.push_back(peer);
 }
 
@@ -40,11 +41,10 @@ void StoreImpl::send_notes(StoreId peer) {
 
 void StoreImpl::on_notes_answered(StoreId peer, std::vector<OutNote> sent,
                                   const Result<Bytes>& answer) {
-  const bool may_come_later =
+  const bool was_not_taken =
       !answer.ok() && (answer.error().code == ErrorCode::resource_exhausted ||
-                       answer.error().code == ErrorCode::actor_unavailable ||
-                       answer.error().code == ErrorCode::timed_out);
-  if (may_come_later) {
+                       answer.error().code == ErrorCode::actor_unavailable);
+  if (was_not_taken && is_watched(peer)) {  // as long as the peer lives
     {
       const Lock lock(mutex_);
       auto& due = outboxes_[peer].notes;
@@ -166,6 +166,11 @@ StoreNotesAnswer StoreImpl::on_notes(const StoreNotes& notes) {
   return answer;
 }
 
+bool StoreImpl::is_watched(StoreId peer) {
+  const Lock lock(mutex_);
+  return peers_.contains(peer);
+}
+
 void StoreImpl::watch_peer(const std::string& endpoint, Later& later) {
   const StoreId peer = store_at(endpoint);
   if (peer == self_ || is_stopping_ || !peers_.emplace(peer, endpoint).second) return;
@@ -173,11 +178,28 @@ void StoreImpl::watch_peer(const std::string& endpoint, Later& later) {
     const auto self = weak.lock();
     if (!self) return;
     hub_->call(address_of_store(endpoint), static_cast<std::uint16_t>(StoreMethod::live), {},
-               [weak, peer](const Result<Bytes>& answer) {
+               [weak, endpoint, peer](const Result<Bytes>& answer) {
                  const auto store = weak.lock();
                  if (!store || answer.ok() || answer.error().code == ErrorCode::cancelled) return;
+                 if (answer.error().code == ErrorCode::resource_exhausted) {  // it was not sent
+                   return store->watch_again(endpoint);
+                 }
                  store->on_peer_gone(peer, answer.error().message);
                });
+  });
+}
+
+void StoreImpl::watch_again(const std::string& endpoint) {
+  hub_->run_after(std::chrono::milliseconds(100), [weak = weak_from_this(), endpoint] {
+    const auto self = weak.lock();
+    if (!self) return;
+    Later later;
+    {
+      const Lock lock(self->mutex_);
+      self->peers_.erase(store_at(endpoint));
+      self->watch_peer(endpoint, later);
+    }
+    self->finish(std::move(later));
   });
 }
 

@@ -96,6 +96,19 @@ TEST(Objects, whose_owner_has_ended_are_lost_but_views_stay) {
   EXPECT_EQ(must(reader.call<&Reader::sum_of_view>().get(limit)), large);
 }
 
+TEST(Objects, of_an_owner_that_has_ended_hold_up_no_answer_of_a_process_that_is_given_them) {
+  const auto cluster = start_cluster();
+  const auto maker = must(cluster->spawn<Reader>({.name = "maker"}).get(limit));
+  const auto late = must(cluster->spawn<Reader>({}).get(limit));
+  const auto ref = must(maker.call<&Reader::make_and_keep>(large, 1.0F).get(limit));
+  ASSERT_TRUE(cluster->kill(maker).ok());
+  EXPECT_TRUE(comes_true([&] { return !cluster->get(ref, limit).ok(); }));
+  const auto sum = late.call<&Reader::sum>(ref).get(limit);
+  ASSERT_FALSE(sum.ok());
+  EXPECT_EQ(sum.error().code, ErrorCode::object_lost) << sum.error().message;
+  EXPECT_TRUE(late.call<&Reader::pid>().get(limit).ok());
+}
+
 TEST(Objects, are_freed_when_the_process_with_the_last_reference_dies) {
   const auto cluster = start_cluster();
   const auto reader = must(cluster->spawn<Reader>({}).get(limit));
