@@ -17,7 +17,7 @@
 
 namespace troupe {
 
-/// What a start does, for its progress line: looks for and copies checkpoints; loads the model.
+/// The steps of a start, for its progress line: looks for and copies checkpoints; loads the model.
 std::string copying_phase(std::uint64_t copied, std::uint64_t total, std::size_t copies);
 std::string loading_phase(std::string_view model, const LoadingState& loading);
 

@@ -10,7 +10,7 @@
 namespace troupe {
 namespace {
 
-/// What compressed-tensors calls a scheme's format.
+/// The name that compressed-tensors has for a scheme's format.
 std::string_view format_of(QuantizationScheme scheme) {
   constexpr std::array<std::string_view, 4> names = {"float-quantized", "int-quantized",
                                                      "pack-quantized", "mxfp4-pack-quantized"};

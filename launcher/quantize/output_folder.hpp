@@ -27,7 +27,7 @@ class OutputFolder {
   const std::filesystem::path& path() const { return path_; }
   std::filesystem::path shard(std::int64_t number, std::int64_t count) const;
 
-  /// What was recorded of a shard; none if it is not finished.
+  /// The record of a shard; none if it is not finished.
   const nlohmann::json* finished(std::int64_t shard) const;
   /// Records that a shard is there, on the disk. Errors: io.
   Result<void> record(std::int64_t shard, const nlohmann::json& figures);

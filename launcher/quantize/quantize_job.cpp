@@ -10,6 +10,7 @@
 #include "launcher/quantize/checkpoint_files.hpp"
 #include "launcher/terminal/format_bytes.hpp"
 #include "models/families/family.hpp"
+#include "models/quantize/code_grid.hpp"
 #include "models/quantize/observing_ops.hpp"
 #include "models/quantize/scale_folding.hpp"
 #include "runtime/base/hash.hpp"
@@ -245,7 +246,7 @@ Result<nlohmann::json> QuantizeJob::calibrate_layer(std::int64_t layer) {
     return true;
   };
   TROUPE_CHECK(write_shard(layer + 1, append));
-  TROUPE_CHECK(output_->save_hidden(layer + 1, hidden_));
+  if (layer + 1 < config_.layers) TROUPE_CHECK(output_->save_hidden(layer + 1, hidden_));
   nlohmann::json matrices = nlohmann::json::array();
   for (const MatrixFigures& figures : made.figures) matrices.push_back(to_json(figures));
   return nlohmann::json{{"divergence", divergence}, {"matrices", std::move(matrices)}};
@@ -266,17 +267,18 @@ Result<double> QuantizeJob::run_quantized(std::int64_t layer, QuantizedLayer& ma
     if (tensor == nullptr) return std::nullopt;
     return tensor->values->reshaped(tensor->shape);
   });
-  HostTensor next(DType::f32, hidden_->shape());
-  auto ran = run_layer(config_, *checkpoint_, *ops_, layer, text_, hidden_, next);
+  const std::span<float> hidden = hidden_->span<float>();  // zeros before the first layer
+  const std::span<const float> after = whole.span<const float>();
+  double error = 0.0, change = 0.0;
+  for (std::size_t i = 0; i < hidden.size(); ++i) {
+    change += std::pow(static_cast<double>(after[i] - hidden[i]), 2);
+  }
+  auto ran = run_layer(config_, *checkpoint_, *ops_, layer, text_, hidden_, hidden_);
   checkpoint_->set_substitute(nullptr);
   TROUPE_CHECK(ran);
-  double error = 0.0, change = 0.0;
-  const float *before = hidden_->as<float>(), *after = whole.as<float>(), *now = next->as<float>();
-  for (std::int64_t i = 0; i < next->elements(); ++i) {
-    error += std::pow(static_cast<double>(now[i] - after[i]), 2);
-    change += std::pow(static_cast<double>(after[i] - (layer == 0 ? 0.0F : before[i])), 2);
+  for (std::size_t i = 0; i < hidden.size(); ++i) {
+    error += std::pow(static_cast<double>(hidden[i] - after[i]), 2);
   }
-  hidden_ = std::move(next);
   return RelativeError{error, change}.value();
 }
 
@@ -292,11 +294,10 @@ Result<void> QuantizeJob::keep_worst_layers() {
     nlohmann::json figures = *output_->finished(layer + 1);
     const auto before = figures.at("bytes_before").get<double>();
     const double more = before - figures.at("bytes_after").get<double>();
-    const bool is_kept = figures.value("kept", false);
-    if (!is_kept && more > left) break;
-    kept_.insert(layer);
-    if (is_kept) continue;
+    if (more > left) break;
     left -= more;
+    kept_.insert(layer);
+    if (figures.value("kept", false)) continue;  // by an earlier run
     // A layer's channels are scaled within it, so the input's layer fits between any others.
     TROUPE_CHECK(write_shard(layer + 1, [](const std::string&, ShardWriter&) { return false; }));
     figures["kept"] = true;

@@ -37,7 +37,7 @@ class QuantizeJob {
   const QuantizationPlan& plan() const { return plan_; }
   std::int64_t layers() const { return config_.layers; }
   std::int64_t windows() const { return text_.length > 0 ? text_.windows() : 0; }
-  /// What was recorded of a layer's shard: "layer", "seconds", "bytes_before", "bytes_after",
+  /// The record of a layer's shard: "layer", "seconds", "bytes_before", "bytes_after",
   /// "divergence", "matrices", "kept".
   const nlohmann::json& figures(std::int64_t layer) const { return *output_->finished(layer + 1); }
   std::uint64_t bytes_before() const { return bytes_before_; }

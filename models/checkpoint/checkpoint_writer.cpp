@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cctype>
 #include <cerrno>
-#include <cstring>
 #include <fstream>
 #include <future>
 #include <vector>
@@ -12,12 +11,11 @@
 #include <nlohmann/json.hpp>
 #include <unistd.h>
 
+#include "models/checkpoint/safetensors_header.hpp"
 #include "runtime/base/write_all.hpp"
 
 namespace troupe {
 namespace {
-
-constexpr std::size_t header_alignment = 8;
 
 std::string upper(std::string_view name) {
   std::string text(name);
@@ -37,12 +35,7 @@ std::string header_of(std::span<const NamedTensor> tensors) {
                     {"data_offsets", {offset, offset + tensor.bytes()}}};
     offset += tensor.bytes();
   }
-  std::string text = header.dump();
-  text.resize((text.size() + header_alignment - 1) / header_alignment * header_alignment, ' ');
-  const std::uint64_t length = text.size();
-  std::string bytes(sizeof length, '\0');
-  std::memcpy(bytes.data(), &length, sizeof length);
-  return bytes + text;
+  return safetensors_header(header);
 }
 
 Result<void> write_file(const std::filesystem::path& path, std::span<const NamedTensor> tensors) {

@@ -2,19 +2,17 @@
 
 #include <cerrno>
 #include <cstdio>
-#include <cstring>
 #include <utility>
 
 #include <fcntl.h>
 #include <nlohmann/json.hpp>
 #include <unistd.h>
 
+#include "models/checkpoint/safetensors_header.hpp"
 #include "runtime/base/write_all.hpp"
 
 namespace troupe {
 namespace {
-
-constexpr std::size_t header_alignment = 8;
 
 std::filesystem::path unfinished_name(std::filesystem::path path) { return path += ".unfinished"; }
 
@@ -27,12 +25,7 @@ std::string header_of(std::span<const TensorSpec> specs) {
                          {"data_offsets", {offset, offset + spec.bytes}}};
     offset += spec.bytes;
   }
-  std::string text = header.dump();
-  text.resize((text.size() + header_alignment - 1) / header_alignment * header_alignment, ' ');
-  const std::uint64_t length = text.size();
-  std::string bytes(sizeof length, '\0');
-  std::memcpy(bytes.data(), &length, sizeof length);
-  return bytes + text;
+  return safetensors_header(header);
 }
 
 }  // namespace

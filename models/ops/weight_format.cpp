@@ -13,7 +13,6 @@
 namespace troupe {
 namespace {
 
-/// An element of mapped memory, which need not be aligned.
 std::int64_t ceil_div(std::int64_t amount, std::int64_t by) { return (amount + by - 1) / by; }
 
 /// Code number `i` of the `bits`-wide ones from `word` of a tensor of 32-bit words on, the lowest

@@ -69,7 +69,7 @@ std::vector<double> of_channels(const ScaleFold& fold, const std::vector<double>
   return means;
 }
 
-/// What rounding the scaled readers adds to their outputs.
+/// The error that rounding the scaled readers adds to their outputs.
 double error_with(const std::vector<float>& scales, const std::vector<SearchedReader>& readers,
                   const ScaleSearch& search) {
   double error = 0.0;

@@ -10,7 +10,7 @@
 
 namespace troupe {
 
-/// What chooses the scales of a fold's channels.
+/// The inputs of the search for the scales of a fold's channels.
 struct ScaleSearch {
   const QuantizationPlan& plan;
   const QuantizationOptions& options;

@@ -41,12 +41,6 @@ const std::array<float, 256>& e4m3_numbers() {
   return numbers;
 }
 
-float rounded(float number, DType dtype) {
-  if (dtype == DType::bf16) return to_float(to_bfloat16(number));
-  if (dtype == DType::f16) return half_to_float(float_to_half(number));
-  return number;
-}
-
 }  // namespace
 
 std::string_view to_string(QuantizationScheme scheme) {
@@ -82,7 +76,7 @@ float CodeGrid::scale_for(float absmax) const {
                         : scheme_ == QuantizationScheme::int8 ? 127.0F
                                                               : 7.5F;
   const float least = scale_dtype_ == DType::f16 ? smallest_half_scale : smallest_scale;
-  return rounded(std::max(absmax / largest, least), scale_dtype_);
+  return rounded_to(std::max(absmax / largest, least), scale_dtype_);
 }
 
 float CodeGrid::squared_error(std::span<const float> weights, float scale) const {
@@ -152,7 +146,13 @@ float CodeGrid::number_of(std::uint8_t code, float scale) const {
       number = e2m1_magnitudes[code & 7U] * ((code & 8U) != 0 ? -1.0F : 1.0F);
       break;
   }
-  return rounded(number * scale, scale_dtype_ == DType::f16 ? DType::f16 : DType::bf16);
+  return rounded_to(number * scale, scale_dtype_ == DType::f16 ? DType::f16 : DType::bf16);
+}
+
+float rounded_to(float number, DType dtype) {
+  if (dtype == DType::bf16) return to_float(to_bfloat16(number));
+  if (dtype == DType::f16) return half_to_float(float_to_half(number));
+  return number;
 }
 
 }  // namespace troupe

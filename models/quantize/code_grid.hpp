@@ -53,4 +53,7 @@ class CodeGrid {
 /// The nearest f16, ties to even; beyond its range, the largest one.
 std::uint16_t float_to_half(float number);
 
+/// A number as a tensor of this dtype holds it.
+float rounded_to(float number, DType dtype);
+
 }  // namespace troupe

@@ -104,12 +104,6 @@ std::vector<float> spread(const ScaleFold& fold, std::span<const float> of_sourc
   return of_columns;
 }
 
-float rounded_to(float number, DType dtype) {
-  if (dtype == DType::bf16) return to_float(to_bfloat16(number));
-  if (dtype == DType::f16) return half_to_float(float_to_half(number));
-  return number;
-}
-
 namespace {
 
 void scale_source(const ScaleFold& fold, LayerTensors& tensors, std::vector<float>& scales) {

@@ -41,7 +41,4 @@ std::vector<float> spread(const ScaleFold& fold, std::span<const float> of_sourc
 /// same but for the rounding of readers that stay as they are.
 void apply_fold(const ScaleFold& fold, LayerTensors& tensors, std::vector<float>& scales);
 
-/// A number as a tensor of this dtype holds it.
-float rounded_to(float number, DType dtype);
-
 }  // namespace troupe
