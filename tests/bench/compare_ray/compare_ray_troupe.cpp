@@ -6,8 +6,6 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
-#include <filesystem>
-#include <fstream>
 #include <functional>
 #include <optional>
 #include <string>
@@ -19,6 +17,7 @@
 #include "runtime/actor/cluster.hpp"
 #include "runtime/link/local_address.hpp"
 #include "runtime/node/ssh_node_starter.hpp"
+#include "tests/support/process_usage.hpp"
 
 namespace troupe {
 namespace {
@@ -67,28 +66,6 @@ double seconds_since(Clock::time_point begin) {
 double median(std::vector<double> samples) {
   std::sort(samples.begin(), samples.end());
   return samples[samples.size() / 2];
-}
-
-/// Pss of a process in MB.
-double memory_of(int pid) {
-  std::ifstream rollup("/proc/" + std::to_string(pid) + "/smaps_rollup");
-  std::string word;
-  while (rollup >> word) {
-    double kibibytes = 0;
-    if (word == "Pss:" && rollup >> kibibytes) return kibibytes * 1024 / 1e6;
-  }
-  return 0;
-}
-
-/// Seconds of CPU that a process has used, of its scheduler's account in ns.
-double cpu_of(int pid) {
-  double used = 0;
-  const auto threads = "/proc/" + std::to_string(pid) + "/task";
-  for (const auto& thread : std::filesystem::directory_iterator(threads)) {
-    double ns = 0;
-    if (std::ifstream(thread.path() / "schedstat") >> ns) used += ns / 1e9;
-  }
-  return used;
 }
 
 /// The rows, on one cluster.
@@ -234,11 +211,11 @@ class Rows {
     }
     std::this_thread::sleep_for(2s);
     std::vector<double> memory, used;
-    for (const int pid : pids) used.push_back(-cpu_of(pid));
+    for (const int pid : pids) used.push_back(-test::cpu_seconds_of(pid));
     std::this_thread::sleep_for(10s);
     for (std::size_t i = 0; i < pids.size(); ++i) {
-      used[i] += cpu_of(pids[i]);
-      memory.push_back(memory_of(pids[i]));
+      used[i] += test::cpu_seconds_of(pids[i]);
+      memory.push_back(test::memory_mb_of(pids[i]));
     }
     return std::pair(median(std::move(memory)), median(std::move(used)) / 10 * 100);
   }

@@ -4,8 +4,6 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
-#include <filesystem>
-#include <fstream>
 #include <set>
 #include <string>
 #include <thread>
@@ -14,6 +12,7 @@
 #include <unistd.h>
 
 #include "runtime/actor/cluster.hpp"
+#include "tests/support/process_usage.hpp"
 
 namespace troupe {
 namespace {
@@ -32,41 +31,31 @@ double seconds_since(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
 }
 
-/// Seconds of CPU that a process has used, from its scheduler's account in ns.
-double cpu_of(int pid) {
-  double used = 0;
-  std::error_code gone;
-  const auto threads = "/proc/" + std::to_string(pid) + "/task";
-  for (const auto& thread : std::filesystem::directory_iterator(threads, gone)) {
-    double ns = 0;
-    if (std::ifstream(thread.path() / "schedstat") >> ns) used += ns / 1e9;
-  }
-  return used;
-}
+/// Processes, and what they have used.
+struct Group {
+  const char* name;
+  std::set<int> pids;
+  double cpu_seconds = 0;  ///< while nothing happens
+};
 
-/// Proportional set size in MB.
-double memory_of(int pid) {
-  std::ifstream rollup("/proc/" + std::to_string(pid) + "/smaps_rollup");
-  std::string word;
-  while (rollup >> word) {
-    double kibibytes = 0;
-    if (word == "Pss:" && rollup >> kibibytes) return kibibytes * 1024 / 1e6;
-  }
-  return 0;
-}
-
-void print_idle(const char* what, const std::set<int>& pids) {
+/// Watches all groups in the same ten seconds.
+void print_idle(std::vector<Group> groups) {
   constexpr auto idle = 10s;
-  double cpu = 0, memory = 0;
-  for (const int pid : pids) cpu -= cpu_of(pid);
-  std::this_thread::sleep_for(idle);
-  for (const int pid : pids) {
-    cpu += cpu_of(pid);
-    memory += memory_of(pid);
+  for (Group& group : groups) {
+    for (const int pid : group.pids) group.cpu_seconds -= test::cpu_seconds_of(pid);
   }
-  const auto count = static_cast<double>(pids.size());
-  std::printf("%-24s %4zu idle: %6.2f %% of a CPU in all, %.3f %% each; %5.1f MB each (PSS)\n",
-              what, pids.size(), cpu / 10 * 100, cpu / 10 * 100 / count, memory / count);
+  std::this_thread::sleep_for(idle);
+  for (Group& group : groups) {
+    double memory = 0;
+    for (const int pid : group.pids) {
+      group.cpu_seconds += test::cpu_seconds_of(pid);
+      memory += test::memory_mb_of(pid);
+    }
+    const auto count = static_cast<double>(group.pids.size());
+    const double percent = group.cpu_seconds * 100 / std::chrono::duration<double>(idle).count();
+    std::printf("%-24s %4zu idle: %6.2f %% of a CPU in all, %.3f %% each; %5.1f MB each (PSS)\n",
+                group.name, group.pids.size(), percent, percent / count, memory / count);
+  }
 }
 
 Result<void> run(int agents, int actors_each) {
@@ -98,9 +87,7 @@ Result<void> run(int agents, int actors_each) {
   all.insert(hosts.begin(), hosts.end());
   all.insert(all_agents.begin(), all_agents.end());
   std::this_thread::sleep_for(2s);
-  print_idle("everything", all);
-  print_idle("agents", all_agents);
-  print_idle("actors' processes", hosts);
+  print_idle({{"everything", all}, {"agents", all_agents}, {"actors' processes", hosts}});
   return {};
 }
 
