@@ -14,10 +14,10 @@ configure() {
     -DCMAKE_CXX_COMPILER_LAUNCHER="$(command -v ccache || true)" "$@"
 }
 
-# expect TEXT COMMAND...: the command succeeds within 60 s, and that is its last line; the log may be before.
+# expect TEXT COMMAND...: the command succeeds within 60 s and prints just that line.
 expect() {
   local wanted=$1 said; shift
-  said=$(timeout 60 "$@" | tail -n 1) || { echo "failed with exit code $?: $*"; exit 1; }
+  said=$(timeout 60 "$@") || { echo "failed with exit code $?: $*"; exit 1; }
   [ "$said" = "$wanted" ] || { printf '%s\nprinted  %s\nand not  %s\n' "$*" "$said" "$wanted"; exit 1; }
 }
 
