@@ -176,8 +176,8 @@ ActorCell::Turn ActorCell::take_turn() {
 }
 
 void ActorCell::run_call(IncomingCall& call) noexcept {
+  if (!may_begin(call, address_.name)) return load_->on_dropped(call.method);
   const auto running = load_->begin(call.method, call.id, call.queued_ns);
-  if (!may_begin(call, address_.name)) return load_->on_ended(running);
   const CallScope scope(call);
   CallAnswer answer = load_->end(running, actor_->run(call.method, call.arguments, services_->hub));
   if (is_killed_) return refuse(call);
@@ -274,6 +274,7 @@ ActorCell::Turn ActorCell::end() {
     }
   }
   if (async_) async_->end(ended());
+  async_.reset();
   load_.reset();
   actor_.reset();
   std::optional<std::string> reason;
@@ -296,9 +297,8 @@ void ActorCell::deliver(IncomingCall call) {
   if (!closed_) {
     call.queued_ns = load_->on_delivered();
     if (threaded_) {
-      const bool is_taken = threaded_->deliver(call);
       lock.unlock();
-      return is_taken ? void() : refuse(call);
+      return threaded_->deliver(call) ? void() : refuse(call);
     }
     mailbox_.push_back(std::move(call));
     return wake(std::move(lock));
@@ -315,7 +315,7 @@ void ActorCell::drop(const CancelToken& cancelled) {
   if (found == mailbox_.end()) return;
   dropped = std::move(*found);
   mailbox_.erase(found);
-  load_->on_ended({dropped.id, dropped.method, 0, 0});
+  load_->on_dropped(dropped.method);
 }
 
 void ActorCell::refuse(const IncomingCall& call) const {

@@ -14,7 +14,7 @@
 #include "runtime/base/result.hpp"
 #include "runtime/link/port_range.hpp"
 #include "runtime/metrics/metrics_registry.hpp"
-#include "runtime/object/object_store.hpp"
+#include "runtime/object/object_access.hpp"
 #include "runtime/process/unique_fd.hpp"
 #include "runtime/security/plane_keys.hpp"
 #include "runtime/task/submit.hpp"
@@ -54,7 +54,7 @@ void register_class();  // in actor_types.hpp
 
 /// An actor's view of the runtime, passed to its constructor; lives as long as the actor. All
 /// functions are callable from any thread of the actor.
-class ActorContext {
+class ActorContext : public ObjectAccess {
  public:
   virtual ~ActorContext() = default;
 
@@ -72,7 +72,6 @@ class ActorContext {
   virtual const std::vector<int>& device_ids() const = 0;  ///< reserved for this actor
   virtual const std::string& job_folder() const = 0;       ///< empty if the job has none
   virtual const std::string& log_path() const = 0;         ///< this process's log; empty: stderr
-  virtual std::weak_ptr<CallHub> hub() const = 0;
 
   /// Looks an actor up by the name it was spawned with; waits at most `timeout` for the directory
   /// (it does not wait for the actor to be spawned). not_found; invalid_argument if it is of
@@ -173,30 +172,6 @@ class ActorContext {
         },
         std::forward<Args>(args)...);
   }
-  /// Puts an object: a copy of the value in this process's memory, or in memory that it shares with
-  /// others, which lives as long as some process of the job has references to it. This process owns
-  /// it: when it ends, the object is lost. Objects of numbers, strings and bytes (BlockType) cost
-  /// one memcpy, others are encoded. Errors: resource_exhausted, with who holds the node's memory.
-  template <class T>
-  Result<ObjectRef<T>> put(const T& value) {
-    return put_object(objects(), value);
-  }
-  /// Fetches an object: without a copy from a process of this machine, else over the network, once
-  /// for all processes of this one. Blocks at most `timeout`. Errors: object_lost with the owner
-  /// and the cause; timed_out; resource_exhausted; cancelled during shutdown.
-  template <class T>
-  Result<ObjectView<T>> get(const ObjectRef<T>& ref, std::chrono::nanoseconds timeout) {
-    return get_object(objects(), hub(), ref, timeout);
-  }
-  /// Waits until `count` of the objects can be fetched, or are lost (get says so), at most
-  /// `timeout`. Both lists are in the order of `refs`; no more than `count` are ready.
-  template <class T>
-  WaitedRefs<T> wait(const std::vector<ObjectRef<T>>& refs, std::size_t count,
-                     std::chrono::nanoseconds timeout) {
-    return wait_for_objects(objects(), std::span<const ObjectRef<T>>(refs), count, timeout);
-  }
-  /// The objects of this process.
-  virtual ObjectStore& objects() = 0;
 
  protected:
   virtual const std::shared_ptr<ActorTimers>& timers() = 0;

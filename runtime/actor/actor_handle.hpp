@@ -86,8 +86,11 @@ class ActorHandle {
                address_.name)));
     }
     const typename Traits::Arguments arguments(std::forward<Args>(args)...);
-    return Reader(
-        StreamInbox::open(hub, address_, static_cast<std::uint16_t>(index), encode(arguments)));
+    Encoder encoder;
+    encoder(arguments);
+    auto kept = encoder.take_kept();
+    return Reader(StreamInbox::open(hub, address_, static_cast<std::uint16_t>(index),
+                                    encoder.take(), std::move(kept)));
   }
 
   /// Runs `task` after `delay` on a thread of this process's runtime. The task must not block: its

@@ -83,8 +83,8 @@ class TypedActor final : public ActorObject {
           call = async_detail::StreamCall<A, m>::make(*actor_, arguments, hub);
         }
       } catch (...) {
-        call = fail(ErrorCode::exception, "method {} of {} threw: {}", method, actor_type_of<A>(),
-                    current_exception_text());
+        call = fail(ErrorCode::exception, "method {} of {} threw {}", method, actor_type_of<A>(),
+                    current_exception_description());
       }
     });
     return call;
@@ -102,21 +102,10 @@ class TypedActor final : public ActorObject {
     typename Traits::Arguments arguments{};
     decoder(arguments);
     TROUPE_CHECK(decoder.finish());
-    auto invoke = [this](auto&... values) -> Return {
+    const auto invoke = [this](auto&... values) -> Return {
       return (actor_.get()->*m)(std::move(values)...);
     };
-    if constexpr (std::is_void_v<Return>) {
-      std::apply(invoke, arguments);
-      return Bytes{};
-    } else if constexpr (std::is_same_v<Return, Result<void>>) {
-      TROUPE_CHECK(std::apply(invoke, arguments));
-      return Bytes{};
-    } else if constexpr (std::is_same_v<Return, Result<typename Traits::Answer>>) {
-      TROUPE_TRY(auto value, std::apply(invoke, arguments));
-      return encode_answer(value, hub);
-    } else {
-      return encode_answer(std::apply(invoke, arguments), hub);
-    }
+    return answer_of([&]() -> Return { return std::apply(invoke, arguments); }, hub);
   }
 
   std::unique_ptr<A> actor_;

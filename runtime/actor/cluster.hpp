@@ -17,7 +17,7 @@
 #include "runtime/node/node_starter.hpp"
 #include "runtime/node/placement_group.hpp"
 #include "runtime/node/resources.hpp"
-#include "runtime/object/object_store.hpp"
+#include "runtime/object/object_access.hpp"
 #include "runtime/task/submit.hpp"
 
 namespace troupe {
@@ -201,7 +201,7 @@ struct SpawnOptions {
 /// However this process ends, agents and actors end with it at once; if only this process is
 /// stopped, they end within 2.5 s. Children ignore SIGINT (Ctrl-C on the terminal reaches the
 /// driver alone).
-class Cluster {
+class Cluster : public ObjectAccess {
  public:
   /// Starts the agents and waits until all have reported. Errors name the node; invalid_argument if
   /// troupe::init has not been called, or if two actor classes share a name.
@@ -390,8 +390,6 @@ class Cluster {
   /// step domains serve". Empty: nothing, as at first. Any thread.
   virtual void tell_state(std::string state) = 0;
 
-  virtual std::weak_ptr<CallHub> hub() const = 0;
-
   /// The metrics of this process, in which the driver makes its own (MetricsRegistry).
   virtual MetricsRegistry& metrics() const = 0;
   /// The sum of the metrics of all processes of the cluster, the runtime's (troupe_*) and those
@@ -410,31 +408,6 @@ class Cluster {
   /// Ends all actors and agents: a stop message, then SIGKILL after half of `timeout`. No watches
   /// are notified any more. Idempotent; bounded by `timeout` + 1 s.
   virtual void shutdown(std::chrono::milliseconds timeout = std::chrono::seconds(1)) = 0;
-
-  /// Puts an object: a copy of the value in this process's memory, or in memory that it shares with
-  /// others, which lives as long as some process of the job has references to it. This process owns
-  /// it: when it ends, the object is lost. Objects of numbers, strings and bytes (BlockType) cost
-  /// one memcpy, others are encoded. Errors: resource_exhausted, with who holds the node's memory.
-  template <class T>
-  Result<ObjectRef<T>> put(const T& value) {
-    return put_object(objects(), value);
-  }
-  /// Fetches an object: without a copy from a process of this machine, else over the network, once
-  /// for all processes of this one. Blocks at most `timeout`. Errors: object_lost with the owner
-  /// and the cause; timed_out; resource_exhausted; cancelled during shutdown.
-  template <class T>
-  Result<ObjectView<T>> get(const ObjectRef<T>& ref, std::chrono::nanoseconds timeout) {
-    return get_object(objects(), hub(), ref, timeout);
-  }
-  /// Waits until `count` of the objects can be fetched, or are lost (get says so), at most
-  /// `timeout`. Both lists are in the order of `refs`; no more than `count` are ready.
-  template <class T>
-  WaitedRefs<T> wait(const std::vector<ObjectRef<T>>& refs, std::size_t count,
-                     std::chrono::nanoseconds timeout) {
-    return wait_for_objects(objects(), std::span<const ObjectRef<T>>(refs), count, timeout);
-  }
-  /// The objects of this process.
-  virtual ObjectStore& objects() = 0;
 
  protected:
   using AddressCallback = std::function<void(Result<ActorAddress>)>;

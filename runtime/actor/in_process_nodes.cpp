@@ -67,6 +67,9 @@ void InProcessNodes::handle(Order& order) {
   if (const auto* stop = std::get_if<StopProcess>(&order.message)) {
     return end_process(stop->process, stop->kill);
   }
+  if (const auto* ask = std::get_if<AskProcesses>(&order.message)) {
+    return on_message_(order.node, NodeReport{.request = ask->request});  // the driver's is all
+  }
   if (!order.is_event) return;  // what is told to processes is told to the one that there is
   const auto process = processes_.find(order.process);
   if (process == processes_.end()) return;  // killed: nobody hears of it any more
@@ -140,6 +143,7 @@ void InProcessNodes::start_actor(std::size_t node, const StartActor& start) {
   auto cell = ActorCell::start({.address = std::move(address),
                                 .devices = start.devices,
                                 .dedicated_thread = start.dedicated_thread,
+                                .max_concurrency = start.max_concurrency,
                                 .factory = std::move(make),
                                 .events = events_of(node, start)},
                                process.services);

@@ -7,6 +7,7 @@
 #include <type_traits>
 
 #include "runtime/base/result.hpp"
+#include "runtime/call/encode_answer.hpp"
 
 namespace troupe {
 
@@ -16,18 +17,10 @@ class Async;
 template <class T>
 class Stream;
 
-namespace methods_detail {
-
-template <class R>
-struct AnswerOf {
-  using Type = R;
-};
-template <class R>
-struct AnswerOf<Result<R>> {
-  using Type = R;
-};
 template <class R>
 struct AnswerOf<Async<R>> : AnswerOf<R> {};
+
+namespace methods_detail {
 
 template <class R>
 struct IsAsync : std::false_type {};

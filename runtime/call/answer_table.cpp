@@ -106,14 +106,4 @@ void AnswerTable::clear() {
   order_.clear();
 }
 
-AnswerTable::Counts AnswerTable::counts() const {
-  const std::lock_guard lock(mutex_);
-  Counts counts{.callers = callers_.size()};
-  for (const auto& [id, caller] : callers_) {
-    counts.calls += caller.calls.size();
-    counts.bytes += caller.bytes;
-  }
-  return counts;
-}
-
 }  // namespace troupe

@@ -58,12 +58,6 @@ class AnswerTable {
   /// Forgets all, which the calls in it refer to.
   void clear();
 
-  /// How many calls are known, and the bytes of the answers that are kept.
-  struct Counts {
-    std::size_t callers = 0, calls = 0, bytes = 0;
-  };
-  Counts counts() const;
-
  private:
   struct Known {
     std::shared_ptr<ResendableCall> call;

@@ -67,9 +67,4 @@ void CallDeadlines::complete_due() {
   }
 }
 
-std::size_t CallDeadlines::size() const {
-  const std::lock_guard lock(mutex_);
-  return guarded_.size();
-}
-
 }  // namespace troupe

@@ -27,12 +27,10 @@ class CallDeadlines : public std::enable_shared_from_this<CallDeadlines> {
                        std::function<void()> on_late);
   /// Completes those that are due.
   void complete_due();
-  std::size_t size() const;
 
  private:
   struct Guarded;
   using Key = std::pair<CallDeadline, std::uint64_t>;
-  void arm(CallDeadline first);
 
   const std::function<void(CallDeadline)> wake_at_;
   mutable std::mutex mutex_;

@@ -171,20 +171,15 @@ void HubImpl::call_remote(const ActorAddress& address, const std::string& endpoi
                           std::uint32_t incarnation, OutgoingCall call, Patience& patience,
                           std::unique_lock<std::mutex> lock) {
   const CallId id = call.id;
-  if (endpoint == this->endpoint()) {  // it has ended, which is not known here yet
-    const Pending gone = pending_of(address, incarnation, std::move(call));
-    settle(id, gone);
-    lock.unlock();
-    return run_callback(gone.completion, Result<Bytes>(fail(ErrorCode::actor_died,
-                                                            "actor '{}' is gone", address.name)));
-  }
-  const auto peer = peer_at(endpoint);
+  const bool has_ended = endpoint == this->endpoint();  // which is not known here yet
+  const auto peer = has_ended ? nullptr : peer_at(endpoint);
   if (!peer) {
     const Pending unsent = pending_of(address, incarnation, std::move(call));
     settle(id, unsent);
     lock.unlock();
-    return run_callback(unsent.completion,
-                        Result<Bytes>(fail(ErrorCode::io, "cannot connect to {}", endpoint)));
+    const Error why = has_ended ? fail(ErrorCode::actor_died, "actor '{}' is gone", address.name)
+                                : fail(ErrorCode::io, "cannot connect to {}", endpoint);
+    return run_callback(unsent.completion, Result<Bytes>(why));
   }
   Trailer trailer{.call = id,
                   .actor = address.id,
@@ -367,7 +362,7 @@ void HubImpl::stop() {
     for (auto& [endpoint, peer] : peers_) calls.merge(peer->pending);
     for (auto& [actor, orphans] : orphans_) calls.merge(orphans);
     orphans_.clear();
-    for (auto& [actor, route] : routes_) take_waiting(actor, route, calls);
+    for (auto& [actor, route] : routes_) take_waiting(route, calls);
     routes_.clear();
     peers_.clear();
     peer_of_link_.clear();

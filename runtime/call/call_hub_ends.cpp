@@ -110,7 +110,7 @@ void HubImpl::mark_down(ActorId id, std::string why) {
   }
   auto route = routes_.extract(id);
   if (!route.empty() && !route.mapped().waiting.empty()) {
-    take_waiting(id, route.mapped(), orphans_[id]);
+    take_waiting(route.mapped(), orphans_[id]);
   }
   end_calls(id, std::move(lock));
 }

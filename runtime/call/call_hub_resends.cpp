@@ -85,7 +85,7 @@ void HubImpl::resend_later(ActorId actor) {
   transport_->run_after(pause, [this, actor] { send_waiting(actor); });
 }
 
-void HubImpl::take_waiting(ActorId /*actor*/, Route& route, PendingCalls& calls) {
+void HubImpl::take_waiting(Route& route, PendingCalls& calls) {
   for (auto& waiting : route.waiting) {
     if (!waiting.call.completion) continue;  // it is being sent
     const CallId id = waiting.call.id;

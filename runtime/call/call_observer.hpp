@@ -50,6 +50,8 @@ class ActorLoad {
   Running begin(std::uint16_t method, std::uint64_t call, std::int64_t queued_ns) noexcept;
   /// It has ended.
   void on_ended(const Running& running);
+  /// A call has left the mailbox and does not run: it was cancelled, or is the runtime's own.
+  void on_dropped(std::uint16_t method) { on_ended({.method = method}); }
   /// The same, passing an answer on.
   template <class Answer>
   Answer end(const Running& running, Answer answer) {

@@ -207,7 +207,7 @@ class HubImpl final : public CallHub {
   /// Sends the calls that have waited for the actor, as long as it is there.
   void send_waiting(ActorId actor);
   /// Moves the calls that wait for the actor to `calls`; mutex_ is held.
-  void take_waiting(ActorId actor, Route& route, PendingCalls& calls);
+  void take_waiting(Route& route, PendingCalls& calls);
   /// Takes one of them out; mutex_ is held.
   std::optional<WaitingCall> take_waiting(ActorId actor, CallId call);
   static Pending pending_of(const ActorAddress& address, std::uint32_t incarnation,

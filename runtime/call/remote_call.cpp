@@ -68,15 +68,12 @@ void ResendableCall::redirect(std::shared_ptr<IncomingLink> link) {
   link->answer(origin_.call, *kept);
 }
 
-std::size_t ResendableCall::drop_answer() {
+void ResendableCall::drop_answer() {
   static const auto dropped = std::make_shared<const CallAnswer>(
       fail(ErrorCode::actor_unavailable,
            "the call has run, but its answer is not kept any more after its link broke"));
   const std::lock_guard lock(mutex_);
-  if (kept_ == nullptr || !kept_->ok()) return 0;
-  const std::size_t bytes = (*kept_)->size();
-  kept_ = dropped;
-  return bytes;
+  if (kept_ != nullptr && kept_->ok()) kept_ = dropped;
 }
 
 }  // namespace troupe

@@ -93,8 +93,8 @@ class ResendableCall final : public RemoteCall {
   std::shared_ptr<CallTarget> target() const { return target_.lock(); }
   /// The caller waits for the answer on this link now.
   void redirect(std::shared_ptr<IncomingLink> link);
-  /// Forgets a kept answer; returns its bytes. A caller that asks for it gets actor_unavailable.
-  std::size_t drop_answer();
+  /// Forgets a kept answer. A caller that asks for it gets actor_unavailable.
+  void drop_answer();
 
  private:
   void take_answer(CallAnswer answer) override;

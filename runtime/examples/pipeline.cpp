@@ -65,15 +65,10 @@ struct Reading {
   troupe::Future<Page> page;
 };
 
-bool is_crash(troupe::ErrorCode code) {
-  using enum troupe::ErrorCode;
-  return code == peer_died || code == actor_died || code == actor_unavailable;
-}
-
 // Calls once more if the reader has crashed meanwhile; the call waits for its next incarnation.
 troupe::Result<Page> finish(Reading reading) {
   auto page = reading.page.get(30s);
-  if (page.ok() || !is_crash(page.error().code)) return page;
+  if (page.ok() || !troupe::is_actor_gone(page.error().code)) return page;
   return reading.reader.call<&Reader::read>(reading.text).get(30s);
 }
 

@@ -39,7 +39,7 @@ bool is_ascending(std::span<const double> bounds) {
 }  // namespace
 
 MetricsRegistry::Series MetricsRegistry::refuse(std::string_view name, std::string_view why) {
-  if (refused_.size() < max_refused && refused_.emplace(std::string(name), true).second) {
+  if (refused_.size() < max_refused && refused_.emplace(name).second) {
     log::warning("the metric '{}' is not counted: {}", name, why);
   }
   return {};

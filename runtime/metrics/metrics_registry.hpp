@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <map>
 #include <mutex>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -66,7 +67,7 @@ class MetricsRegistry {
   mutable std::mutex mutex_;
   std::map<std::string, Family, std::less<>> families_;
   std::size_t series_ = 0;
-  std::map<std::string, bool, std::less<>> refused_;  ///< names, at most max_refused
+  std::set<std::string, std::less<>> refused_;  ///< names, at most max_refused
 };
 
 }  // namespace troupe

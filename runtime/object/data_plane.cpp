@@ -13,6 +13,7 @@
 #include "runtime/base/blocking.hpp"
 #include "runtime/base/deadline.hpp"
 #include "runtime/base/log.hpp"
+#include "runtime/base/read_all_at.hpp"
 #include "runtime/link/link_peer.hpp"
 #include "runtime/link/tcp_socket.hpp"
 #include "runtime/process/acceptor.hpp"
@@ -109,12 +110,7 @@ Result<void> send_piece(Stream& stream, const DataSource& source, std::uint64_t 
                         std::uint64_t bytes, std::vector<std::byte>& scratch) {
   if (!source.bytes.empty()) return stream.write(source.bytes.subspan(offset, bytes));
   scratch.resize(bytes);
-  for (std::size_t done = 0; done < bytes;) {
-    const auto got = ::pread(source.file->get(), scratch.data() + done, bytes - done,
-                             static_cast<off_t>(offset + done));
-    if (got <= 0) return fail_errno(got < 0 ? errno : EIO, "cannot read a spilled object");
-    done += static_cast<std::size_t>(got);
-  }
+  TROUPE_CHECK(read_all_at(source.file->get(), scratch, offset, "cannot read a spilled object"));
   return stream.write(scratch);
 }
 

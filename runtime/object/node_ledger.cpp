@@ -4,27 +4,16 @@
 #include <array>
 #include <atomic>
 #include <cstring>
-#include <fstream>
 #include <vector>
 
 #include <unistd.h>
+
+#include "runtime/process/process_mark.hpp"
 
 namespace troupe {
 namespace {
 
 constexpr std::size_t max_lines = 4096;
-
-/// When the process was started, in ticks since the boot; 0 if it is not there.
-std::uint64_t start_of(int pid) {
-  std::ifstream file(fmt::format("/proc/{}/stat", pid));
-  std::string text;
-  std::getline(file, text);
-  const std::size_t name_end = text.rfind(')');
-  if (name_end == std::string::npos) return 0;
-  std::size_t at = name_end + 1;
-  for (int field = 2; field < 21 && at != std::string::npos; ++field) at = text.find(' ', at + 1);
-  return at == std::string::npos ? 0 : std::strtoull(text.c_str() + at + 1, nullptr, 10);
-}
 
 struct Line {
   std::atomic<std::int32_t> pid{};  ///< 0: free; below 0: being written
@@ -76,7 +65,7 @@ Result<std::unique_ptr<NodeLedger>> NodeLedger::join(SharedMemory memory, std::u
     line.bytes = 0;
     line.pinned = 0;
     line.oldest_idle = 0;
-    line.started = start_of(::getpid());
+    line.started = start_of_process(::getpid()).value_or(0);
     line.pid = ::getpid();
     std::uint64_t lines = page.lines;
     while (lines < i + 1 && !page.lines.compare_exchange_weak(lines, i + 1)) {
@@ -117,7 +106,7 @@ bool NodeLedger::clear_ended() {
   for (std::size_t i = 0; i < all.lines; ++i) {
     Line& line = all.all[i];
     std::int32_t pid = line.pid;
-    if (pid <= 0 || start_of(pid) == line.started) continue;
+    if (pid <= 0 || start_of_process(pid) == line.started) continue;
     if (!line.pid.compare_exchange_strong(pid, -1)) continue;
     const auto bytes = line.bytes.exchange(0);
     all.used -= bytes;

@@ -14,9 +14,7 @@ namespace {
 enum class Turn : int { waiting, answered, given_up };
 
 bool means_gone(ErrorCode code) {
-  return code == ErrorCode::peer_died || code == ErrorCode::actor_died ||
-         code == ErrorCode::actor_unavailable || code == ErrorCode::io ||
-         code == ErrorCode::not_found;
+  return is_actor_gone(code) || code == ErrorCode::io || code == ErrorCode::not_found;
 }
 
 /// Waits for what `ask` is given a function to answer with. An answer that comes after the deadline

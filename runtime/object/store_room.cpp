@@ -7,6 +7,8 @@
 
 #include "runtime/base/available_memory.hpp"
 #include "runtime/base/log.hpp"
+#include "runtime/base/read_all_at.hpp"
+#include "runtime/base/write_all.hpp"
 #include "runtime/object/store_impl.hpp"
 
 namespace troupe {
@@ -114,12 +116,7 @@ Result<std::shared_ptr<UniqueFd>> StoreImpl::write_file(std::span<const std::byt
     if (!*file) return fail_errno(errno, fmt::format("cannot spill an object to {}", folder));
     ::unlink(path.c_str());
   }
-  for (std::size_t done = 0; done < bytes.size();) {
-    const auto put = ::write(file->get(), bytes.data() + done, bytes.size() - done);
-    if (put < 0 && errno == EINTR) continue;
-    if (put <= 0) return fail_errno(errno, fmt::format("cannot spill an object to {}", folder));
-    done += static_cast<std::size_t>(put);
-  }
+  TROUPE_CHECK(write_all(file->get(), bytes, fmt::format("cannot spill an object to {}", folder)));
   return file;
 }
 
@@ -191,18 +188,10 @@ void StoreImpl::restore(const ObjectId& object) {
     file = held->file;
   }
   auto segment = take_segment(bytes);
-  Result<void> read;
-  if (!segment.ok()) read = segment.error();
-  for (std::uint64_t done = 0; read.ok() && done < bytes;) {
-    const auto got = ::pread(file->get(), (*segment)->bytes().data() + done, bytes - done,
-                             static_cast<off_t>(done));
-    if (got < 0 && errno == EINTR) continue;
-    if (got <= 0) {
-      read = fail_errno(got < 0 ? errno : EIO, "cannot read a spilled object");
-    } else {
-      done += static_cast<std::uint64_t>(got);
-    }
-  }
+  const Result<void> read = segment.ok()
+                                ? read_all_at(file->get(), (*segment)->bytes().first(bytes), 0,
+                                              "cannot read a spilled object")
+                                : segment.error();
   Later later;
   {
     const Lock lock(mutex_);

@@ -75,6 +75,11 @@ std::optional<Stat> stat_of(int pid) {
 
 }  // namespace
 
+std::optional<std::uint64_t> start_of_process(int pid) {
+  const auto stat = stat_of(pid);
+  return stat ? std::optional(stat->started) : std::nullopt;
+}
+
 Result<ProcessMark> own_process_mark() {
   ProcessMark mark{own_machine(), own_boot(), own_namespaces(), ::getpid(), 0};
   const auto stat = stat_of(mark.pid);

@@ -25,6 +25,9 @@ struct ProcessMark {
 /// The mark of this process. Errors: io if /proc does not tell.
 Result<ProcessMark> own_process_mark();
 
+/// When the process was started, in clock ticks since the boot; none if it is not there.
+std::optional<std::uint64_t> start_of_process(int pid);
+
 /// Whether the process has ended: seen from the boot and the namespaces that it is of, or because
 /// its machine was booted since. Empty elsewhere.
 std::optional<bool> has_ended(const ProcessMark& mark);

@@ -14,7 +14,7 @@ namespace troupe {
 /// this process may not trace that one; timed_out; not_found if it has ended.
 Result<std::string> process_stack(int pid, std::chrono::milliseconds timeout);
 
-/// The same of what eu-stack has printed; `name_of` tells a thread's name.
+/// The same of what eu-stack has printed.
 std::string readable_stack(std::string_view printed, int pid);
 
 /// Lets the parent of this process, and its children, trace it also where the kernel's Yama module

@@ -1,11 +1,8 @@
 #include "runtime/task/task_function.hpp"
 
-#include <cstdlib>
-#include <exception>
 #include <unordered_map>
 #include <vector>
 
-#include <cxxabi.h>
 #include <fmt/ranges.h>
 
 namespace troupe {
@@ -38,16 +35,6 @@ TaskFunctionId hash_of(std::string_view name, std::string_view type) {
   return hash;
 }
 
-std::string current_exception_type() {
-  const std::type_info* type = abi::__cxa_current_exception_type();
-  if (type == nullptr) return "an exception";
-  int status = 0;
-  char* readable = abi::__cxa_demangle(type->name(), nullptr, nullptr, &status);
-  std::string name = status == 0 ? readable : type->name();
-  std::free(readable);
-  return name;
-}
-
 }  // namespace
 
 TaskFunctionId TaskFunctions::add(std::string_view name, std::string_view type, RunTask run) {
@@ -74,17 +61,6 @@ Result<void> TaskFunctions::check() {
               "several task functions are named {}: give those of different files different "
               "names, as processes find them by name",
               fmt::join(table().ambiguous, ", "));
-}
-
-Error task_detail::error_of_current_exception(std::string_view function) {
-  const std::string type = current_exception_type();
-  try {
-    throw;
-  } catch (const std::exception& error) {
-    return fail(ErrorCode::exception, "task {} threw {}: {}", function, type, error.what());
-  } catch (...) {
-    return fail(ErrorCode::exception, "task {} threw {}", function, type);
-  }
 }
 
 }  // namespace troupe

@@ -8,6 +8,7 @@
 #include <tuple>
 #include <type_traits>
 
+#include "runtime/base/exception_text.hpp"
 #include "runtime/base/result.hpp"
 #include "runtime/call/codec.hpp"
 #include "runtime/call/encode_answer.hpp"
@@ -42,9 +43,6 @@ class TaskFunctions {
 
 namespace task_detail {
 
-/// The `exception` error for what is being thrown: its type and text.
-Error error_of_current_exception(std::string_view function);
-
 template <class F>
 struct FunctionTraits;
 template <class R, class... Args>
@@ -59,15 +57,6 @@ struct FunctionTraits<R (*)(ActorContext&, Args...)> {
   using Return = R;
   using Arguments = std::tuple<std::decay_t<Args>...>;
 };
-template <class R>
-struct AnswerOf {
-  using Type = R;
-};
-template <class R>
-struct AnswerOf<Result<R>> {
-  using Type = R;
-};
-
 /// "app::add", out of what the compiler says of this template; also for types.
 template <auto function>
 constexpr std::string_view function_name() {
@@ -94,7 +83,7 @@ class TaskFunction {
 
  public:
   using Return = typename Traits::Return;
-  using Answer = typename task_detail::AnswerOf<Return>::Type;
+  using Answer = typename AnswerOf<Return>::Type;
   using Arguments = typename Traits::Arguments;
 
   static Result<Bytes> run(ActorContext& context, std::span<const std::byte> encoded,
@@ -104,9 +93,17 @@ class TaskFunction {
     decoder(arguments);
     TROUPE_CHECK(decoder.finish());
     try {
-      return call(context, arguments, hub);
+      const auto invoke = [&](auto&... values) -> Return {
+        if constexpr (Traits::with_context) {
+          return function(context, std::move(values)...);
+        } else {
+          return function(std::move(values)...);
+        }
+      };
+      return answer_of([&]() -> Return { return std::apply(invoke, arguments); }, hub);
     } catch (...) {
-      return task_detail::error_of_current_exception(task_detail::function_name<function>());
+      return fail(ErrorCode::exception, "task {} threw {}", task_detail::function_name<function>(),
+                  current_exception_description());
     }
   }
 
@@ -114,30 +111,6 @@ class TaskFunction {
   inline static const TaskFunctionId id =
       TaskFunctions::add(task_detail::function_name<function>(),
                          task_detail::type_name<decltype(function)>(), &TaskFunction::run);
-
- private:
-  static Result<Bytes> call(ActorContext& context, Arguments& arguments,
-                            const std::weak_ptr<CallHub>& hub) {
-    const auto invoke = [&](auto&... values) -> Return {
-      if constexpr (Traits::with_context) {
-        return function(context, std::move(values)...);
-      } else {
-        return function(std::move(values)...);
-      }
-    };
-    if constexpr (std::is_void_v<Return>) {
-      std::apply(invoke, arguments);
-      return Bytes{};
-    } else if constexpr (std::is_same_v<Return, Result<void>>) {
-      TROUPE_CHECK(std::apply(invoke, arguments));
-      return Bytes{};
-    } else if constexpr (std::is_same_v<Return, Result<Answer>>) {
-      TROUPE_TRY(const auto value, std::apply(invoke, arguments));
-      return encode_answer(value, hub);
-    } else {
-      return encode_answer(std::apply(invoke, arguments), hub);
-    }
-  }
 };
 
 }  // namespace troupe

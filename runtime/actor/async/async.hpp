@@ -38,7 +38,7 @@ class PromiseBase {
 };
 
 template <class T>
-using Answer = typename methods_detail::AnswerOf<T>::Type;
+using Answer = typename AnswerOf<T>::Type;
 
 /// The end of a coroutine of Async<T>.
 template <class T>
@@ -71,7 +71,7 @@ class Promise final : public ReturnBase<T> {
   }
   void unhandled_exception() noexcept {
     this->result_.emplace(
-        fail(ErrorCode::exception, "a coroutine threw: {}", current_exception_text()));
+        fail(ErrorCode::exception, "a coroutine threw {}", current_exception_description()));
   }
   Result<Answer<T>> take() { return *std::move(this->result_); }
 };

@@ -39,7 +39,7 @@ AsyncCalls::~AsyncCalls() = default;
 
 void AsyncCalls::begin(IncomingCall call) {
   if (call.method == stream_pull_method || call.method == stream_close_method) {
-    options_.load->on_ended({call.id, call.method, 0, 0});
+    options_.load->on_dropped(call.method);
     return call.method == stream_pull_method ? pull(std::move(call)) : close(std::move(call));
   }
   Group& group = groups_[concurrency_.group_of(call.method)];
@@ -81,7 +81,9 @@ void AsyncCalls::start(Group& group, IncomingCall call) {
       options_.load->on_ended(running);
       return call.answer(fail(ErrorCode::invalid_argument, "this stream is open already"));
     }
-    outlet->pull(0, std::move(call.answer));
+    // As every first answer (HostServices::answer): references in the arguments are registered.
+    outlet->pull(0, CallReply([answer = options_.answer, reply = std::move(call.answer)](
+                                  CallAnswer batch) { answer(reply, std::move(batch)); }));
     sweep_soon();
   } else {
     under_way.answer = std::move(call.answer);
@@ -166,7 +168,7 @@ void AsyncCalls::refuse_queued(StreamId id) {
     if (queued == group.queue.end()) continue;
     const IncomingCall refused = std::move(*queued);
     group.queue.erase(queued);
-    options_.load->on_ended({refused.id, refused.method, 0, 0});
+    options_.load->on_dropped(refused.method);
     return refused.answer(fail(ErrorCode::cancelled, "the stream's reader is gone"));
   }
 }

@@ -47,7 +47,8 @@ class StreamPromise final : public PromiseBase {
   }
   void return_void() { outlet->finish({}); }
   void unhandled_exception() noexcept {
-    outlet->finish(fail(ErrorCode::exception, "a stream threw: {}", current_exception_text()));
+    outlet->finish(
+        fail(ErrorCode::exception, "a stream threw {}", current_exception_description()));
   }
 
   StreamOutlet* outlet = nullptr;  ///< set before it is started

@@ -28,13 +28,17 @@ StreamInbox::StreamInbox(const std::shared_ptr<CallHub>& hub, ActorAddress actor
 
 std::shared_ptr<StreamInbox> StreamInbox::open(const std::shared_ptr<CallHub>& hub,
                                                ActorAddress actor, std::uint16_t method,
-                                               const Bytes& arguments, StreamWindow window) {
+                                               const Bytes& arguments,
+                                               std::vector<std::shared_ptr<const void>> kept,
+                                               StreamWindow window) {
   auto inbox = std::make_shared<StreamInbox>(hub, std::move(actor), window);
   Encoder encoder;
   encoder(StreamOpen{inbox->id_, window});
   encoder.put_raw(arguments.data(), arguments.size());
   hub->call(inbox->actor_, method, encoder.take(),
-            [inbox](Result<Bytes> answer) { inbox->on_answer(std::move(answer)); });
+            [inbox, kept = std::move(kept)](Result<Bytes> answer) {
+              inbox->on_answer(std::move(answer));
+            });
   return inbox;
 }
 

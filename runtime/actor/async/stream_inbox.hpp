@@ -8,6 +8,7 @@
 #include <mutex>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "runtime/actor/async/stream_protocol.hpp"
 #include "runtime/call/actor_address.hpp"
@@ -20,9 +21,11 @@ namespace troupe {
 /// left. Callable from any thread; answers come in on any.
 class StreamInbox final : public std::enable_shared_from_this<StreamInbox> {
  public:
-  /// Opens a stream by calling method number `method`; `arguments` are the encoded ones.
+  /// Opens a stream by calling method number `method`; `arguments` are the encoded ones, and `kept`
+  /// what is to live until they are taken (Encoder::take_kept).
   static std::shared_ptr<StreamInbox> open(const std::shared_ptr<CallHub>& hub, ActorAddress actor,
                                            std::uint16_t method, const Bytes& arguments,
+                                           std::vector<std::shared_ptr<const void>> kept = {},
                                            StreamWindow window = {});
   /// A stream that has failed from the start.
   explicit StreamInbox(Error error);

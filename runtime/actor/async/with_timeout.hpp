@@ -18,7 +18,9 @@ class TimeoutAwaiter final : WaiterHolder {
   TimeoutAwaiter(Future<T> future, std::chrono::nanoseconds timeout)
       : future_(std::move(future)), timeout_(timeout) {}
   ~TimeoutAwaiter() {
-    if (timers_) timers_->cancel(due_, *waiter());
+    if (!timers_) return;
+    timers_->cancel(due_, *waiter());
+    future_.remove_observer(waiter().get());
   }
   bool await_ready() const { return future_.ready(); }
   template <std::derived_from<PromiseBase> P>
