@@ -76,7 +76,7 @@ class ActorCell::Context final : public ActorContext {
   }
   MetricsRegistry& metrics() const override { return services().hub->observer()->metrics(); }
   ObjectStore& objects() override { return *services().objects; }
-  void exit(std::string reason) override { cell_.request_exit(std::move(reason)); }
+  void exit(const std::string& reason) override { cell_.request_exit(reason); }
   void stop(const ActorAddress& owned) override { services().stop(address().id, owned.id); }
 
  protected:
@@ -377,7 +377,7 @@ void ActorCell::kill() {
   }
 }
 
-void ActorCell::request_exit(std::string reason) {
+void ActorCell::request_exit(const std::string& reason) {
   std::unique_lock lock(mutex_);
   const bool is_first = !exit_reason_;
   if (is_first) exit_reason_ = reason;

@@ -133,7 +133,7 @@ class ActorCell final : public CallTarget,
   Turn end();
   Error ended() const;
   void note_over();
-  void request_exit(std::string reason);
+  void request_exit(const std::string& reason);
   void refuse_all();
   void refuse(const IncomingCall& call) const;
 

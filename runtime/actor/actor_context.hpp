@@ -134,7 +134,7 @@ class ActorContext : public ObjectAccess {
   virtual Result<void> release_shared_memory(std::string_view prefix) = 0;
 
   /// Ends this actor after its current method; watchers get `reason`.
-  virtual void exit(std::string reason) = 0;
+  virtual void exit(const std::string& reason) = 0;
 
   /// Until when the caller of the method that runs on this thread waits; no_deadline if it has not
   /// said, and on a thread that runs none. Calls that the method makes inherit it, unless theirs is

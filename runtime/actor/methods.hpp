@@ -34,7 +34,7 @@ struct IsStream<Stream<R>> : std::true_type {
 };
 /// The method is a coroutine.
 template <class R>
-inline constexpr bool is_coroutine = IsAsync<R>::value || IsStream<R>::value;
+inline constexpr bool is_coroutine = std::disjunction_v<IsAsync<R>, IsStream<R>>;
 
 template <class M>
 struct MethodTraits;

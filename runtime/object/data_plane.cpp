@@ -266,7 +266,9 @@ Result<void> pull_object(const DataPlace& from, const std::string& own_name, con
     for (std::size_t i = 1; i < connections; ++i) {
       threads.emplace_back([&, i] { results[i] = pull(); });
     }
-  } catch (const std::system_error&) {  // fewer do, too
+  } catch (const std::system_error& error) {
+    log::debug("{} of {} connections to fetch an object: {}", threads.size() + 1, connections,
+               error.what());
   }
   results[0] = pull();
   {

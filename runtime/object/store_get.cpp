@@ -20,7 +20,7 @@ bool means_gone(ErrorCode code) {
 /// Waits for what `ask` is given a function to answer with. An answer that comes after the deadline
 /// goes to `late`.
 template <class Reply, class Ask, class Late>
-Result<Reply> wait_for_reply(Deadline& deadline, Ask&& ask, Late late) {
+Result<Reply> wait_for_reply(Deadline& deadline, Ask&& ask, const Late& late) {
   const auto turn = std::make_shared<std::atomic<Turn>>(Turn::waiting);
   const Promise<Reply> promise;
   ask([turn, promise, late](Result<Reply> reply) {
