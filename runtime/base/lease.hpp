@@ -16,25 +16,14 @@ class Lease {
 
   /// The peer has shown that it lives.
   void renew(Clock::time_point now = Clock::now()) { deadline_ = Deadline(limit_, now); }
-  /// Ignores silence until resume(), because the reason for it is known.
-  void suspend() { is_suspended_ = true; }
-  void resume(Clock::time_point now = Clock::now()) {
-    is_suspended_ = false;
-    renew(now);
-  }
   /// How long the peer may still be silent; 0 once it has expired.
-  Clock::duration left(Clock::time_point now = Clock::now()) {
-    return is_suspended_ ? limit_ : deadline_.left(now);
-  }
+  Clock::duration left(Clock::time_point now = Clock::now()) { return deadline_.left(now); }
   /// True once the peer was silent for too long.
-  bool has_expired(Clock::time_point now = Clock::now()) {
-    return !is_suspended_ && deadline_.is_over(now);
-  }
+  bool has_expired(Clock::time_point now = Clock::now()) { return deadline_.is_over(now); }
 
  private:
   Clock::duration limit_;
   Deadline deadline_;
-  bool is_suspended_ = false;
 };
 
 }  // namespace troupe

@@ -81,6 +81,13 @@ class Client final : public ControlClient {
     }
   }
 
+  std::chrono::milliseconds check_driver() override {
+    const auto left = supervisor_ ? supervisor_->check_lease() : Lease::Clock::duration::zero();
+    if (left == Lease::Clock::duration::zero())
+      return heartbeat_interval;  // on_lost has come, or comes
+    return std::chrono::ceil<std::chrono::milliseconds>(left);
+  }
+
   void send(const ControlMessage& message) override {
     const auto sent = link_->send(LinkFrame(encode_message(message)));
     if (sent.ok() || sent.error().code == ErrorCode::peer_died) return;  // on_lost reports it
@@ -141,8 +148,8 @@ class Client final : public ControlClient {
                             [this](bool, const Error& why) {
                               if (!is_stopping_) events_.on_lost(why);
                             }};
-    return std::make_shared<Supervisor>(caf_, link, ControlSession::with_driver(silence_limit),
-                                        std::move(events));
+    return std::make_shared<Supervisor>(caf_, link, ControlSession::with_driver(),
+                                        Supervisor::Heartbeats::answered, std::move(events));
   }
 
   const Events events_;

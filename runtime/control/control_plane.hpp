@@ -17,11 +17,11 @@
 namespace troupe {
 
 /// The connection between driver and agents: messages over a TLS link of "driver/job" and
-/// "agent/NODE", with the key of that pair, and heartbeats every 200 ms. A peer that is silent for
-/// `silence_limit` is lost; time in which the waiting process itself did not run does not count.
-/// Each end is one CAF actor that supervises its peer and owns its Lease. Callbacks run on CAF's
-/// one thread, one at a time per object; they must not block. Other functions are callable from any
-/// thread.
+/// "agent/NODE", with the key of that pair, and heartbeats of the driver every 200 ms, which agents
+/// answer. A peer that is silent for `silence_limit` is lost; time in which the waiting process
+/// itself did not run does not count. Each end of a link is one CAF actor that supervises its peer.
+/// Callbacks run on CAF's one thread, one at a time per object; they must not block. Other
+/// functions are callable from any thread.
 ///
 /// An agent and the actor processes of its node are connected by the socketpair that they inherit
 /// (ChildChannel): the agent sees an exit by pidfd within a millisecond, no handshake delays the
@@ -84,6 +84,10 @@ class ControlClient {
   virtual ~ControlClient() = default;  ///< disconnects; no callback runs afterwards
   /// Sends a message. A driver that has stopped reading counts as lost.
   virtual void send(const ControlMessage& message) = 0;
+  /// Finds out whether the driver is silent for too long: it then counts as lost. Returns how long
+  /// it may still be silent. To be called by one thread, every heartbeat_interval or more often: so
+  /// an agent needs no timer for it besides its own.
+  virtual std::chrono::milliseconds check_driver() = 0;
 };
 
 }  // namespace troupe

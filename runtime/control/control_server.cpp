@@ -36,7 +36,9 @@ class Server final : public ControlServer {
                       },
                       [this](const std::shared_ptr<TlsLink>& link, const Error& why) {
                         if (!is_agent(link)) return other_->events.on_closed(link, why);
-                        supervisors_.extract(link.get()).mapped()->on_closed(why);
+                        const auto supervisor = supervisors_.extract(link.get()).mapped();
+                        pulse_.remove(supervisor);
+                        supervisor->on_closed(why);
                       }};
     const auto key_of = [this](const LinkPeer& peer) -> std::optional<Key> {
       std::lock_guard lock(mutex_);
@@ -100,10 +102,11 @@ class Server final : public ControlServer {
           on_over(key, node, was_greeted, why);
         }};
     ControlSession::Hello hello{node, this_build()};
-    supervisors_.emplace(
-        link.get(), std::make_unique<Supervisor>(
-                        caf_, link, ControlSession::with_agent(std::move(hello), silence_limit),
-                        std::move(events)));
+    const auto supervisor =
+        std::make_shared<Supervisor>(caf_, link, ControlSession::with_agent(std::move(hello)),
+                                     Supervisor::Heartbeats::sent, std::move(events));
+    supervisors_.emplace(link.get(), supervisor);
+    pulse_.add(supervisor);
   }
 
   void on_message(AgentKey key, ControlMessage message) {
@@ -135,10 +138,11 @@ class Server final : public ControlServer {
   std::map<AgentKey, std::shared_ptr<TlsLink>> agents_;
   /// Of all links that are open; the loop's thread only. Frames take no lock: whoever holds it may
   /// have to wait for a core.
-  std::unordered_map<const TlsLink*, std::unique_ptr<Supervisor>> supervisors_;
+  std::unordered_map<const TlsLink*, std::shared_ptr<Supervisor>> supervisors_;
   std::uint16_t port_ = 0;
   std::unique_ptr<LinkLoop> loop_;
   CafSystem caf_;  ///< its destructor waits for the actors, which use the members above
+  Pulse pulse_{caf_};
 };
 
 }  // namespace

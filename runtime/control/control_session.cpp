@@ -2,22 +2,17 @@
 
 namespace troupe {
 
-ControlSession ControlSession::with_agent(Hello expected, Clock::duration silence_limit,
-                                          Clock::time_point now) {
-  return {ControlEdge::agent_to_driver, std::move(expected), Lease(silence_limit, now)};
+ControlSession ControlSession::with_agent(Hello expected) {
+  return {ControlEdge::agent_to_driver, std::move(expected)};
 }
 
-ControlSession ControlSession::with_driver(Clock::duration silence_limit, Clock::time_point now) {
-  return {ControlEdge::driver_to_agent, std::nullopt, Lease(silence_limit, now)};
+ControlSession ControlSession::with_driver() {
+  return {ControlEdge::driver_to_agent, std::nullopt};
 }
 
-Result<std::optional<ControlMessage>> ControlSession::on_frame(std::span<const std::byte> frame,
-                                                               Clock::time_point now) {
+Result<std::optional<ControlMessage>> ControlSession::on_frame(std::span<const std::byte> frame) {
   TROUPE_TRY(auto message, decode_message(frame, incoming_));
   TROUPE_CHECK(check_hello(message));
-  lease_.renew(now);
-  if (std::holds_alternative<Suspend>(message)) lease_.suspend();
-  if (std::holds_alternative<Resume>(message)) lease_.resume(now);
   if (std::holds_alternative<Heartbeat>(message)) return std::optional<ControlMessage>();
   return std::optional<ControlMessage>(std::move(message));
 }

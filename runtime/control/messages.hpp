@@ -22,7 +22,7 @@ using ProcessId = std::uint64_t;
 /// vocabulary; each comment says which way a message goes (D driver, A agent, P actor process).
 
 /// Changes whenever a control message does.
-inline constexpr std::uint32_t control_protocol = 13;
+inline constexpr std::uint32_t control_protocol = 14;
 
 /// A -> D, first: the agent of the ticket for `node`, or one that joins by a token and has chosen
 /// this name until it is given a node, has come. An agent of another build is refused.
@@ -297,7 +297,7 @@ struct Resume {
   template <class Archive>
   void fields(Archive&) {}
 };
-/// Between A and D, and A and P, both ways: the sender is alive.
+/// D -> A and A -> P every heartbeat_interval, and back at once: the sender is alive.
 struct Heartbeat {
   template <class Archive>
   void fields(Archive&) {}

@@ -115,6 +115,11 @@ void AgentChild::tend() {
   }
 }
 
+AgentChild::Clock::duration AgentChild::silence_left() {
+  const bool is_watched = process_ && was_heard_ && !is_killed_;
+  return is_watched ? silence_.left() : silence_limit;
+}
+
 void AgentChild::kill_since(std::string_view why) {
   log::error("process {} (pid {}) {}; killing it", name_, pid(), why);
   is_unresponsive_ = true;

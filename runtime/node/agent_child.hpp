@@ -23,6 +23,8 @@ namespace troupe {
 /// the channel, and signals wait here.
 class AgentChild {
  public:
+  using Clock = Lease::Clock;
+
   /// `kill_limit`: see survives_kill().
   AgentChild(std::unique_ptr<ChildChannel> channel, std::string name, std::string call_name,
              std::chrono::milliseconds kill_limit);
@@ -60,6 +62,8 @@ class AgentChild {
 
   /// Pings it, or kills it if it was silent for too long, does not read or did not end in time.
   void tend();
+  /// How long it may still be silent, so that tend() looks just then.
+  Clock::duration silence_left();
   /// It stands still for at most so long, as a debugger reads it: its silence does not count.
   void excuse(std::chrono::milliseconds time) { excused_ = deadline_in(time); }
   /// Asks it to end; it is killed after `grace`.

@@ -176,16 +176,18 @@ void AgentLoop::poll_once(bool may_wait) {
 }
 
 void AgentLoop::tick() {
-  next_tick_ = Clock::now() + heartbeat_interval;
+  Clock::duration wait = std::min<Clock::duration>(heartbeat_interval, driver_->check_driver());
   if (oom_blame_.is_due(Clock::now())) {
     if (const auto kills = oom_kills()) oom_blame_.note(kills->count, Clock::now());
   }
   inquiries_.tick();
-  if (is_suspended_) return;
   for (auto& [id, child] : children_) {
+    if (is_suspended_) break;
     child.tend();
     if (child.survives_kill()) tell_survivor(id, child);
+    wait = std::min(wait, child.silence_left());
   }
+  next_tick_ = Clock::now() + wait;
 }
 
 void AgentLoop::tell_survivor(ProcessId id, const AgentChild& child) {

@@ -3,7 +3,6 @@
 // those between hosts are TLS.
 #include <algorithm>
 #include <chrono>
-#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
@@ -12,6 +11,7 @@
 #include <thread>
 #include <vector>
 
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include "runtime/actor/cluster.hpp"
@@ -172,30 +172,18 @@ class Rows {
     return median(std::move(rates));
   }
 
-  Result<double> death_seen() {
-    std::vector<double> took;
-    for (int i = 0; i < 5; ++i) {
-      TROUPE_TRY(const auto actors, spawn(1));
-      TROUPE_CHECK(kill(actors[0]).status);
-      const auto begin = Clock::now();
-      if (actors[0].call<&Echo::echo>(0).get(60s).ok()) {
-        return fail(ErrorCode::internal, "a killed actor has answered");
-      }
-      took.push_back(seconds_since(begin) * 1e3);
-    }
-    return median(std::move(took));
-  }
+  Result<double> death_seen() { return end_seen("KILL"); }
+  Result<double> stopped_seen() { return end_seen("STOP"); }
 
   Result<double> restarted() {
     std::vector<double> took;
     for (int i = 0; i < 5; ++i) {
       TROUPE_TRY(const auto actors, spawn(1, {.max_restarts = -1}));
-      const Killed killed = kill(actors[0]);
-      TROUPE_CHECK(killed.status);
+      TROUPE_TRY(const int killed, signal("KILL", actors[0]));
       const auto begin = Clock::now();
       for (;;) {
         const auto pid = actors[0].call<&Echo::pid>().get(60s);
-        if (pid.ok() && *pid != killed.pid) break;
+        if (pid.ok() && *pid != killed) break;
       }
       took.push_back(seconds_since(begin) * 1e3);
     }
@@ -231,11 +219,6 @@ class Rows {
     return {};
   }
 
-  struct Killed {
-    int pid = 0;
-    Result<void> status{};
-  };
-
   /// Starts actors at once, each in a process of its own, and waits until all have answered.
   Result<std::vector<Actor>> spawn(int count, const SpawnOptions& options = {}) {
     std::vector<Future<Actor>> started;
@@ -252,16 +235,31 @@ class Rows {
     return actors;
   }
 
-  /// Sends SIGKILL to the actor's process from outside, as compare_ray's other side does.
-  Killed kill(const Actor& actor) {
-    const auto pid = actor.call<&Echo::pid>().get(10s);
-    if (!pid.ok()) return {0, pid.error()};
-    if (host_.empty()) {
-      ::kill(*pid, SIGKILL);
-    } else if (std::system(("ssh " + host_ + " kill -9 " + std::to_string(*pid)).c_str()) != 0) {
-      return {0, fail(ErrorCode::io, "cannot kill process {} on {}", *pid, host_)};
+  /// Sends a signal to the actor's process from outside, as compare_ray's other side does; returns
+  /// its pid.
+  Result<int> signal(const std::string& name, const Actor& actor) {
+    TROUPE_TRY(const int pid, actor.call<&Echo::pid>().get(10s));
+    const std::string command =
+        fmt::format("{} kill -{} {}", host_.empty() ? "" : "ssh " + host_, name, pid);
+    if (std::system(command.c_str()) == 0) return pid;
+    return fail(ErrorCode::io, "failed: {}", command);
+  }
+
+  /// How long a call waits for an actor whose process has just been killed or stopped.
+  Result<double> end_seen(const std::string& signal_name) {
+    std::vector<double> took;
+    for (int i = 0; i < 5; ++i) {
+      TROUPE_TRY(const auto actors, spawn(1));
+      TROUPE_TRY([[maybe_unused]] const int pid, signal(signal_name, actors[0]));
+      const auto begin = Clock::now();
+      const auto answer = actors[0].call<&Echo::echo>(0).get(60s);
+      took.push_back(seconds_since(begin) * 1e3);
+      if (answer.ok() || !is_actor_gone(answer.error().code)) {
+        return fail(ErrorCode::internal, "after SIG{} a call returned {}", signal_name,
+                    answer.ok() ? "an answer" : answer.error().message);
+      }
     }
-    return {*pid};
+    return median(std::move(took));
   }
 
   Cluster& cluster_;
@@ -298,7 +296,7 @@ Result<void> run(const std::string& host, const std::vector<std::string>& asked)
       {"tasks_sync", &Rows::tasks_sync},     {"tasks_async", &Rows::tasks_async},
       {"put_64_mib", &Rows::put_64_mib},     {"get_64_mib", &Rows::get_64_mib},
       {"get_1_gib", &Rows::get_1_gib},       {"death_seen", &Rows::death_seen},
-      {"restarted", &Rows::restarted},
+      {"restarted", &Rows::restarted},       {"stopped_seen", &Rows::stopped_seen},
   };
   for (const auto& [name, row] : all) {
     if (!is_asked(name) || (host.empty() && name == std::string_view("get_1_gib"))) continue;

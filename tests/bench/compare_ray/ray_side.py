@@ -5,7 +5,10 @@ import sys
 import time
 
 import numpy as np
-import ray
+
+# As ray.init has it by default, here for all processes on both hosts; read when ray is imported.
+AUTH_MODE = os.environ.setdefault("RAY_AUTH_MODE", "token")
+import ray  # noqa: E402
 
 HOST = next((word.split("=", 1)[1] for word in sys.argv[1:] if word.startswith("--host=")), "")
 ASKED = [word for word in sys.argv[1:] if not word.startswith("--")]
@@ -121,13 +124,16 @@ def get_1_gib():
     return sorted(rates)[1]
 
 
+def signal(name, pid):
+    command = ["kill", f"-{name}", str(pid)]
+    subprocess.run(["ssh", HOST, *command] if HOST else command, check=True)
+
+
 def death_seen():
     took = []
     for _ in range(5):
         actor, = spawn()
-        pid = ray.get(actor.pid.remote())
-        kill = ["kill", "-9", str(pid)]
-        subprocess.run(["ssh", HOST, *kill] if HOST else kill, check=True)
+        signal("KILL", ray.get(actor.pid.remote()))
         begin = time.perf_counter()
         try:
             ray.get(actor.echo.remote(0))
@@ -141,13 +147,29 @@ def restarted():
     for _ in range(5):
         actor, = spawn(max_restarts=-1, max_task_retries=-1)
         pid = ray.get(actor.pid.remote())
-        kill = ["kill", "-9", str(pid)]
-        subprocess.run(["ssh", HOST, *kill] if HOST else kill, check=True)
+        signal("KILL", pid)
         begin = time.perf_counter()
         while ray.get(actor.pid.remote()) == pid:
             pass
         took.append(time.perf_counter() - begin)
     return sorted(took)[len(took) // 2] * 1e3
+
+
+def stopped_seen():
+    """How long a call waits for an actor whose process is stopped; nothing if Ray does not notice in 30 s."""
+    actor, = spawn()
+    pid = ray.get(actor.pid.remote())
+    signal("STOP", pid)
+    begin = time.perf_counter()
+    try:
+        ray.get(actor.echo.remote(0), timeout=30)
+    except ray.exceptions.GetTimeoutError:
+        return None
+    except ray.exceptions.RayActorError:
+        return (time.perf_counter() - begin) * 1e3
+    finally:
+        signal("KILL", pid)
+    raise RuntimeError("a stopped actor has answered")
 
 
 def smaps_of(pid):
@@ -175,7 +197,16 @@ def idle():
 
 ROWS = {row.__name__: row for row in (
     calls_sync, calls_async, calls_n_to_n, spawn_16, tasks_sync, tasks_async, put_64_mib, get_64_mib,
-    get_1_gib, death_seen, restarted)}
+    get_1_gib, death_seen, restarted, stopped_seen)}
+
+
+def run_ray(*words, there=False):
+    """Runs the program `ray` here or on HOST."""
+    program = os.path.join(os.path.dirname(sys.executable), "ray")
+    command = ["ssh", HOST, f"RAY_AUTH_MODE={AUTH_MODE}", program, *words] if there else [program, *words]
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    if done.returncode != 0:
+        sys.exit(f"{' '.join(command)} failed:\n{done.stdout[-2000:]}")
 
 
 def start():
@@ -183,23 +214,20 @@ def start():
     if not HOST:
         ray.init(include_dashboard=False, log_to_driver=False, object_store_memory=3 << 30)
         return
-    program = os.path.join(os.path.dirname(sys.executable), "ray")
-    subprocess.run([program, "start", "--head", "--node-ip-address=10.77.0.254", "--port=6399",
-                    "--include-dashboard=false", f"--object-store-memory={3 << 30}"],
-                   check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    subprocess.run(["ssh", HOST, program, "start", "--address=10.77.0.254:6399",
-                    f"--object-store-memory={3 << 30}", "--temp-dir=/tmp/ray-there",
-                    "--resources='{\"there\": 1}'"], check=True, stdout=subprocess.DEVNULL,
-                   stderr=subprocess.DEVNULL)
+    if not os.path.exists(os.path.expanduser("~/.ray/auth_token")):
+        run_ray("get-auth-token", "--generate")
+    run_ray("start", "--head", "--node-ip-address=10.77.0.254", "--port=6399",
+            "--include-dashboard=false", f"--object-store-memory={3 << 30}")
+    run_ray("start", "--address=10.77.0.254:6399", f"--object-store-memory={3 << 30}",
+            "--resources='{\"there\": 1}'", there=True)
     ray.init(address="10.77.0.254:6399", log_to_driver=False)
 
 
 def stop():
     ray.shutdown()
     if HOST:
-        program = os.path.join(os.path.dirname(sys.executable), "ray")
-        for command in (["ssh", HOST, program, "stop", "--force"], [program, "stop", "--force"]):
-            subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        for there in (True, False):
+            run_ray("stop", "--force", there=there)
 
 
 def main():

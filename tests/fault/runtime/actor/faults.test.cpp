@@ -237,6 +237,34 @@ TEST_F(FaultsInACluster, a_stopped_actor_is_noticed_killed_and_told) {
   expect_right_is_well();
 }
 
+TEST_F(FaultsInACluster, callers_of_a_stopped_actor_are_told_within_two_seconds) {
+  struct Case {
+    int max_restarts;
+    ErrorCode code;
+  };
+  for (const Case& expected :
+       {Case{0, ErrorCode::actor_died}, Case{-1, ErrorCode::actor_unavailable}}) {
+    const auto stopped =
+        *cluster_->spawn<Sleeper>({.node = "left", .max_restarts = expected.max_restarts})
+             .get(limit);
+    const int pid = *stopped.call<&Sleeper::pid>().get(limit);
+    auto under_way = stopped.call<&Sleeper::sleep_ms>(60000);
+    const auto start = Clock::now();
+    ASSERT_EQ(::kill(pid, SIGSTOP), 0);
+    auto later = stopped.call<&Sleeper::pid>();
+    auto from_its_node = sleepers_[0].call<&Sleeper::outcome_of_call>(stopped);
+    auto from_another = sleepers_[1].call<&Sleeper::outcome_of_call>(stopped);
+    EXPECT_EQ(under_way.get(limit).error().code, expected.code);
+    EXPECT_EQ(later.get(limit).error().code, expected.code);
+    EXPECT_EQ(*from_its_node.get(limit), to_string(expected.code));
+    EXPECT_EQ(*from_another.get(limit), to_string(expected.code));
+    EXPECT_LE(ms_since(start), 2000 * time_scale);
+    std::printf("callers told %ld ms after SIGSTOP of the actor\n",
+                static_cast<long>(ms_since(start)));
+  }
+  expect_right_is_well();
+}
+
 TEST_F(FaultsInACluster, a_stopped_agent_is_noticed_killed_and_told) {
   const int agent = cluster_->nodes()[0].agent_pid;
   const auto start = Clock::now();

@@ -20,6 +20,10 @@ Result<void> Sleeper::hold_memory(const std::string& name, std::uint64_t bytes) 
   return {};
 }
 void Sleeper::end_process(int code) { ::_exit(code); }
+std::string Sleeper::outcome_of_call(const ActorHandle<Sleeper>& other) {
+  const auto answer = other.call<&Sleeper::pid>().get(limit);
+  return answer.ok() ? "ok" : std::string(to_string(answer.error().code));
+}
 
 int run_sub_driver(const std::string& report) {
   ClusterOptions options;

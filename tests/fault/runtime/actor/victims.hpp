@@ -22,10 +22,12 @@ class Sleeper {
   void sleep_ms(int ms);
   Result<void> hold_memory(const std::string& name, std::uint64_t bytes);
   void end_process(int code);
+  /// Calls pid() of another actor; returns the name of the error's code, or "ok".
+  std::string outcome_of_call(const ActorHandle<Sleeper>& other);
 
   static constexpr std::string_view actor_type = "Sleeper";
   using Methods = troupe::Methods<&Sleeper::pid, &Sleeper::sleep_ms, &Sleeper::hold_memory,
-                                  &Sleeper::end_process>;
+                                  &Sleeper::end_process, &Sleeper::outcome_of_call>;
 
  private:
   ActorContext& context_;

@@ -110,7 +110,7 @@ void changed_control_messages(Effort effort) {
       EXPECT_EQ(text_of(encode_message(*message)), bytes);
     }
     // A peer that violates the protocol does not become an agent.
-    auto session = ControlSession::with_agent({"node0", {}}, std::chrono::seconds(2));
+    auto session = ControlSession::with_agent({"node0", {}});
     const auto first = session.on_frame(bytes_of(bytes));
     EXPECT_EQ(first.ok(), session.is_greeted());
   });

@@ -67,24 +67,12 @@ TEST(Lease, tells_how_long_silence_may_still_last) {
   EXPECT_EQ(lease.left(start), 1800ms);
   for (int i = 1; i <= 9; ++i) EXPECT_EQ(lease.left(start + i * 200ms), 1800ms - i * 200ms);
   EXPECT_TRUE(lease.has_expired(start + 1800ms));
-  lease.suspend();
-  EXPECT_EQ(lease.left(start + 2s), 1800ms);
 }
 
 TEST(Lease, outlives_any_stop_of_the_one_who_waits) {
   const Clock::time_point start{};
   Lease lease(1800ms, start);
   EXPECT_FALSE(lease.has_expired(start + 1000h));
-}
-
-TEST(Lease, does_not_expire_while_it_is_suspended) {
-  const Clock::time_point start{};
-  Lease lease(1800ms, start);
-  lease.suspend();
-  auto now = start;
-  for (int i = 0; i < 100; ++i) EXPECT_FALSE(lease.has_expired(now += 200ms));
-  lease.resume(now);
-  EXPECT_FALSE(lease.has_expired(now + 400ms));
 }
 
 }  // namespace

@@ -223,6 +223,74 @@ TEST(ControlPlane, both_ends_learn_that_the_other_is_gone) {
   EXPECT_EQ(other.lost, 1);
 }
 
+/// Frames of a raw end of the control link, which does nothing by itself.
+struct RawEnd {
+  Promise<std::shared_ptr<TlsLink>> opened;
+  std::atomic<int> heartbeats = 0;
+
+  LinkEvents events() {
+    return {[this](const std::shared_ptr<TlsLink>& link) { opened.complete(link); },
+            [this](const std::shared_ptr<TlsLink>&, std::vector<std::byte>& frame) {
+              if (frame == encode_message(Heartbeat{})) ++heartbeats;
+            },
+            [](const std::shared_ptr<TlsLink>&, const Error&) {}};
+  }
+};
+
+TEST(ControlPlane, a_driver_sends_heartbeats_and_gives_an_agent_up_that_does_not_answer) {
+  Driver driver;
+  driver.server->admit("node", key_of(1));
+  driver.server->admit("other", key_of(2));
+  auto answering = driver.connect(hello_of("other"), key_of(2));
+  ASSERT_TRUE(answering.ok()) << answering.error().message;
+  RawEnd silent;
+  const auto loop = *LinkLoop::start();
+  auto link = *loop->connect("127.0.0.1", driver.server->port(), {"agent", "node"},
+                             {"driver", "job"}, key_of(1), silent.events());
+  ASSERT_TRUE(silent.opened.future().get(limit).ok());
+  ASSERT_TRUE(link->send(LinkFrame(encode_message(hello_of("node")))).ok());
+  const auto begin = std::chrono::steady_clock::now();
+  const auto why = driver.why_lost.future().get(limit);
+  const auto took = std::chrono::steady_clock::now() - begin;
+  ASSERT_TRUE(why.ok()) << "it was not given up";
+  EXPECT_THAT(*why, HasSubstr("agent/node was silent for 1800 ms"));
+  EXPECT_GE(took, 1700ms);
+  EXPECT_LT(took, 4s);
+  EXPECT_GE(silent.heartbeats, 3);
+  EXPECT_EQ(driver.lost, 1) << "an agent that answers is kept";
+  loop->stop();
+}
+
+TEST(ControlPlane, an_agent_answers_each_heartbeat_and_gives_a_silent_driver_up) {
+  RawEnd driver;
+  const auto loop = *LinkLoop::start();
+  const auto port = *loop->listen(
+      "driver", "127.0.0.1", [](const LinkPeer&) { return std::optional(key_of(1)); },
+      driver.events());
+  Promise<std::string> lost;
+  auto client = ControlClient::connect(
+      key_of(1), "127.0.0.1", port, hello_of("node"),
+      {[](const auto&) {}, [&](const Error& why) { lost.complete(why.message); }}, limit);
+  ASSERT_TRUE(client.ok()) << client.error().message;
+  const auto link = *driver.opened.future().get(limit);
+  constexpr int sent = 20;
+  for (int i = 0; i < sent; ++i) {
+    ASSERT_TRUE(link->send(LinkFrame(encode_message(Heartbeat{}))).ok());
+  }
+  auto why = lost.future();
+  const auto begin = std::chrono::steady_clock::now();
+  while (!why.ready() && std::chrono::steady_clock::now() - begin < limit) {
+    const auto left = (*client)->check_driver();
+    std::this_thread::sleep_for(std::min(left, heartbeat_interval));
+  }
+  const auto took = std::chrono::steady_clock::now() - begin;
+  ASSERT_TRUE(why.ready()) << "the driver was not given up";
+  EXPECT_THAT(*why.get(limit), HasSubstr("driver/job was silent for 1800 ms"));
+  EXPECT_GE(took, 1700ms);
+  EXPECT_EQ(driver.heartbeats, sent);
+  loop->stop();
+}
+
 TEST(ControlPlane, an_agent_that_speaks_as_the_driver_is_disconnected) {
   Driver driver;
   driver.server->admit("node", key_of(1));

@@ -6,13 +6,8 @@
 namespace troupe {
 namespace {
 
-using namespace std::chrono_literals;
 using ::testing::HasSubstr;
-using Clock = ControlSession::Clock;
-
-constexpr Clock::time_point start{};
-
-ControlSession agent_session() { return ControlSession::with_agent({"node0", {}}, 1800ms, start); }
+ControlSession agent_session() { return ControlSession::with_agent({"node0", {}}); }
 
 AgentReady right_hello() {
   AgentReady hello;
@@ -21,19 +16,19 @@ AgentReady right_hello() {
 }
 
 std::string refusal_of(ControlSession session, const ControlMessage& message) {
-  const auto outcome = session.on_frame(encode_message(message), start);
+  const auto outcome = session.on_frame(encode_message(message));
   return outcome.ok() ? "" : outcome.error().message;
 }
 
 TEST(ControlSession, hands_on_what_an_agent_says_after_its_hello) {
   auto session = agent_session();
   EXPECT_FALSE(session.is_greeted());
-  const auto hello = session.on_frame(encode_message(right_hello()), start);
+  const auto hello = session.on_frame(encode_message(right_hello()));
   ASSERT_TRUE(hello.ok() && hello->has_value());
   EXPECT_TRUE(session.is_greeted());
-  const auto ended = session.on_frame(encode_message(ProcessEnded{.process = 3}), start);
+  const auto ended = session.on_frame(encode_message(ProcessEnded{.process = 3}));
   ASSERT_TRUE(ended.ok() && ended->has_value());
-  const auto beat = session.on_frame(encode_message(Heartbeat{}), start);
+  const auto beat = session.on_frame(encode_message(Heartbeat{}));
   EXPECT_TRUE(beat.ok() && !beat->has_value());
 }
 
@@ -54,14 +49,14 @@ TEST(ControlSession, refuses_an_agent_that_is_not_the_one_that_was_started) {
 
 TEST(ControlSession, refuses_what_the_other_end_has_no_business_to_say) {
   auto session = agent_session();
-  ASSERT_TRUE(session.on_frame(encode_message(right_hello()), start).ok());
+  ASSERT_TRUE(session.on_frame(encode_message(right_hello())).ok());
   for (const ControlMessage& message :
        {ControlMessage(StartActor{}), ControlMessage(StopProcess{}), ControlMessage(Shutdown{}),
         ControlMessage(ActorGone{}), ControlMessage(ProcessBootstrap{}),
         ControlMessage(RegionRequest{}), ControlMessage(right_hello())}) {
     EXPECT_NE(refusal_of(session, message), "") << message.index();
   }
-  const auto driver = ControlSession::with_driver(1800ms, start);
+  const auto driver = ControlSession::with_driver();
   for (const ControlMessage& message :
        {ControlMessage(right_hello()), ControlMessage(ActorStarted{}),
         ControlMessage(ProcessEnded{}), ControlMessage(RegionReply{})}) {
@@ -77,35 +72,6 @@ TEST(ControlSession, each_message_travels_on_the_edges_it_is_for) {
   EXPECT_TRUE(travels_on(ControlEdge::process_to_agent, FollowActor{}));
   EXPECT_TRUE(travels_on(ControlEdge::agent_to_driver, FollowActor{}));
   EXPECT_FALSE(travels_on(ControlEdge::driver_to_agent, FollowActor{}));
-}
-
-TEST(ControlSession, gives_a_silent_peer_up_but_not_one_that_was_stopped_together_with_it) {
-  auto session = ControlSession::with_driver(1800ms, start);
-  auto now = start;
-  for (int i = 0; i < 20; ++i) {
-    now += 200ms;
-    ASSERT_TRUE(session.on_frame(encode_message(Heartbeat{}), now).ok());
-  }
-  now += 60s;  // everything was stopped
-  EXPECT_FALSE(session.has_expired(now));
-  ASSERT_TRUE(session.on_frame(encode_message(Heartbeat{}), now + 100ms).ok());
-  now += 100ms;
-  int ticks = 0;
-  while (!session.has_expired(now)) {
-    now += 200ms;
-    ++ticks;
-  }
-  EXPECT_EQ(ticks, 9) << "1.8 s";
-}
-
-TEST(ControlSession, a_driver_that_says_it_stops_may_be_silent_until_it_goes_on) {
-  auto session = ControlSession::with_driver(1800ms, start);
-  ASSERT_TRUE(session.on_frame(encode_message(Suspend{}), start).ok());
-  auto now = start;
-  for (int i = 0; i < 100; ++i) EXPECT_FALSE(session.has_expired(now += 200ms));
-  ASSERT_TRUE(session.on_frame(encode_message(Resume{}), now).ok());
-  for (int i = 0; i < 8; ++i) EXPECT_FALSE(session.has_expired(now += 200ms));
-  EXPECT_TRUE(session.has_expired(now += 200ms));
 }
 
 }  // namespace
