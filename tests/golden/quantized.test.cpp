@@ -14,6 +14,7 @@
 #include "tests/golden/support/golden_model.hpp"
 #include "tests/golden/support/mesh_ranks.hpp"
 #include "tests/support/require.hpp"
+#include "tests/support/same_bits.hpp"
 
 namespace troupe::golden {
 namespace {
@@ -35,11 +36,12 @@ std::vector<std::string> checkpoints() {
 }
 
 /// Logits of every row of every prompt, one prompt after another.
-Result<std::vector<float>> all_logits(Runner& runner, std::span<const GoldenPrompt> prompts) {
+Result<std::vector<float>> all_logits(Runner& runner, std::span<const GoldenPrompt> prompts,
+                                      std::int32_t chunk = whole) {
   std::vector<float> logits;
   for (const GoldenPrompt& prompt : prompts) {
     Sequence sequence{prompt.ids};
-    TROUPE_CHECK(runner.feed(sequence, whole, logits));
+    TROUPE_CHECK(runner.feed(sequence, chunk, logits));
     runner.release(sequence);
   }
   return logits;
@@ -88,6 +90,21 @@ TEST_P(Quantized, have_them_on_ranks_whose_slices_begin_inside_a_group) {
              run_ranks(folder_of(GetParam()), DType::f32, {.shape = {.tensor = 2}},
                        [&](Runner& runner, int) { return all_logits(runner, prompts); }));
   EXPECT_LE(difference(ranks.back(), prompts), tolerance);
+}
+
+// Golden tests of GPUs, whose bits depend on the ranks, are another program.
+TEST_P(Quantized, have_the_same_bits_in_passes_and_on_ranks_of_tensors_and_stages_of_cpus) {
+  REQUIRE_OK(const auto prompts, read_prompts(folder_of(GetParam()) / "logits.safetensors"));
+  REQUIRE_OK(const auto loaded, load(folder_of(GetParam()), DType::f32));
+  if (loaded.ops->memory().available()) GTEST_SKIP() << "this is a GPU";
+  REQUIRE_OK(const auto expected, all_logits(*loaded.runner, prompts));
+  REQUIRE_OK(const auto one_by_one, all_logits(*loaded.runner, prompts, 1));
+  expect_same_bits(one_by_one, expected, "passes of a token");
+  const MeshRanks way{.shape = {.pipeline = 2, .tensor = 2}};
+  REQUIRE_OK(const auto ranks,
+             run_ranks(folder_of(GetParam()), DType::f32, way,
+                       [&](Runner& runner, int) { return all_logits(runner, prompts); }));
+  expect_same_bits(ranks.back(), expected, "tensor 2 x pipeline 2");
 }
 
 TEST(QuantizedExperts, have_them_with_experts_over_ranks) {
