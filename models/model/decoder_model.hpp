@@ -2,6 +2,7 @@
 
 #include <compare>
 #include <map>
+#include <string>
 #include <utility>
 #include <vector>
 

@@ -4,6 +4,7 @@
 #include <functional>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "models/checkpoint/checkpoint.hpp"
@@ -109,11 +110,11 @@ class Model {
   virtual std::size_t weight_bytes() const = 0;
   /// How its weights were read; see WeightOps::finish_loading.
   virtual const LoadedWeights& loaded() const = 0;
-  /// What its matrices are multiplied as, a line for each kernel, if the device says so.
-  virtual std::vector<std::string> kernels() const { return {}; }
   virtual const ModelConfig& config() const = 0;
   /// The limits given at loading, with max_positions resolved.
   virtual const ModelLimits& limits() const = 0;
+  /// What its matrices are multiplied as, a line for each kernel, if the device says so.
+  virtual std::vector<std::string> kernels() const { return {}; }
 };
 
 /// Called on the loading thread with the progress of the weights.

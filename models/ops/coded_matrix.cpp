@@ -52,15 +52,16 @@ void make_codes_of(CodeKind kind, std::span<const float> numbers, float scale, s
     std::fill_n(out, numbers.size(), zero_code(kind));
     return;
   }
+  if (kind == CodeKind::e4m3) {
+    for (const float number : numbers) *out++ = float_to_e4m3(number * factor);
+    return;
+  }
   const float most = kind == CodeKind::int4 ? 7.0F : int8_max;
   const float least = kind == CodeKind::int4 ? -8.0F : -int8_max;
-  const auto offset = static_cast<int>(zero_code(kind));
+  const int offset = zero_code(kind);
   for (std::size_t i = 0; i < numbers.size(); ++i) {
-    const float number = numbers[i] * factor;
-    out[i] = kind == CodeKind::e4m3
-                 ? float_to_e4m3(number)
-                 : static_cast<std::uint8_t>(
-                       static_cast<int>(std::nearbyint(std::clamp(number, least, most))) + offset);
+    const float code = std::nearbyint(std::clamp(numbers[i] * factor, least, most));
+    out[i] = static_cast<std::uint8_t>(static_cast<int>(code) + offset);
   }
 }
 

@@ -170,9 +170,9 @@ void Weights::note(Stack stack, std::int64_t layer, const std::string& kernel,
     if (name.ends_with(".weight")) name.remove_suffix(std::string_view(".weight").size());
     matrix += (matrix.empty() ? "" : "+") + std::string(name.substr(name.rfind('.') + 1));
   }
-  const bool is_of_layer = !is_global(*stack.begin());
-  kernels_->add(why.empty() ? kernel : kernel + ", " + std::string(why), matrix,
-                is_of_layer ? layer : -1);
+  const bool is_head = is_global(*stack.begin());  // tables are not multiplied
+  kernels_->add(why.empty() ? kernel : kernel + ", " + std::string(why), is_head ? "head" : matrix,
+                is_head ? -1 : layer);
 }
 
 Result<std::unique_ptr<Linear>> Weights::linear(Stack stack, std::int64_t layer) const {

@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "models/ops/coded_matrix.hpp"
-#include "models/ops/fp8_rows.hpp"
 #include "models/ops/stored_matrix.hpp"
+#include "tests/support/coded_numbers.hpp"
 #include "tests/unit/models/ops/cpu/ops_fixture.hpp"
 
 namespace troupe {
@@ -95,8 +95,7 @@ Coded coded(Random& random, const Case& c, std::int64_t n, std::int64_t k) {
                               format.zero_points_shape(groups, {n, k}), WeightCoding::int8);
     stored.zero_points = made.zeros;
   }
-  made.matrix = {.rows = n, .columns = k, .dtype = stored.dtype()};
-  made.matrix.parts.push_back({.matrix = stored, .rows = {0, n}, .cols = {0, k}});
+  made.matrix = whole_matrix(stored, n, k);
   return made;
 }
 
@@ -115,26 +114,8 @@ HostTensor columns_of(const Tensor& x, std::int64_t begin, std::int64_t count) {
   return out;
 }
 
-/// The numbers of a matrix, which are not rounded.
 HostTensor numbers_of(const StoredMatrix& matrix, WeightEncoding encoding) {
-  const CodedForm form = coded_form(matrix, encoding).form.value();
-  HostTensor numbers = floats({matrix.rows, matrix.columns});
-  CodedRow row;
-  for (std::int64_t r = 0; r < matrix.rows; ++r) {
-    CodedRows(matrix, form).read(r, row);
-    for (std::int64_t i = 0; i < matrix.columns; ++i) {
-      const std::uint8_t code = row.codes[static_cast<std::size_t>(i)];
-      const CodeScale scale = row.scales[static_cast<std::size_t>(form.group_of(i))];
-      constexpr float e2m1[] = {0, 0.5F, 1, 1.5F, 2, 3, 4, 6};
-      const float number = form.kind == CodeKind::e4m3   ? e4m3_to_float(code)
-                           : form.kind == CodeKind::int8 ? static_cast<std::int8_t>(code)
-                           : form.kind == CodeKind::int4
-                               ? static_cast<float>(code) - 8.0F
-                               : (code < 8 ? e2m1[code] : -e2m1[code - 8]);
-      numbers->as<float>()[r * matrix.columns + i] = (number - scale.zero) * scale.scale;
-    }
-  }
-  return numbers;
+  return numbers_of(matrix, coded_form(matrix, encoding).form.value());
 }
 
 std::vector<double> product(const Tensor& weight, const Tensor& x) {
@@ -163,10 +144,7 @@ HostTensor multiply(Ops& ops, const StoredMatrix& weight, const Tensor& x, int s
 }
 
 StoredMatrix stored_matrix(const Tensor& weight) {
-  StoredMatrix stored{.rows = weight[0], .columns = weight[1], .dtype = weight.dtype()};
-  stored.parts.push_back(
-      {.matrix = {.view = weight}, .rows = {0, weight[0]}, .cols = {0, weight[1]}});
-  return stored;
+  return whole_matrix({.view = weight}, weight[0], weight[1]);
 }
 
 class CodeLinear : public testing::TestWithParam<Case> {};
