@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <new>
+#include <optional>
 #include <vector>
 
 #include "models/ops/coded_matrix.hpp"
@@ -98,7 +99,8 @@ Result<std::unique_ptr<Linear>> CpuWeightOps::load(const StoredMatrix& weight, i
 
 Result<std::unique_ptr<GroupedLinear>> CpuWeightOps::load_grouped(
     std::span<const StoredMatrix> weights, int segments) {
-  const auto form = coded_form(weights.front(), WeightEncoding::plain).form;
+  const auto form =
+      weights.empty() ? std::nullopt : coded_form(weights.front(), WeightEncoding::plain).form;
   const auto has_form = [&](const StoredMatrix& weight) {
     return coded_form(weight, WeightEncoding::plain).form == form;
   };
