@@ -179,6 +179,7 @@ Result<WorkerReport> Worker::load(std::vector<std::string> nodes) {
   if (const auto after = ops_->memory().available()) {
     report.device = device_memory_report(before, *after, report.weight_bytes, later_bytes());
   }
+  for (const std::string& kernel : model_->kernels()) log::info("{}: {}", place(), kernel);
   log::info("{}: loaded {} in {}; {} bytes of weights, {} threads", place(), spec_.model_path,
             times.text(), model_->weight_bytes(), spec_.threads);
   if (report.device.total > 0) log::info("{}: of {}", place(), describe(report.device));

@@ -176,7 +176,9 @@ Result<void> Judge::judge_model(std::size_t number) {
   ModelFigures& model = figures_.models.emplace_back();
   model.path = plan.config.model.path;
   model.dtype = to_string(plan.engine.dtype);
-  if (plan.engine.encoding == WeightEncoding::fp8) model.dtype += ", weights fp8";
+  if (plan.engine.encoding != WeightEncoding::plain) {
+    model.dtype += ", weights " + plan.config.model.quantization;
+  }
   Answers& answers = answers_.emplace_back();
   if (!input_.windows.empty()) TROUPE_CHECK(score_text(engine, number, model));
   if (greedy_prompts() > 0) TROUPE_CHECK(answer_greedily(engine, answers));

@@ -100,7 +100,7 @@ Result<Fingerprint> job_fingerprint(const JobPlan& plan, const KeepGoing& keep_g
     fingerprint.parts.push_back({"engine.deterministic on GPUs", "true"});
   }
   if (plan.engine.encoding != WeightEncoding::plain) {
-    fingerprint.parts.push_back({"model.quantization", "fp8"});
+    fingerprint.parts.push_back({"model.quantization", config.model.quantization});
   }
   const KvPolicy& policy = plan.engine.kv_policy;
   if (!policy.is_full()) {

@@ -120,9 +120,19 @@ Result<std::int32_t> step_tokens(const Config& config, const ModelConfig& model,
   return static_cast<std::int32_t>(tokens);
 }
 
-/// How matrices are held. Errors: fp8 with what does not compute with it.
+/// How matrices are held. Errors: an encoding with what does not compute with it.
 Result<WeightEncoding> weight_encoding(const Config& config, const EngineSpec& engine) {
-  if (config.model.quantization != "fp8") return WeightEncoding::plain;
+  const std::string& asked = config.model.quantization;
+  if (asked == "none") return WeightEncoding::plain;
+  if (asked != "fp8") {
+    if (engine.device == DeviceKind::cuda) {
+      return fail(
+          ErrorCode::invalid_argument,
+          "model.quantization: {} is for CPUs: set it to fp8 or none, or cluster.device: cpu",
+          asked);
+    }
+    return asked == "int8" ? WeightEncoding::int8 : WeightEncoding::int4;
+  }
   if (engine.deterministic) {
     return fail(ErrorCode::invalid_argument,
                 "model.quantization: fp8 has no kernels whose bits do not depend on the batch: set "

@@ -231,15 +231,18 @@ Result<void> Checkpoint::find_companions(std::string_view name, const Shape& sha
   const std::string index = renamed(name, format.stem, format.group_index);
   if (!tensor.scheme.is_ordered && !contains(index)) return {};
   TROUPE_TRY(const StoredTensor order, companion(index, {shape[1]}, index_types));
+  bool is_in_order = true;
   for (std::int64_t i = 0; i < shape[1]; ++i) {
     const auto group = load_unaligned<std::int32_t>(order.view.data(), i);
+    const std::int64_t width = tensor.scheme.group_columns;
+    is_in_order = is_in_order && group == (width > 0 ? i / width : 0);
     if (group >= 0 && group < tensor.groups[1]) continue;
     return fail(ErrorCode::corrupt_data,
                 "{}: tensor {}: column {} is in group {}, but there are {} (is group_size of "
                 "quantization_config right?)",
                 listing_.string(), index, i, group, tensor.groups[1]);
   }
-  tensor.group_index = order.view;
+  if (!is_in_order) tensor.group_index = order.view;
   return {};
 }
 

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "models/ops/coded_matrix.hpp"
+
 namespace troupe {
 
 Head::Head(const LayerContext& context, Norm norm)
@@ -26,7 +28,9 @@ Result<Head> Head::create(const LayerContext& context, const Embedding* tied) {
   if (head.owns_weight_) {
     const Parameter source = is_tied ? Parameter::embedding : Parameter::head;
     TROUPE_TRY(const StoredMatrix rows, context.weights.vocabulary_rows(source));
-    TROUPE_TRY(head.weight_, context.ops.weights().load(rows, 1, WeightEncoding::plain));
+    const WeightEncoding encoding = context.weights.encoding_of(source);
+    TROUPE_TRY(head.weight_, context.ops.weights().load(rows, 1, encoding));
+    context.weights.note({source}, 0, head.weight_->kernel(), coded_form(rows, encoding).obstacle);
   }
   const int ranks = head.dense_ != nullptr ? head.dense_->size() : head.tokens_.size();
   head.rows_per_rank_.resize(static_cast<std::size_t>(ranks));

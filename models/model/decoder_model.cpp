@@ -99,6 +99,7 @@ Result<void> DecoderModel::build(const Checkpoint& checkpoint, const ParallelCon
     head_.emplace(std::move(head));
   }
   TROUPE_TRY(loaded_, ops_.weights().finish_loading(on_loaded));
+  kernels_ = weights.kernels();
   return {};
 }
 

@@ -2,6 +2,7 @@
 
 #include <compare>
 #include <map>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -37,6 +38,7 @@ class DecoderModel final : public Model {
   ExpertLoad expert_load() const override;
   std::size_t weight_bytes() const override;
   const LoadedWeights& loaded() const override { return loaded_; }
+  std::vector<std::string> kernels() const override { return kernels_; }
   const ModelConfig& config() const override { return config_; }
   const ModelLimits& limits() const override { return limits_; }
 
@@ -99,6 +101,7 @@ class DecoderModel final : public Model {
   std::optional<Embedding> embedding_;    // of the first stage
   std::int64_t first_layer_ = 0;
   LoadedWeights loaded_;
+  std::vector<std::string> kernels_;
   std::vector<DecoderLayer> layers_;       // of this stage
   std::vector<CacheSpec> groups_;          // cache_groups of the model
   std::vector<StageCache> caches_;         // of each of layers_

@@ -1,13 +1,18 @@
 #include "models/model/footprint.hpp"
 
 #include <map>
+#include <optional>
 #include <tuple>
+#include <vector>
 
 #include "models/families/family.hpp"
 #include "models/layers/attention/attention_shape.hpp"
+#include "models/layers/attention/head_projection.hpp"
 #include "models/layers/attention/stage_caches.hpp"
 #include "models/layers/weights/parameters.hpp"
+#include "models/layers/weights/weights.hpp"
 #include "models/model/stages.hpp"
+#include "models/ops/coded_matrix.hpp"
 #include "models/ops/fp8_rows.hpp"
 #include "parallel/experts/expert_share.hpp"
 
@@ -65,19 +70,28 @@ class WeightBytes {
       return {};
     }
     Stack& stack = stacks_[{use.layer, stack_of(rule.parameter, config_), use.expert}];
-    stack.encoding = may_be_encoded(rule.parameter) ? options_.encoding : WeightEncoding::plain;
+    stack.encoding = encoding_of(rule.parameter);
+    TROUPE_TRY(stack.segments, segments_of(rule, name, config_, shard.size));
     stack.rows += part.rows.count;
     stack.columns = part.cols.count;
     stack.all_bf16 = stack.all_bf16 && stored.dtype() == DType::bf16;
+    stack.parts.push_back({stored, part.rows, part.cols});
+    if (is_decoded(rule.parameter)) stack.parts.back().matrix.format = nullptr;
     return {};
   }
 
-  /// Adds this rank's rows of a [vocab, hidden] matrix, in multiples of `panel_rows`.
-  Result<void> add_vocabulary(const WeightRule& rule, std::int64_t panel_rows) {
+  /// Adds this rank's rows of a [vocab, hidden] matrix, in multiples of `panel_rows`: the head's,
+  /// or those of a table.
+  Result<void> add_vocabulary(const WeightRule& rule, std::int64_t panel_rows, bool is_head) {
     TROUPE_TRY(const StoredTensor weight,
                checkpoint_.stored_weight(checkpoint_name(rule, 0, 0), stored_shape(rule, config_)));
     const std::int64_t rows = ceil_slice(config_.vocab_size, {0, dense_.size}).count;
-    bytes_ += matrix_bytes({rows, config_.hidden_size, weight.dtype() == DType::bf16}, panel_rows);
+    Stack stack{rows, config_.hidden_size, weight.dtype() == DType::bf16};
+    if (is_head) {
+      stack.encoding = encoding_of(rule.parameter);
+      stack.parts.push_back({weight, {0, rows}, {0, config_.hidden_size}});
+    }
+    bytes_ += matrix_bytes(stack, panel_rows);
     return {};
   }
 
@@ -93,7 +107,22 @@ class WeightBytes {
     std::int64_t columns = 0;
     bool all_bf16 = true;  ///< in the checkpoint
     WeightEncoding encoding = WeightEncoding::plain;
+    int segments = 1;
+    std::vector<StoredPart> parts = {};  ///< in any order
   };
+
+  WeightEncoding encoding_of(Parameter parameter) const {
+    return encoding_for(parameter, options_.encoding, !checkpoint_.quantization().groups.empty());
+  }
+  /// True for parameters that layers rearrange, so that codes become numbers.
+  bool is_decoded(Parameter parameter) const {
+    using enum Parameter;
+    if (config_.latent) {
+      return parameter == query || parameter == query_up || parameter == latent_down;
+    }
+    const bool is_projection = parameter == query || parameter == key || parameter == value;
+    return is_projection && rearranges(config_);
+  }
 
   /// Adds the rows of Parameter::latent_up, which LatentAttention holds as two matrices for each
   /// head: of keys and of values.
@@ -116,8 +145,18 @@ class WeightBytes {
         fp8_fits(stack.rows, stack.columns)) {
       return held * (stack.columns + element_bytes(DType::f32));
     }
+    if (const auto form = options_.on_gpu ? std::nullopt : form_of(stack)) {
+      const auto runs = code_runs(*form, stack.columns, stack.segments);
+      return code_bytes(*form, runs, held) + scale_bytes(*form, runs, held);
+    }
     const DType dtype = stack.all_bf16 ? DType::bf16 : options_.compute;
     return held * stack.columns * element_bytes(dtype);
+  }
+
+  static std::optional<CodedForm> form_of(const Stack& stack) {
+    return coded_form({.parts = stack.parts, .rows = stack.rows, .columns = stack.columns},
+                      stack.encoding)
+        .form;
   }
 
   const ModelConfig& config_;
@@ -173,10 +212,10 @@ Result<RankFootprint> rank_footprint(const ModelConfig& config, const Checkpoint
     } else {
       const bool is_embedding = parameter == Parameter::embedding;
       const bool is_head = !is_embedding || config.tie_word_embeddings;
-      if (is_embedding && first) TROUPE_CHECK(weights.add_vocabulary(*use.rule, 1));
+      if (is_embedding && first) TROUPE_CHECK(weights.add_vocabulary(*use.rule, 1, false));
       const bool shares = is_embedding && first && options.shares_tables;
       if (is_head && last && !shares) {
-        TROUPE_CHECK(weights.add_vocabulary(*use.rule, options.panel_rows));
+        TROUPE_CHECK(weights.add_vocabulary(*use.rule, options.panel_rows, true));
       }
     }
   }

@@ -4,6 +4,7 @@
 #include <functional>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "models/checkpoint/checkpoint.hpp"
@@ -112,6 +113,8 @@ class Model {
   virtual const ModelConfig& config() const = 0;
   /// The limits given at loading, with max_positions resolved.
   virtual const ModelLimits& limits() const = 0;
+  /// What its matrices are multiplied as, a line for each kernel, if the device says so.
+  virtual std::vector<std::string> kernels() const { return {}; }
 };
 
 /// Called on the loading thread with the progress of the weights.

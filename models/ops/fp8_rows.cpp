@@ -60,21 +60,4 @@ std::vector<float> fp8_scales(const StoredPart& part, DType dtype) {
   return scales;
 }
 
-HostTensor rounded_to_fp8(const Tensor& weight, std::span<const float> scales) {
-  const std::int64_t columns = weight[1];
-  HostTensor row(DType::f32, {1, columns});
-  HostTensor rounded(DType::bf16, weight.shape());
-  for (std::int64_t r = 0; r < weight[0]; ++r) {
-    convert(weight.rows(r, 1), row);
-    const auto values = row->span<float>();
-    const float scale = r < std::ssize(scales) ? scales[static_cast<std::size_t>(r)]
-                                               : fp8_row_scale(largest_of(values));
-    const float factor = 1.0F / scale;
-    std::ranges::transform(values, rounded->rows(r, 1).as<BFloat16>(), [&](float value) {
-      return to_bfloat16(e4m3_to_float(float_to_e4m3(value * factor)) * scale);
-    });
-  }
-  return rounded;
-}
-
 }  // namespace troupe

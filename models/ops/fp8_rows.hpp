@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <span>
 #include <vector>
 
 #include "models/ops/stored_matrix.hpp"
@@ -30,10 +29,5 @@ constexpr bool fp8_fits(std::int64_t n, std::int64_t k) { return n % 16 == 0 && 
 /// format; its numbers are taken as `dtype` (f32, or bf16 to which they are rounded). Throws
 /// std::bad_alloc.
 std::vector<float> fp8_scales(const StoredPart& part, DType dtype);
-
-/// `weight` [n, k] (f32, bf16 or f16) with each row rounded to codes times the row's scale, in
-/// bf16: the numbers with which a device computes that holds it as WeightEncoding::fp8. `scales`
-/// are those of the first rows; others have scales of their own. Throws std::bad_alloc.
-HostTensor rounded_to_fp8(const Tensor& weight, std::span<const float> scales = {});
 
 }  // namespace troupe

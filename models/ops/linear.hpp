@@ -2,13 +2,16 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 
 namespace troupe {
 
 /// How a device holds the elements of a matrix.
 enum class WeightEncoding : std::uint8_t {
-  plain,  ///< as numbers of the Ops' dtype
-  fp8,  ///< as 8-bit codes, each row with a scale (fp8_rows.hpp), if the device and shape allow it
+  plain,  ///< as they are stored: numbers of the Ops' dtype, or codes if the device multiplies them
+  fp8,   ///< as 8-bit codes, each row with a scale (fp8_rows.hpp), if the device and shape allow it
+  int8,  ///< on CPUs: as signed bytes, each row with a scale
+  int4,  ///< on CPUs: as 4-bit codes, each 128 columns of a row with a scale
 };
 
 /// A weight matrix [n, k] in the layout its device multiplies fastest. Opaque: made by
@@ -19,6 +22,8 @@ class Linear {
   virtual std::int64_t out_features() const = 0;  ///< n
   virtual std::int64_t in_features() const = 0;   ///< k
   virtual std::size_t bytes() const = 0;          ///< device memory held
+  /// What it is multiplied as, for logs: "int8 codes"; empty if the device does not say.
+  virtual std::string kernel() const { return {}; }
 };
 
 /// Like Linear, with one matrix [n, k] per local expert.
@@ -29,6 +34,7 @@ class GroupedLinear {
   virtual std::int64_t out_features() const = 0;
   virtual std::int64_t in_features() const = 0;
   virtual std::size_t bytes() const = 0;
+  virtual std::string kernel() const { return {}; }  ///< as Linear's
 };
 
 }  // namespace troupe

@@ -18,10 +18,10 @@ std::int64_t ceil_div(std::int64_t amount, std::int64_t by) { return (amount + b
 /// Code number `i` of the `bits`-wide ones from `word` of a tensor of 32-bit words on, the lowest
 /// bits first.
 template <int bits>
-float packed_code(const Tensor& words, std::int64_t word, std::int64_t i) {
+std::uint8_t packed_code(const Tensor& words, std::int64_t word, std::int64_t i) {
   constexpr std::int64_t in_word = 32 / bits;
   const auto value = load_unaligned<std::uint32_t>(words.data(), word + i / in_word);
-  return static_cast<float>(value >> (i % in_word * bits) & ((1U << bits) - 1));
+  return static_cast<std::uint8_t>(value >> (i % in_word * bits) & ((1U << bits) - 1));
 }
 
 /// The number that a 4-bit code with 2 bits of exponent and 1 of fraction is (OCP Microscaling
@@ -30,8 +30,14 @@ constexpr std::array<float, 16> e2m1_numbers = {0.0F,  0.5F,  1.0F,  1.5F,  2.0F
                                                 4.0F,  6.0F,  -0.0F, -0.5F, -1.0F, -1.5F,
                                                 -2.0F, -3.0F, -4.0F, -6.0F};
 
-// Codings: `code` is the code at [row, column] of the matrix, `zero` the zero point of a group, and
-// `scale_index` the place of its scale. `row_group` and `group` count groups of rows and columns.
+// Codings: `code` is the code at [row, column] of the matrix as it is stored, `number` the number
+// that it stands for, `zero` the zero point of a group, and `scale_index` the place of its scale.
+// `row_group` and `group` count groups of rows and columns.
+
+/// Codes that are their numbers.
+struct Unsigned {
+  static float number(std::uint8_t code) { return code; }
+};
 
 /// Scales and zero points are [groups of rows, groups of columns].
 struct ScalesByRow {
@@ -50,7 +56,7 @@ struct ScalesByColumn {
 };
 
 struct Fp8 : ScalesByRow {
-  static float code(const StoredTensor& matrix, std::int64_t row, std::int64_t column) {
+  static float number(std::uint8_t code) {
     static const std::array<float, 256> numbers = [] {
       std::array<float, 256> all{};
       for (std::size_t code = 0; code < all.size(); ++code) {
@@ -58,14 +64,18 @@ struct Fp8 : ScalesByRow {
       }
       return all;
     }();
-    return numbers[load_unaligned<std::uint8_t>(matrix.view.data(), row * matrix.view[1] + column)];
+    return numbers[code];
+  }
+  static std::uint8_t code(const StoredTensor& matrix, std::int64_t row, std::int64_t column) {
+    return load_unaligned<std::uint8_t>(matrix.view.data(), row * matrix.view[1] + column);
   }
   static float zero(const StoredTensor&, std::int64_t, std::int64_t, std::int64_t) { return 0.0F; }
 };
 
 struct Int8 : ScalesByRow {
-  static float code(const StoredTensor& matrix, std::int64_t row, std::int64_t column) {
-    return load_unaligned<std::int8_t>(matrix.view.data(), row * matrix.view[1] + column);
+  static float number(std::uint8_t code) { return static_cast<std::int8_t>(code); }
+  static std::uint8_t code(const StoredTensor& matrix, std::int64_t row, std::int64_t column) {
+    return load_unaligned<std::uint8_t>(matrix.view.data(), row * matrix.view[1] + column);
   }
   static float zero(const StoredTensor& matrix, std::int64_t row, std::int64_t row_group,
                     std::int64_t group) {
@@ -77,8 +87,8 @@ struct Int8 : ScalesByRow {
 
 /// Signed codes, stored with half of their range added; zero points likewise, packed over rows.
 template <int bits>
-struct Packed : ScalesByRow {
-  static float code(const StoredTensor& matrix, std::int64_t row, std::int64_t column) {
+struct Packed : ScalesByRow, Unsigned {
+  static std::uint8_t code(const StoredTensor& matrix, std::int64_t row, std::int64_t column) {
     return packed_code<bits>(matrix.view, row * matrix.view[1], column);
   }
   static float zero(const StoredTensor& matrix, std::int64_t, std::int64_t row_group,
@@ -91,9 +101,9 @@ struct Packed : ScalesByRow {
 };
 
 template <int bits>
-struct Gptq : ScalesByColumn {
+struct Gptq : ScalesByColumn, Unsigned {
   static constexpr std::int64_t in_word = 32 / bits;
-  static float code(const StoredTensor& matrix, std::int64_t row, std::int64_t column) {
+  static std::uint8_t code(const StoredTensor& matrix, std::int64_t row, std::int64_t column) {
     const std::int64_t word = column / in_word * matrix.view[1] + row;
     return packed_code<bits>(matrix.view, word, column % in_word);
   }
@@ -105,13 +115,13 @@ struct Gptq : ScalesByColumn {
   }
 };
 
-struct Awq : ScalesByColumn {
+struct Awq : ScalesByColumn, Unsigned {
   /// The place of row i % 8's code in its word.
   static std::int64_t place_of(std::int64_t i) {
     constexpr std::array<std::int64_t, 8> places = {0, 4, 1, 5, 2, 6, 3, 7};
     return places[static_cast<std::size_t>(i % 8)];
   }
-  static float code(const StoredTensor& matrix, std::int64_t row, std::int64_t column) {
+  static std::uint8_t code(const StoredTensor& matrix, std::int64_t row, std::int64_t column) {
     return packed_code<4>(matrix.view, column * matrix.view[1] + row / 8, place_of(row));
   }
   static float zero(const StoredTensor& matrix, std::int64_t row, std::int64_t,
@@ -123,10 +133,11 @@ struct Awq : ScalesByColumn {
 
 /// Rows are the last extents but those of one row's bytes.
 struct Mxfp4 : ScalesByRow {
-  static float code(const StoredTensor& matrix, std::int64_t row, std::int64_t column) {
+  static float number(std::uint8_t code) { return e2m1_numbers[code]; }
+  static std::uint8_t code(const StoredTensor& matrix, std::int64_t row, std::int64_t column) {
     const auto byte =
         load_unaligned<std::uint8_t>(matrix.view.data(), row * matrix.view[1] + column / 2);
-    return e2m1_numbers[static_cast<std::size_t>(column % 2 == 0 ? byte & 0xF : byte >> 4)];
+    return column % 2 == 0 ? byte & 0xF : byte >> 4;
   }
   static float zero(const StoredTensor&, std::int64_t, std::int64_t, std::int64_t) { return 0.0F; }
 };
@@ -162,9 +173,22 @@ void decode(const StoredTensor& matrix, std::int64_t row, std::int64_t first, st
       scale = scale_at(matrix.companion, Coding::scale_index(matrix, row, row_group, group));
       zero = Coding::zero(matrix, row, row_group, group);
     }
-    const float number = (Coding::code(matrix, row, column) - zero) * scale;
+    const float number = (Coding::number(Coding::code(matrix, row, column)) - zero) * scale;
     out[i] = is_bf16 ? to_float(to_bfloat16(number)) : rounded_to_half(number);
   }
+}
+
+template <class Coding>
+void codes(const StoredTensor& matrix, std::int64_t row, std::int64_t first, std::int64_t count,
+           std::uint8_t* out) {
+  for (std::int64_t i = 0; i < count; ++i) out[i] = Coding::code(matrix, row, first + i);
+}
+
+template <class Coding>
+CodeScale code_scale(const StoredTensor& matrix, std::int64_t row, std::int64_t group) {
+  const std::int64_t row_group = group_of(row, matrix.scheme.group_rows);
+  return {scale_at(matrix.companion, Coding::scale_index(matrix, row, row_group, group)),
+          Coding::zero(matrix, row, row_group, group)};
 }
 
 Shape as_is(const Shape& shape) { return shape; }
@@ -202,7 +226,10 @@ constexpr std::array formats{
                  .codes_shape = as_is,
                  .scales_shape = as_is,
                  .has_byte_codes = true,
-                 .decode = decode<Fp8>},
+                 .decode = decode<Fp8>,
+                 .kind = CodeKind::e4m3,
+                 .codes_of = codes<Fp8>,
+                 .scale_of = code_scale<Fp8>},
     WeightFormat{.coding = WeightCoding::int8,
                  .name = "int8",
                  .file_type = "I8",
@@ -212,7 +239,10 @@ constexpr std::array formats{
                  .scales_shape = as_is,
                  .zero_points_shape = [](const Shape& groups, const Shape&) { return groups; },
                  .has_byte_codes = true,
-                 .decode = decode<Int8>},
+                 .decode = decode<Int8>,
+                 .kind = CodeKind::int8,
+                 .codes_of = codes<Int8>,
+                 .scale_of = code_scale<Int8>},
     WeightFormat{.coding = WeightCoding::packed_int4,
                  .name = "packed int4",
                  .file_type = "I32",
@@ -223,7 +253,10 @@ constexpr std::array formats{
                  .codes_shape = packed_columns<8>,
                  .scales_shape = as_is,
                  .zero_points_shape = packed_row_groups<8>,
-                 .decode = decode<Packed<4>>},
+                 .decode = decode<Packed<4>>,
+                 .kind = CodeKind::int4,
+                 .codes_of = codes<Packed<4>>,
+                 .scale_of = code_scale<Packed<4>>},
     WeightFormat{.coding = WeightCoding::packed_int8,
                  .name = "packed int8",
                  .file_type = "I32",
@@ -234,7 +267,11 @@ constexpr std::array formats{
                  .codes_shape = packed_columns<4>,
                  .scales_shape = as_is,
                  .zero_points_shape = packed_row_groups<4>,
-                 .decode = decode<Packed<8>>},
+                 .decode = decode<Packed<8>>,
+                 .kind = CodeKind::int8,
+                 .kind_offset = 128,
+                 .codes_of = codes<Packed<8>>,
+                 .scale_of = code_scale<Packed<8>>},
     // Frantar et al. 2022, GPTQ.
     WeightFormat{.coding = WeightCoding::gptq_int4,
                  .name = "GPTQ int4",
@@ -247,7 +284,10 @@ constexpr std::array formats{
                  .codes_shape = packed_rows_of_transposed<8>,
                  .scales_shape = transposed,
                  .zero_points_shape = packed_rows<8>,
-                 .decode = decode<Gptq<4>>},
+                 .decode = decode<Gptq<4>>,
+                 .kind = CodeKind::int4,
+                 .codes_of = codes<Gptq<4>>,
+                 .scale_of = code_scale<Gptq<4>>},
     WeightFormat{.coding = WeightCoding::gptq_int8,
                  .name = "GPTQ int8",
                  .file_type = "I32",
@@ -259,7 +299,11 @@ constexpr std::array formats{
                  .codes_shape = packed_rows_of_transposed<4>,
                  .scales_shape = transposed,
                  .zero_points_shape = packed_rows<4>,
-                 .decode = decode<Gptq<8>>},
+                 .decode = decode<Gptq<8>>,
+                 .kind = CodeKind::int8,
+                 .kind_offset = 128,
+                 .codes_of = codes<Gptq<8>>,
+                 .scale_of = code_scale<Gptq<8>>},
     // Lin et al. 2023, AWQ.
     WeightFormat{
         .coding = WeightCoding::awq_int4,
@@ -272,7 +316,10 @@ constexpr std::array formats{
         .codes_shape = [](const Shape& matrix) { return Shape{matrix[1], ceil_div(matrix[0], 8)}; },
         .scales_shape = transposed,
         .zero_points_shape = packed_rows<8>,
-        .decode = decode<Awq>},
+        .decode = decode<Awq>,
+        .kind = CodeKind::int4,
+        .codes_of = codes<Awq>,
+        .scale_of = code_scale<Awq>},
     WeightFormat{.coding = WeightCoding::mxfp4_packed,
                  .name = "packed MXFP4",
                  .file_type = "U8",
@@ -280,7 +327,10 @@ constexpr std::array formats{
                  .scales = {"_scale"},
                  .codes_shape = packed_columns<2>,
                  .scales_shape = as_is,
-                 .decode = decode<Mxfp4>},
+                 .decode = decode<Mxfp4>,
+                 .kind = CodeKind::e2m1,
+                 .codes_of = codes<Mxfp4>,
+                 .scale_of = code_scale<Mxfp4>},
     // OpenAI 2025, gpt-oss model card, section 2.1.
     WeightFormat{.coding = WeightCoding::mxfp4_experts,
                  .name = "MXFP4 of all experts",
@@ -289,7 +339,10 @@ constexpr std::array formats{
                  .scales = {"_scales"},
                  .codes_shape = expert_blocks,
                  .scales_shape = as_is,
-                 .decode = decode<Mxfp4>},
+                 .decode = decode<Mxfp4>,
+                 .kind = CodeKind::e2m1,
+                 .codes_of = codes<Mxfp4>,
+                 .scale_of = code_scale<Mxfp4>},
 };
 
 }  // namespace

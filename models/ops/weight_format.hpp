@@ -14,6 +14,20 @@ namespace troupe {
 
 struct StoredTensor;
 
+/// What the bits of a code mean, for kernels that multiply with codes (coded_matrix.hpp).
+enum class CodeKind : std::uint8_t {
+  int8,  ///< a signed byte
+  e4m3,  ///< e4m3_to_float
+  int4,  ///< 4 bits, the number plus 8
+  e2m1,  ///< 4 bits with 2 of exponent and 1 of fraction
+};
+
+/// The scale and the zero point of a group of codes.
+struct CodeScale {
+  float scale = 1.0F;
+  float zero = 0.0F;
+};
+
 /// A way to store a matrix [n, k] in fewer bits: codes, and companions, other tensors of the
 /// checkpoint, that turn them into numbers:
 ///
@@ -42,6 +56,15 @@ struct WeightFormat {
   /// Decodes `count` elements of a row, from column `first` on.
   void (*decode)(const StoredTensor& matrix, std::int64_t row, std::int64_t first,
                  std::int64_t count, float* out);
+
+  /// What a stored code less `kind_offset` (modulo 256) is; zero points are of stored codes.
+  CodeKind kind = CodeKind::int8;
+  std::uint8_t kind_offset = 0;
+  /// `count` codes of a row as they are stored, a byte each, from column `first` on.
+  void (*codes_of)(const StoredTensor& matrix, std::int64_t row, std::int64_t first,
+                   std::int64_t count, std::uint8_t* out) = nullptr;
+  /// Of a row's group of columns.
+  CodeScale (*scale_of)(const StoredTensor& matrix, std::int64_t row, std::int64_t group) = nullptr;
 };
 
 const WeightFormat& weight_format(WeightCoding coding);

@@ -1,19 +1,28 @@
 // Checkpoints that the formats' own libraries made: llm-compressor 0.14 (ct-*), GPTQModel 7.7
 // (gptq-*) and AutoAWQ 0.2.9 (awq-*), of llama-a and qwen3moe-a; the codes of mxfp4-experts are
 // gptoss-a's in OpenAI's layout. The logits are transformers' in fp32 with the numbers that the
-// library, for mxfp4-experts transformers, makes of its own codes.
+// library, for mxfp4-experts transformers, makes of its own codes: rounded to bf16 or f16. CPUs
+// multiply with codes, whose numbers are not rounded: these logits are compared with those of the
+// unrounded numbers in fp32, and the library's with those of decoded matrices.
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <functional>
 #include <iostream>
+#include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include <gtest/gtest.h>
 
+#include "models/families/family.hpp"
+#include "models/layers/weights/parameters.hpp"
 #include "tests/golden/support/golden_model.hpp"
 #include "tests/golden/support/mesh_ranks.hpp"
+#include "tests/support/coded_numbers.hpp"
 #include "tests/support/require.hpp"
+#include "tests/support/same_bits.hpp"
 
 namespace troupe::golden {
 namespace {
@@ -35,11 +44,12 @@ std::vector<std::string> checkpoints() {
 }
 
 /// Logits of every row of every prompt, one prompt after another.
-Result<std::vector<float>> all_logits(Runner& runner, std::span<const GoldenPrompt> prompts) {
+Result<std::vector<float>> all_logits(Runner& runner, std::span<const GoldenPrompt> prompts,
+                                      std::int32_t chunk = whole) {
   std::vector<float> logits;
   for (const GoldenPrompt& prompt : prompts) {
     Sequence sequence{prompt.ids};
-    TROUPE_CHECK(runner.feed(sequence, whole, logits));
+    TROUPE_CHECK(runner.feed(sequence, chunk, logits));
     runner.release(sequence);
   }
   return logits;
@@ -67,15 +77,73 @@ double difference(std::span<const float> logits, std::span<const GoldenPrompt> p
   return worst;
 }
 
+/// The numbers of a checkpoint's matrices of codes, by name.
+class Numbers {
+ public:
+  /// `rounds`: to bf16 or f16, as the format's library and devices that hold numbers do; else as
+  /// products of codes take them.
+  Numbers(const std::filesystem::path& folder, const ModelConfig& config, bool rounds) {
+    const auto checkpoint = Checkpoint::open(folder);
+    for (const WeightUse& use : weights_in_use(config, weight_rules_of(config))) {
+      const std::string name = checkpoint_name(*use.rule, use.layer, use.expert);
+      const Shape shape = stored_shape(*use.rule, config);
+      if (shape.rank() != 2) continue;
+      const auto stored = checkpoint->stored_weight(name, shape);
+      if (!stored.ok() || stored->format == nullptr) continue;
+      StoredMatrix matrix = whole_matrix(*stored, shape[0], shape[1]);
+      matrix.dtype = DType::f32;
+      const auto form = coded_form(matrix, WeightEncoding::plain).form;
+      numbers_[name] = rounds || !form ? in_host_memory(matrix) : numbers_of(matrix, *form);
+    }
+  }
+  std::optional<Tensor> find(std::string_view name) const {
+    const auto found = numbers_.find(name);
+    return found != numbers_.end() ? std::optional<Tensor>(found->second.view()) : std::nullopt;
+  }
+
+ private:
+  std::map<std::string, HostTensor, std::less<>> numbers_;
+};
+
+Result<std::vector<float>> logits_of_numbers(const std::filesystem::path& folder, bool rounds,
+                                             std::span<const GoldenPrompt> prompts) {
+  TROUPE_TRY(const ModelConfig config, load_model_config(folder));
+  const Numbers numbers(folder, config, rounds);
+  TROUPE_TRY(const LoadedModel loaded,
+             load_substituted(folder, DType::f32,
+                              [&](std::string_view name) { return numbers.find(name); }));
+  return all_logits(*loaded.runner, prompts);
+}
+
+bool multiplies_codes(const LoadedModel& loaded) {
+  return !loaded.ops->memory().available().has_value();  // the CPU
+}
+
 class Quantized : public testing::TestWithParam<std::string> {};
 
 TEST_P(Quantized, have_the_logits_of_their_numbers) {
-  REQUIRE_OK(const auto prompts, read_prompts(folder_of(GetParam()) / "logits.safetensors"));
+  const auto folder = folder_of(GetParam());
+  REQUIRE_OK(const auto prompts, read_prompts(folder / "logits.safetensors"));
   ASSERT_FALSE(prompts.empty());
-  REQUIRE_OK(const auto loaded, load(folder_of(GetParam()), DType::f32));
+  REQUIRE_OK(const auto loaded, load(folder, DType::f32));
   REQUIRE_OK(const auto logits, all_logits(*loaded.runner, prompts));
-  const double worst = difference(logits, prompts);
-  std::cout << GetParam() << ": largest difference " << worst << '\n';
+  if (!multiplies_codes(loaded)) {
+    const double worst = difference(logits, prompts);
+    std::cout << GetParam() << ": largest difference " << worst << '\n';
+    EXPECT_LE(worst, tolerance);
+    return;
+  }
+  REQUIRE_OK(const auto rounded, logits_of_numbers(folder, true, prompts));
+  REQUIRE_OK(const auto exact, logits_of_numbers(folder, false, prompts));
+  double worst = 0.0;
+  for (std::size_t i = 0; i < logits.size(); ++i) {
+    worst = std::max(worst, std::abs(double{logits[i]} - exact[i]));
+  }
+  std::cout << GetParam() << ": largest difference of decoded numbers from the library's "
+            << difference(rounded, prompts) << ", of codes from their numbers " << worst
+            << ", of codes from the library's rounded numbers " << difference(logits, prompts)
+            << '\n';
+  EXPECT_LE(difference(rounded, prompts), tolerance);
   EXPECT_LE(worst, tolerance);
 }
 
@@ -83,11 +151,24 @@ TEST_P(Quantized, have_the_logits_of_their_numbers) {
 // expert's 1.5 of 16.
 TEST_P(Quantized, have_them_on_ranks_whose_slices_begin_inside_a_group) {
   if (max_golden_ranks() < 2) GTEST_SKIP() << "there is one device";
-  REQUIRE_OK(const auto prompts, read_prompts(folder_of(GetParam()) / "logits.safetensors"));
-  REQUIRE_OK(const auto ranks,
-             run_ranks(folder_of(GetParam()), DType::f32, {.shape = {.tensor = 2}},
-                       [&](Runner& runner, int) { return all_logits(runner, prompts); }));
-  EXPECT_LE(difference(ranks.back(), prompts), tolerance);
+  const auto folder = folder_of(GetParam());
+  REQUIRE_OK(const auto prompts, read_prompts(folder / "logits.safetensors"));
+  const auto on_ranks = [&](const MeshShape& shape) {
+    return run_ranks(folder, DType::f32, {.shape = shape},
+                     [&](Runner& runner, int) { return all_logits(runner, prompts); });
+  };
+  REQUIRE_OK(const auto ranks, on_ranks({.tensor = 2}));
+  REQUIRE_OK(const auto loaded, load(folder, DType::f32));
+  if (!multiplies_codes(loaded)) {
+    EXPECT_LE(difference(ranks.back(), prompts), tolerance);
+    return;
+  }
+  REQUIRE_OK(const auto expected, all_logits(*loaded.runner, prompts));
+  expect_same_bits(ranks.back(), expected, "tensor 2");
+  REQUIRE_OK(const auto stages, on_ranks({.pipeline = 2, .tensor = 2}));
+  expect_same_bits(stages.back(), expected, "tensor 2 x pipeline 2");
+  REQUIRE_OK(const auto one_by_one, all_logits(*loaded.runner, prompts, 1));
+  expect_same_bits(one_by_one, expected, "passes of a token");
 }
 
 TEST(QuantizedExperts, have_them_with_experts_over_ranks) {
@@ -100,7 +181,13 @@ TEST(QuantizedExperts, have_them_with_experts_over_ranks) {
     REQUIRE_OK(const auto ranks,
                run_ranks(folder_of(name), DType::f32, way,
                          [&](Runner& runner, int) { return all_logits(runner, prompts); }));
-    EXPECT_LE(difference(ranks.back(), prompts), tolerance);
+    REQUIRE_OK(const auto loaded, load(folder_of(name), DType::f32));
+    if (!multiplies_codes(loaded)) {
+      EXPECT_LE(difference(ranks.back(), prompts), tolerance);
+      continue;
+    }
+    REQUIRE_OK(const auto expected, all_logits(*loaded.runner, prompts));
+    expect_same_bits(ranks.back(), expected, "experts over 2 ranks");
   }
 }
 

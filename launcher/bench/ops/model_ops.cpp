@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "models/layers/model_limits.hpp"
+#include "models/layers/weights/parameters.hpp"
 #include "parallel/device/convert.hpp"
 
 namespace troupe {
@@ -219,7 +220,9 @@ std::vector<ModelOps::Matrix> ModelOps::matrices() const {
 Result<void> ModelOps::measure_matrix(OpsFigures& figures, const Matrix& matrix) {
   const HostTensor weight = random_weight({matrix.n, matrix.k});
   std::vector<std::unique_ptr<Linear>> copies(turns(static_cast<double>(weight->bytes())));
-  const WeightEncoding encoding = matrix.op == "head" ? WeightEncoding::plain : options_.encoding;
+  const WeightEncoding encoding = matrix.op == "head"
+                                      ? encoding_for(Parameter::head, options_.encoding, false)
+                                      : options_.encoding;
   for (auto& copy : copies) {
     TROUPE_TRY(copy, ops_.weights().prepare(weight, matrix.segments, encoding));
   }

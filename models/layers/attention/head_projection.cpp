@@ -19,10 +19,6 @@ std::vector<std::int64_t> rows_of_heads(const ModelConfig& config, std::int64_t 
   return rows;
 }
 
-bool rearranges(const ModelConfig& config) {
-  return config.interleaved_rope || config.rotated_dim() != config.head_dim;
-}
-
 /// The same elements of vectors, which are one after the other and whose last ones stay.
 HostTensor rearranged(const HostTensor& values, std::span<const std::int64_t> order) {
   HostTensor turned(DType::f32, values->shape());
@@ -34,6 +30,10 @@ HostTensor rearranged(const HostTensor& values, std::span<const std::int64_t> or
 }
 
 }  // namespace
+
+bool rearranges(const ModelConfig& config) {
+  return config.interleaved_rope || config.rotated_dim() != config.head_dim;
+}
 
 Result<HeadProjection> HeadProjection::load(const LayerContext& context, const Weights& weights,
                                             const AttentionShape& shape, std::int64_t layer) {
@@ -55,6 +55,7 @@ Result<HeadProjection> HeadProjection::load(const LayerContext& context, const W
   for (std::int64_t row = std::ssize(order); row < qkv.view()[0]; ++row) rows.push_back(row);
   TROUPE_TRY(projection.qkv_,
              context.ops.weights().prepare(take_rows(qkv, rows), 1, weights.encoding_of(query)));
+  weights.note({query, key, value}, layer, projection.qkv_->kernel(), weights.why_decoded());
   return projection;
 }
 

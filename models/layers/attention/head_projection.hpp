@@ -7,6 +7,10 @@
 
 namespace troupe {
 
+/// True if the rows of queries and keys are rearranged when they are loaded, so that codes become
+/// numbers.
+bool rearranges(const ModelConfig& config);
+
 /// The projection of rows to the queries, keys and values of some heads of a layer.
 ///
 /// Devices rotate whole heads in halves. If weights store the elements of a rotation side by side,

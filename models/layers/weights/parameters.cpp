@@ -154,6 +154,14 @@ bool may_be_encoded(Parameter parameter) {
   }
 }
 
+WeightEncoding encoding_for(Parameter parameter, WeightEncoding asked, bool is_quantized) {
+  if (parameter == Parameter::head || parameter == Parameter::embedding) {
+    const bool is_integer = asked == WeightEncoding::int8 || asked == WeightEncoding::int4;
+    return is_integer ? WeightEncoding::int8 : WeightEncoding::plain;
+  }
+  return may_be_encoded(parameter) && !is_quantized ? asked : WeightEncoding::plain;
+}
+
 bool is_dense(Parameter parameter) {
   switch (parameter) {
     case Parameter::embedding:

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "models/config/model_config.hpp"
+#include "models/ops/linear.hpp"
 #include "parallel/device/tensor.hpp"
 #include "parallel/sharding/sharding.hpp"
 
@@ -78,6 +79,9 @@ bool is_expert(Parameter parameter);
 /// True for a dense matrix of a layer that may be held in few bits (WeightEncoding): projections of
 /// attention and of MLPs. Others choose (routers, indexers), or are read by kernels of their own.
 bool may_be_encoded(Parameter parameter);
+/// How a matrix of numbers is held if `asked` of the model: the head in 8 bits at the least, and,
+/// of a checkpoint that is quantised, only the head.
+WeightEncoding encoding_for(Parameter parameter, WeightEncoding asked, bool is_quantized);
 /// True for a parameter that Mesh::dense_group shares: of an MLP that all tokens take, or with a
 /// row for each id of the vocabulary.
 bool is_dense(Parameter parameter);

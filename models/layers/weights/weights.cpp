@@ -7,6 +7,8 @@
 #include <utility>
 #include <vector>
 
+#include "models/ops/coded_matrix.hpp"
+
 namespace troupe {
 
 namespace {
@@ -90,6 +92,12 @@ StoredMatrix stack_parts(std::vector<StoredPart> parts, DType compute) {
 
 }  // namespace
 
+Result<int> segments_of(const WeightRule& rule, const std::string& name, const ModelConfig& config,
+                        int ranks, int most) {
+  if (!is_row_parallel(rule.shard)) return 1;
+  return segments_per_rank(name, segment_extent(rule, config), ranks, most);
+}
+
 const WeightRule& Weights::rule(Parameter parameter) const {
   const auto found = std::ranges::find(rules_, parameter, &WeightRule::parameter);
   assert(found != rules_.end());
@@ -145,19 +153,35 @@ Result<HostTensor> Weights::matrix(Stack stack, std::int64_t layer) const {
 
 Result<int> Weights::segments(Parameter parameter, std::int64_t layer) const {
   const WeightRule& found = rule(parameter);
-  if (!is_row_parallel(found.shard)) return 1;
-  const std::int64_t extent = segment_extent(found, config_);
-  const int ranks = shard_of(parameter).size;
   const std::string name = checkpoint_name(found, layer, 0);
   // Split experts are summed in another way than whole ones.
-  if (!exact_sums_ || is_expert(parameter)) return segments_per_rank(name, extent, ranks);
-  return segments_per_rank(name, extent, ranks, max_exact_segments);
+  const bool has_fewer = exact_sums_ && !is_expert(parameter);
+  const int most = has_fewer ? max_exact_segments : max_segments;
+  return segments_of(found, name, config_, shard_of(parameter).size, most);
+}
+
+void Weights::note(Stack stack, std::int64_t layer, const std::string& kernel,
+                   std::string_view why) const {
+  if (kernel.empty()) return;
+  std::string matrix;
+  for (const Parameter parameter : stack) {
+    // "q_proj" of "layers.{layer}.self_attn.q_proj.weight"
+    std::string_view name = rule(parameter).name;
+    if (name.ends_with(".weight")) name.remove_suffix(std::string_view(".weight").size());
+    matrix += (matrix.empty() ? "" : "+") + std::string(name.substr(name.rfind('.') + 1));
+  }
+  const bool is_head = is_global(*stack.begin());  // tables are not multiplied
+  kernels_->add(why.empty() ? kernel : kernel + ", " + std::string(why), is_head ? "head" : matrix,
+                is_head ? -1 : layer);
 }
 
 Result<std::unique_ptr<Linear>> Weights::linear(Stack stack, std::int64_t layer) const {
   TROUPE_TRY(const StoredMatrix weight, stacked(stack, layer, 0));
   TROUPE_TRY(const int parts, segments(*stack.begin(), layer));
-  return ops_.weights().load(weight, parts, encoding_of(*stack.begin()));
+  const WeightEncoding encoding = encoding_of(*stack.begin());
+  TROUPE_TRY(auto linear, ops_.weights().load(weight, parts, encoding));
+  note(stack, layer, linear->kernel(), coded_form(weight, encoding).obstacle);
+  return linear;
 }
 
 Result<std::unique_ptr<GroupedLinear>> Weights::grouped_linear(Stack stack,
@@ -169,7 +193,10 @@ Result<std::unique_ptr<GroupedLinear>> Weights::grouped_linear(Stack stack,
     TROUPE_TRY(StoredMatrix weight, stacked(stack, layer, expert));
     weights.push_back(std::move(weight));
   }
-  return ops_.weights().load_grouped(weights, parts);
+  TROUPE_TRY(auto grouped, ops_.weights().load_grouped(weights, parts));
+  note(stack, layer, grouped->kernel(),
+       coded_form(weights.front(), WeightEncoding::plain).obstacle);
+  return grouped;
 }
 
 Result<DeviceTensor> Weights::expert_vectors(Stack stack, std::int64_t layer, bool of_all) const {

@@ -3,10 +3,14 @@
 #include <initializer_list>
 #include <memory>
 #include <span>
+#include <string>
+#include <string_view>
+#include <vector>
 
 #include "models/checkpoint/checkpoint.hpp"
 #include "models/config/model_config.hpp"
 #include "models/layers/model_limits.hpp"
+#include "models/layers/weights/kernel_table.hpp"
 #include "models/layers/weights/parameters.hpp"
 #include "models/ops/ops.hpp"
 #include "models/ops/stored_matrix.hpp"
@@ -38,6 +42,7 @@ class Weights {
         experts_(expert_share(config.moe ? config.moe->experts : 0, mesh, rank)),
         compute_(limits.compute),
         encoding_(limits.encoding),
+        is_quantized_(!checkpoint.quantization().groups.empty()),
         exact_sums_(limits.exact_sums),
         ops_(ops) {}
 
@@ -68,10 +73,18 @@ class Weights {
   /// the vocabulary does not have are zero, so that all ranks have as many.
   Result<StoredMatrix> vocabulary_rows(Parameter parameter) const;
 
-  /// How Ops shall hold a matrix of this parameter.
+  /// How Ops shall hold a matrix of this parameter; of the embedding as a tied head.
   WeightEncoding encoding_of(Parameter parameter) const {
-    return may_be_encoded(parameter) ? encoding_ : WeightEncoding::plain;
+    return encoding_for(parameter, encoding_, is_quantized_);
   }
+  /// For note() of a matrix that was made from matrix().
+  std::string_view why_decoded() const { return is_quantized_ ? "as it is rearranged" : ""; }
+  /// Notes what a matrix that was loaded is multiplied as; `why`: not as the codes that it is
+  /// stored in. linear() and grouped_linear() do so themselves.
+  void note(Stack stack, std::int64_t layer, const std::string& kernel,
+            std::string_view why = {}) const;
+  /// What was noted, by all copies.
+  std::vector<std::string> kernels() const { return kernels_->lines(); }
   const ShardOf& shard() const { return shard_; }              ///< of attention
   const ShardOf& dense_shard() const { return dense_shard_; }  ///< of what is_dense
   /// The weights of another shard, which need not be a tensor rank's, but for experts.
@@ -104,9 +117,16 @@ class Weights {
   ExpertShare experts_;
   DType compute_;
   WeightEncoding encoding_;
+  bool is_quantized_;
+  std::shared_ptr<KernelTable> kernels_ = std::make_shared<KernelTable>();
   bool exact_sums_;
   Ops& ops_;
 };
+
+/// The segments of a row-parallel matrix that each of `ranks` has, at most `most` in all; 1 of
+/// others. Errors: those of segments_per_rank.
+Result<int> segments_of(const WeightRule& rule, const std::string& name, const ModelConfig& config,
+                        int ranks, int most = max_segments);
 
 /// Refuses weights that cannot be loaded on the ranks of `mesh`, reading headers only: missing
 /// tensors, other shapes or dtypes than the config says, sizes that do not divide (what by what).

@@ -47,7 +47,8 @@ class CpuStreamOps final : public StreamOps {
   void replay(const CapturedGraph& /*graph*/) override {}
 };
 
-/// Weights packed into panels (packed_weights.hpp), which are there at once.
+/// Weights packed into panels (packed_weights.hpp), which are there at once. Matrices that are
+/// stored as codes stay codes (coded_form).
 class CpuWeightOps final : public WeightOps {
  public:
   explicit CpuWeightOps(CpuContext& context) : context_(context) {}
@@ -70,6 +71,8 @@ class CpuWeightOps final : public WeightOps {
 
  private:
   Result<PackedWeights> pack(std::span<const Tensor> weights, int segments);
+  Result<PackedWeights> pack_codes(std::span<const StoredMatrix> weights, const CodedForm& form,
+                                   int segments);
 
   CpuContext& context_;
 };

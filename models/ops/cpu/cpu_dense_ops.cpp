@@ -81,7 +81,7 @@ void CpuDenseOps::do_linear(const Linear& weight, const Tensor& x, const Tensor&
   const int members = context_.pool().size();
   if (members == 1 || work < parallel_bytes) {
     job.scratch = context_.scratch(0);
-    context_.kernels().gemm(job);
+    context_.kernels().multiply(job);
     return;
   }
   // Many rows are split, so that each is copied into tiles once; else columns, unless there are too
@@ -103,7 +103,7 @@ void CpuDenseOps::do_linear(const Linear& weight, const Tensor& x, const Tensor&
       if (range.begin == range.end) continue;
       (by_rows ? part.row_begin : part.panel_begin) = range.begin;
       (by_rows ? part.row_end : part.panel_end) = range.end;
-      context_.kernels().gemm(part);
+      context_.kernels().multiply(part);
     }
   });
 }

@@ -60,7 +60,7 @@ void run_grouped(CpuContext& context, const PackedWeights& packed, std::int64_t 
       job.panel_begin = range.begin;
       job.panel_end = range.end;
       job.scratch = context.scratch(member);
-      context.kernels().gemm(job);
+      context.kernels().multiply(job);
     }
   };
   const std::int64_t touched =

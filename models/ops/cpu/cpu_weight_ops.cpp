@@ -1,10 +1,10 @@
 #include <algorithm>
-#include <iterator>
 #include <new>
+#include <optional>
 #include <vector>
 
+#include "models/ops/coded_matrix.hpp"
 #include "models/ops/cpu/cpu_components.hpp"
-#include "models/ops/fp8_rows.hpp"
 #include "models/ops/stored_matrix.hpp"
 #include "parallel/device/convert.hpp"
 
@@ -29,6 +29,13 @@ auto with_host_memory(std::span<const StoredMatrix> matrices, const Read& read)
   return read(views);
 }
 
+StoredMatrix stored_matrix_of(const Tensor& weight, DType dtype) {
+  StoredMatrix stored{.rows = weight[0], .columns = weight[1], .dtype = dtype};
+  stored.parts.push_back(
+      {.matrix = {.view = weight}, .rows = {0, weight[0]}, .cols = {0, weight[1]}});
+  return stored;
+}
+
 }  // namespace
 
 Result<PackedWeights> CpuWeightOps::pack(std::span<const Tensor> weights, int segments) {
@@ -42,10 +49,25 @@ Result<PackedWeights> CpuWeightOps::pack(std::span<const Tensor> weights, int se
   }
 }
 
+Result<PackedWeights> CpuWeightOps::pack_codes(std::span<const StoredMatrix> weights,
+                                               const CodedForm& form, int segments) {
+  try {
+    TROUPE_TRY(PackedWeights packed,
+               PackedWeights::pack_codes(weights, form, segments, context_.pool()));
+    context_.reserve_scratch(gemm_scratch_floats(packed.k(), segments));
+    return packed;
+  } catch (const std::bad_alloc&) {
+    return fail(ErrorCode::resource_exhausted,
+                "no memory to pack the codes of {} matrices [{}, {}]", weights.size(),
+                weights.front().rows, weights.front().columns);
+  }
+}
+
 Result<std::unique_ptr<Linear>> CpuWeightOps::prepare(const Tensor& weight, int segments,
                                                       WeightEncoding encoding) {
-  if (encoding == WeightEncoding::fp8) {
-    return prepare(rounded_to_fp8(weight), segments, WeightEncoding::plain);
+  if (encoding != WeightEncoding::plain) {
+    const DType dtype = stored_dtype(weight.dtype(), context_.dtype());
+    return load(stored_matrix_of(weight, dtype), segments, encoding);
   }
   TROUPE_TRY(PackedWeights packed, pack(std::span(&weight, 1), segments));
   return std::unique_ptr<Linear>(std::make_unique<CpuLinear>(std::move(packed)));
@@ -66,21 +88,26 @@ Result<DeviceTensor> CpuWeightOps::prepare_table(const Tensor& weight) {
 
 Result<std::unique_ptr<Linear>> CpuWeightOps::load(const StoredMatrix& weight, int segments,
                                                    WeightEncoding encoding) {
-  return with_host_memory(
-      {&weight, 1}, [&](std::span<const Tensor> host) -> Result<std::unique_ptr<Linear>> {
-        if (encoding == WeightEncoding::plain) return prepare(host.front(), segments, encoding);
-        std::vector<float> scales;
-        for (const StoredPart& part : weight.parts) {
-          std::ranges::copy(
-              fp8_scales(part, weight.dtype == DType::bf16 ? DType::bf16 : DType::f32),
-              std::back_inserter(scales));
-        }
-        return prepare(rounded_to_fp8(host.front(), scales), segments, WeightEncoding::plain);
-      });
+  if (const auto form = coded_form(weight, encoding).form) {
+    TROUPE_TRY(PackedWeights packed, pack_codes({&weight, 1}, *form, segments));
+    return std::unique_ptr<Linear>(std::make_unique<CpuLinear>(std::move(packed)));
+  }
+  return with_host_memory({&weight, 1}, [&](std::span<const Tensor> host) {
+    return prepare(host.front(), segments, WeightEncoding::plain);
+  });
 }
 
 Result<std::unique_ptr<GroupedLinear>> CpuWeightOps::load_grouped(
     std::span<const StoredMatrix> weights, int segments) {
+  const auto form =
+      weights.empty() ? std::nullopt : coded_form(weights.front(), WeightEncoding::plain).form;
+  const auto has_form = [&](const StoredMatrix& weight) {
+    return coded_form(weight, WeightEncoding::plain).form == form;
+  };
+  if (form && std::ranges::all_of(weights, has_form)) {
+    TROUPE_TRY(PackedWeights packed, pack_codes(weights, *form, segments));
+    return std::unique_ptr<GroupedLinear>(std::make_unique<CpuGroupedLinear>(std::move(packed)));
+  }
   return with_host_memory(
       weights, [&](std::span<const Tensor> host) { return prepare_grouped(host, segments); });
 }

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 
+#include "models/ops/coded_matrix.hpp"
 #include "models/ops/cpu/cpu_ops.hpp"
 
 namespace troupe {
@@ -13,12 +14,27 @@ namespace troupe {
 /// Columns (out features) of one packed panel.
 inline constexpr std::int64_t panel_columns = 32;
 
+/// The panels of a matrix that is held as codes (coded_matrix.hpp). A panel has its runs one after
+/// the other: bytes as [columns of the run][32]; 4-bit codes as [blocks of 8 columns of the
+/// run][32], a word for each, the first column's code lowest. E4M3 codes count as 2^-8 of their
+/// numbers, which is what their bits are in f16; their scales make up for it.
+struct CodePanels {
+  CodeKind kind = CodeKind::int8;
+  const CodeRun* runs = nullptr;  ///< null: the matrix is not held as codes
+  std::int64_t run_count = 0;
+  std::int64_t panel_bytes = 0;       ///< of codes
+  DType scale_dtype = DType::f32;     ///< f32 or bf16
+  const void* scales = nullptr;       ///< [panels][runs][32]
+  const void* zero_points = nullptr;  ///< the same in bf16, of codes as numbers; null: all 0
+};
+
 /// Multiplies rows [row_begin, row_end) by panels [panel_begin, panel_end) of a packed matrix [n,
 /// k]. A panel holds 32 columns as [k][32], zero-padded: f32 in order; bf16 with columns c and c +
 /// 16 adjacent, so that one load and two integer operations give both halves.
 struct GemmJob {
   const void* panels = nullptr;
-  DType dtype = DType::f32;
+  DType dtype = DType::f32;  ///< of numbers
+  CodePanels codes;
   std::int64_t n = 0;
   std::int64_t k = 0;
   int segments = 1;  ///< equal parts of k, each one chain of FMAs, added as a binary tree
@@ -34,6 +50,7 @@ struct GemmJob {
   std::int64_t row_begin = 0, row_end = 0;
   float* scratch = nullptr;  ///< gemm_scratch_floats(k, segments) floats, 64-byte aligned
 };
+/// Of numbers and of codes.
 std::int64_t gemm_scratch_floats(std::int64_t k, int segments);
 
 /// Attention of some heads of one sequence: `rows` query rows from `q`, at positions
@@ -157,6 +174,12 @@ constexpr std::int64_t route_scratch_floats(std::int64_t experts) { return 3 * e
 
 struct Kernels {
   void (*gemm)(const GemmJob& job);
+  void (*gemm_of_codes)(const GemmJob& job);  ///< of a job with codes.runs
+
+  /// The one of a job.
+  void multiply(const GemmJob& job) const {
+    (job.codes.runs == nullptr ? gemm : gemm_of_codes)(job);
+  }
   void (*attention)(const AttentionJob& job);
   void (*attention_weights)(const AttentionWeightsJob& job);
   void (*index_scores)(const IndexScoresJob& job);
@@ -168,6 +191,7 @@ const Kernels& kernels_for(CpuIsa isa);
 
 namespace avx2 {
 void gemm(const GemmJob& job);
+void gemm_of_codes(const GemmJob& job);
 void attention(const AttentionJob& job);
 void attention_weights(const AttentionWeightsJob& job);
 void index_scores(const IndexScoresJob& job);
@@ -176,6 +200,7 @@ extern const RowKernels row_kernels;
 
 namespace avx512 {
 void gemm(const GemmJob& job);
+void gemm_of_codes(const GemmJob& job);
 void attention(const AttentionJob& job);
 void attention_weights(const AttentionWeightsJob& job);
 void index_scores(const IndexScoresJob& job);

@@ -2,8 +2,11 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
+#include <vector>
 
 #include "models/ops/cpu/kernels.hpp"
+#include "models/ops/cpu/thread_pool.hpp"
 
 namespace troupe {
 
@@ -18,18 +21,30 @@ class PackedWeights {
   /// `segments` is a power of two (at most 64) that divides k.
   static Result<PackedWeights> pack(std::span<const Tensor> weights, int segments, DType model);
 
+  /// Packs matrices of one shape that are all of this form (coded_form), by the threads of `pool`.
+  /// Errors: as above, of segments. Throws std::bad_alloc.
+  static Result<PackedWeights> pack_codes(std::span<const StoredMatrix> weights,
+                                          const CodedForm& form, int segments, ThreadPool& pool);
+
   std::int64_t matrices() const { return matrices_; }
   std::int64_t n() const { return n_; }
   std::int64_t k() const { return k_; }
   int segments() const { return segments_; }
   DType dtype() const { return panels_->dtype(); }
   std::int64_t panels_per_matrix() const { return (n_ + panel_columns - 1) / panel_columns; }
-  std::size_t bytes() const { return panels_->bytes(); }
+  std::size_t bytes() const { return panels_->bytes() + scales_->bytes() + zero_points_->bytes(); }
+  /// "f32", "bf16", "int8 codes", ...
+  std::string kernel() const;
   /// Returns a job with the weights' part filled in, all panels of one matrix.
   GemmJob job(std::int64_t matrix) const;
 
  private:
-  HostTensor panels_;  // [matrices, panels, k, 32]
+  HostTensor panels_;  // [matrices, panels, k, 32]; of codes [matrices, panels, bytes of a panel]
+  // Of codes (CodePanels):
+  CodedForm form_;
+  std::vector<CodeRun> runs_;  // empty: numbers
+  HostTensor scales_;          // [matrices, panels, runs, 32]
+  HostTensor zero_points_;     // likewise, or empty
   std::int64_t matrices_ = 0, n_ = 0, k_ = 0;
   int segments_ = 1;
 };
@@ -40,6 +55,7 @@ class CpuLinear final : public Linear {
   std::int64_t out_features() const override { return packed_.n(); }
   std::int64_t in_features() const override { return packed_.k(); }
   std::size_t bytes() const override { return packed_.bytes(); }
+  std::string kernel() const override { return packed_.kernel(); }
   const PackedWeights& packed() const { return packed_; }
 
  private:
@@ -53,6 +69,7 @@ class CpuGroupedLinear final : public GroupedLinear {
   std::int64_t out_features() const override { return packed_.n(); }
   std::int64_t in_features() const override { return packed_.k(); }
   std::size_t bytes() const override { return packed_.bytes(); }
+  std::string kernel() const override { return packed_.kernel(); }
   const PackedWeights& packed() const { return packed_; }
 
  private:

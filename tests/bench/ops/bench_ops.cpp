@@ -1,13 +1,17 @@
 // Figures of the CPU's Ops: GEMMs beside the machine's FMA ceiling and oneDNN, attention, and the
-// small operations. `bench_ops [threads]`; run with OMP_NUM_THREADS=threads for oneDNN. Every
-// figure is the best of several short runs, which a shared machine can repeat.
+// small operations. `bench_ops [threads [codes]]`, with `codes` only those; run with
+// OMP_NUM_THREADS=threads for oneDNN. Every figure is the best of several short runs, which a
+// shared machine can repeat.
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <iterator>
+#include <memory>
 #include <numeric>
 #include <random>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -110,6 +114,65 @@ void bench_products(Ops& ops, const Machine& machine) {
       fmt::print(" {:7.1f}", rate);
     }
     fmt::print("  {:9.2f}\n", rate / machine.ceiling);
+  }
+}
+
+/// Products of codes beside those of bf16, with the matrices of Qwen3-0.6B: one row reads matrices
+/// that lie in no cache of a core, in turn, as a pass does.
+void bench_codes(Ops& ops, const Machine& machine) {
+  const Product products[] = {{4096, 1024, 1, "qkv"},
+                              {1024, 2048, 8, "o, S = 8"},
+                              {6144, 1024, 1, "gate and up"},
+                              {1024, 3072, 8, "down, S = 8"},
+                              {151936, 1024, 1, "head"}};
+  const std::pair<WeightEncoding, const char*> encodings[] = {{WeightEncoding::plain, "bf16"},
+                                                              {WeightEncoding::int8, "int8"},
+                                                              {WeightEncoding::fp8, "fp8"},
+                                                              {WeightEncoding::int4, "int4"}};
+  const double reads = measure_ceilings(machine.threads, 0.3).bytes_per_second / 1e9;
+  fmt::print("codes; memory is read at {:.1f} GB/s\n", reads);
+  fmt::print(
+      "product                n     k  codes      M=1 us  of bf16     GB/s  of read  GFLOP/s at "
+      "M=8, "
+      "M=64, M=512\n");
+  double totals[std::size(encodings)] = {};
+  for (const Product& p : products) {
+    const HostTensor weight = filled({p.n, p.k}, DType::bf16);
+    double of_bf16 = 0;
+    for (std::size_t e = 0; e < std::size(encodings); ++e) {
+      const auto& [encoding, name] = encodings[e];
+      std::vector<std::unique_ptr<Linear>> copies(
+          static_cast<std::size_t>(std::max<std::int64_t>(1, (64 << 20) / (p.n * p.k))));
+      for (auto& copy_of : copies) {
+        auto made = ops.weights().prepare(weight, p.segments, encoding);
+        if (!made.ok()) std::exit(1);
+        copy_of = *std::move(made);
+      }
+      const HostTensor x = filled({512, p.k}), out(DType::f32, {512, p.n});
+      std::size_t turn = 0;
+      const auto multiply = [&](std::int64_t m) {
+        ops.dense().linear(*copies[turn++ % copies.size()], x->rows(0, m), out->rows(0, m));
+      };
+      const double seconds = machine.seconds_of([&] { multiply(1); });
+      if (e == 0) of_bf16 = seconds;
+      totals[e] += seconds * (p.n > 100000 ? 1 : 28);
+      const double rate = static_cast<double>(copies.front()->bytes()) / seconds / 1e9;
+      fmt::print("{:17} {:6} {:5}  {:5}  {:10.1f}  {:7.2f}  {:7.1f}  {:7.2f}", p.what, p.n, p.k,
+                 name, seconds * 1e6, of_bf16 / seconds, rate, rate / reads);
+      for (const std::int64_t m : {8, 64, 512}) {
+        if (p.n > 100000 && m > 8) break;
+        fmt::print(" {:7.1f}",
+                   2e-9 * m * p.n * p.k / machine.seconds_of([&, m = m] { multiply(m); }));
+      }
+      fmt::print("\n");
+    }
+  }
+  for (std::size_t e = 1; e < std::size(encodings); ++e) {
+    const bool is_int4 = encodings[e].first == WeightEncoding::int4;
+    fmt::print(
+        "the products of a token, 28 layers and head, {}: {:.1f} ms, {:.2f} of bf16's {:.1f}\n",
+        is_int4 ? "all int4" : encodings[e].second, totals[e] * 1e3, totals[0] / totals[e],
+        totals[0] * 1e3);
   }
 }
 
@@ -230,7 +293,7 @@ void bench_experts(Ops& ops, const Machine& machine) {
   }
 }
 
-void run(int threads) {
+void run(int threads, std::string_view part) {
   for (const CpuIsa isa : {CpuIsa::avx2, CpuIsa::avx512}) {
     if (!cpu_supports(isa)) continue;
     auto ops = make_cpu_ops({threads, DType::f32, isa});
@@ -239,7 +302,9 @@ void run(int threads) {
     const Machine machine{threads, most / 1e9};
     fmt::print("{} threads, {}: FMA ceiling {:.0f} GFLOP/s\n", threads,
                isa == CpuIsa::avx512 ? "AVX-512" : "AVX2", machine.ceiling);
-    bench_products(**ops, machine);
+    if (part != "codes") bench_products(**ops, machine);
+    bench_codes(**ops, machine);
+    if (part == "codes") continue;
     bench_attention(**ops, machine);
     bench_experts(**ops, machine);
     bench_rows(**ops, machine);
@@ -249,4 +314,6 @@ void run(int threads) {
 }  // namespace
 }  // namespace troupe::bench
 
-int main(int argc, char** argv) { troupe::bench::run(argc > 1 ? std::atoi(argv[1]) : 1); }
+int main(int argc, char** argv) {
+  troupe::bench::run(argc > 1 ? std::atoi(argv[1]) : 1, argc > 2 ? argv[2] : "");
+}

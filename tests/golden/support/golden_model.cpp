@@ -84,13 +84,14 @@ Result<LoadedModel> load(const std::filesystem::path& folder, DType precision,
   return load(folder, precision, parallel, std::move(ops));
 }
 
-Result<LoadedModel> load(const std::filesystem::path& folder, DType precision,
-                         const ParallelContext& parallel, std::unique_ptr<Ops> ops,
-                         bool exact_sums) {
+namespace {
+
+Result<LoadedModel> load_from(const std::filesystem::path& folder, const Checkpoint& checkpoint,
+                              DType precision, const ParallelContext& parallel,
+                              std::unique_ptr<Ops> ops, bool exact_sums) {
   LoadedModel loaded;
   loaded.ops = std::move(ops);
   TROUPE_TRY(const ModelConfig config, load_model_config(folder));
-  TROUPE_TRY(const Checkpoint checkpoint, Checkpoint::open(folder));
   ModelLimits limits;
   limits.max_batch_tokens = 512;
   limits.max_head_rows = 512;
@@ -104,6 +105,23 @@ Result<LoadedModel> load(const std::filesystem::path& folder, DType precision,
     loaded.runner->share_dense_layers(*parallel.dense.host, parallel.mesh.shape().tensor);
   }
   return loaded;
+}
+
+}  // namespace
+
+Result<LoadedModel> load(const std::filesystem::path& folder, DType precision,
+                         const ParallelContext& parallel, std::unique_ptr<Ops> ops,
+                         bool exact_sums) {
+  TROUPE_TRY(const Checkpoint checkpoint, Checkpoint::open(folder));
+  return load_from(folder, checkpoint, precision, parallel, std::move(ops), exact_sums);
+}
+
+Result<LoadedModel> load_substituted(const std::filesystem::path& folder, DType precision,
+                                     const Checkpoint::Substitute& substitute) {
+  TROUPE_TRY(auto ops, make_golden_ops(precision));
+  TROUPE_TRY(Checkpoint checkpoint, Checkpoint::open(folder));
+  checkpoint.set_substitute(substitute);
+  return load_from(folder, checkpoint, precision, {}, std::move(ops), false);
 }
 
 Result<double> window_nll(Runner& runner, const std::vector<std::int32_t>& window) {

@@ -67,6 +67,10 @@ Result<LoadedModel> load(const std::filesystem::path& folder, DType precision,
                          const ParallelContext& parallel, std::unique_ptr<Ops> ops,
                          bool exact_sums = false);
 
+/// load() with numbers in place of some of the checkpoint's weights.
+Result<LoadedModel> load_substituted(const std::filesystem::path& folder, DType precision,
+                                     const Checkpoint::Substitute& substitute);
+
 /// One prompt of a logits file.
 struct GoldenPrompt {
   std::string id;

@@ -28,7 +28,7 @@ class Fp8Products : public BothDevices {
   Result<std::unique_ptr<Linear>> rounded_matrix(const Tensor& weight) {
     return cpu_->weights().prepare(rounded_rows(weight), 1, WeightEncoding::plain);
   }
-  /// The numbers of codes, not rounded to bf16 as those of rounded_to_fp8 are.
+  /// The numbers of codes, not rounded to bf16.
   static HostTensor rounded_rows(const Tensor& x) {
     HostTensor rounded(DType::f32, x.shape());
     for (std::int64_t r = 0; r < x[0]; ++r) {

@@ -82,20 +82,23 @@ TEST(KvPolicies, give_the_bytes_of_one_rank) {
   }
 }
 
-TEST(EightBitWeights, give_the_bytes_of_one_rank_however_ranks_share_rows) {
+TEST(FewerBits, give_the_bytes_of_one_rank_however_ranks_share_rows) {
   const std::string input = requests_of(batch_folder() / "batch-64.jsonl", 16,
                                         {{"max_tokens", 24}, {"return_token_ids", true}});
   const Answers wide = answers_to(input);
-  const Answers alone = answers_to(input, {"model.quantization=fp8"});
-  ASSERT_EQ(alone.size(), 16U);
-  EXPECT_TRUE(std::ranges::any_of(alone, [&](const auto& answer) {
-    return answer.second.payload != wide.at(answer.first).payload;
-  })) << "weights of 8 bits change no answer";
-  expect_same_payloads(
-      alone,
-      answers_to(input, {"model.quantization=fp8", "parallel.tensor_parallel_size=2",
-                         "parallel.pipeline_parallel_size=2"}),
-      "tensor 2 x pipeline 2");
+  for (const std::string name : {"fp8", "int8", "w4a16"}) {
+    SCOPED_TRACE(name);
+    const std::string quantization = "model.quantization=" + name;
+    const Answers alone = answers_to(input, {quantization});
+    ASSERT_EQ(alone.size(), 16U);
+    EXPECT_TRUE(std::ranges::any_of(alone, [&](const auto& answer) {
+      return answer.second.payload != wide.at(answer.first).payload;
+    })) << "fewer bits change no answer";
+    expect_same_payloads(alone,
+                         answers_to(input, {quantization, "parallel.tensor_parallel_size=2",
+                                            "parallel.pipeline_parallel_size=2"}),
+                         "tensor 2 x pipeline 2");
+  }
 }
 
 TEST(StepDomain, answers_on_while_one_of_its_replicas_has_no_requests) {

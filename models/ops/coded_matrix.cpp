@@ -1,0 +1,213 @@
+#include "models/ops/coded_matrix.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "models/ops/fp8_rows.hpp"
+#include "parallel/device/convert.hpp"
+
+namespace troupe {
+namespace {
+
+/// Columns that share a scale in WeightEncoding::int4.
+constexpr std::int64_t int4_group = 128;
+constexpr float int8_max = 127.0F, int4_max = 7.5F;
+constexpr float not_a_number = std::numeric_limits<float>::quiet_NaN();
+
+CodedForm form_of(const StoredPart& part) {
+  const StoredTensor& stored = part.matrix;
+  const DType scales = stored.companion.dtype();
+  const bool is_narrow = scales == DType::bf16 || scales == DType::u8;
+  return {.kind = stored.format->kind,
+          .group_columns = stored.scheme.group_columns,
+          .first_column = part.cols.begin,
+          .scale_dtype = is_narrow ? DType::bf16 : DType::f32,
+          .may_have_zero_points = stored.scheme.has_zero_points};
+}
+
+/// The form that an encoding gives numbers.
+CodedForm form_of(WeightEncoding encoding, std::int64_t first_column) {
+  CodedForm form{.first_column = first_column};
+  if (encoding == WeightEncoding::fp8) form.kind = CodeKind::e4m3;
+  if (encoding == WeightEncoding::int4) {
+    form.kind = CodeKind::int4;
+    form.group_columns = int4_group;
+    form.scale_dtype = DType::bf16;
+  }
+  return form;
+}
+
+float scale_for(CodeKind kind, float largest) {
+  if (kind == CodeKind::e4m3) return fp8_row_scale(largest);
+  if (!std::isfinite(largest)) return not_a_number;
+  if (kind == CodeKind::int8) return largest > 0.0F ? largest / int8_max : 1.0F;
+  const float scale = to_float(to_bfloat16(largest / int4_max));
+  return scale > 0.0F ? scale : 1.0F;
+}
+
+void make_codes_of(CodeKind kind, std::span<const float> numbers, float scale, std::uint8_t* out) {
+  const float factor = 1.0F / scale;
+  if (!std::isfinite(factor)) {
+    std::fill_n(out, numbers.size(), zero_code(kind));
+    return;
+  }
+  if (kind == CodeKind::e4m3) {
+    for (const float number : numbers) *out++ = float_to_e4m3(number * factor);
+    return;
+  }
+  const float most = kind == CodeKind::int4 ? 7.0F : int8_max;
+  const float least = kind == CodeKind::int4 ? -8.0F : -int8_max;
+  const int offset = zero_code(kind);
+  for (std::size_t i = 0; i < numbers.size(); ++i) {
+    const float code = std::nearbyint(std::clamp(numbers[i] * factor, least, most));
+    out[i] = static_cast<std::uint8_t>(static_cast<int>(code) + offset);
+  }
+}
+
+/// Infinity or NaN if one of them is.
+float largest_of(std::span<const float> numbers) {
+  float largest = 0.0F;
+  bool finite = true;
+  for (const float number : numbers) {
+    largest = std::max(largest, std::fabs(number));
+    finite = finite && std::isfinite(number);
+  }
+  return finite ? largest : not_a_number;
+}
+
+}  // namespace
+
+FormChoice coded_form(const StoredMatrix& matrix, WeightEncoding encoding) {
+  if (matrix.parts.empty()) return {};
+  const StoredPart& first = matrix.parts.front();
+  const auto has_codes = [](const StoredPart& part) { return part.matrix.format != nullptr; };
+  if (std::ranges::none_of(matrix.parts, has_codes)) {
+    if (encoding == WeightEncoding::plain) return {};
+    const bool among_others = std::ranges::any_of(
+        matrix.parts, [](const StoredPart& part) { return part.row_step != 0; });
+    if (among_others) return {.obstacle = "it is stored by columns"};
+    return {.form = form_of(encoding, first.cols.begin)};
+  }
+  if (!std::ranges::all_of(matrix.parts, has_codes)) {
+    return {.obstacle = "some of its parts are stored as numbers"};
+  }
+  CodedForm form = form_of(first);
+  for (const StoredPart& part : matrix.parts) {
+    const CodedForm own = form_of(part);
+    if (!part.matrix.group_index.empty()) {
+      return {.obstacle = "its columns are in groups by g_idx (act-order)"};
+    }
+    if (own.kind != form.kind || own.group_columns != form.group_columns ||
+        own.first_column != form.first_column) {
+      return {.obstacle = "its parts are stored in different schemes"};
+    }
+    form.may_have_zero_points |= own.may_have_zero_points;
+    if (own.scale_dtype == DType::f32) form.scale_dtype = DType::f32;
+  }
+  return {.form = form};
+}
+
+std::vector<CodeRun> code_runs(const CodedForm& form, std::int64_t k, int segments) {
+  std::vector<CodeRun> runs;
+  const std::int64_t segment_k = k / segments;
+  for (std::int64_t begin = 0; begin < k;) {
+    std::int64_t end = (begin / segment_k + 1) * segment_k;
+    if (form.group_columns > 0) {
+      const std::int64_t group = (form.first_column + begin) / form.group_columns;
+      end = std::min(end, (group + 1) * form.group_columns - form.first_column);
+    }
+    runs.push_back({begin, end - begin});
+    begin = end;
+  }
+  return runs;
+}
+
+std::int64_t code_bytes(const CodedForm& form, std::span<const CodeRun> runs, std::int64_t rows) {
+  std::int64_t codes = 0;
+  for (const CodeRun& run : runs) codes += padded_codes(form.kind, run.count);
+  const bool is_packed = form.kind == CodeKind::int4 || form.kind == CodeKind::e2m1;
+  return rows * (is_packed ? codes / 2 : codes);
+}
+
+std::int64_t scale_bytes(const CodedForm& form, std::span<const CodeRun> runs, std::int64_t rows) {
+  const std::size_t each =
+      size_of(form.scale_dtype) + (form.may_have_zero_points ? size_of(DType::bf16) : 0);
+  return rows * std::ssize(runs) * static_cast<std::int64_t>(each);
+}
+
+void CodedRows::read(std::int64_t row, CodedRow& out) const {
+  const auto k = static_cast<std::size_t>(matrix_.columns);
+  const auto groups = static_cast<std::size_t>(form_.group_of(matrix_.columns - 1) + 1);
+  out.codes.assign(k, zero_code(form_.kind));
+  out.scales.assign(groups, {});
+  for (const StoredPart& part : matrix_.parts) {
+    if (row >= part.rows.count) {
+      row -= part.rows.count;
+      continue;
+    }
+    if (part.matrix.format != nullptr) {
+      read_codes(part, row, out);
+    } else {
+      make_codes(part, row, out);
+    }
+    return;
+  }
+}
+
+void CodedRows::read_codes(const StoredPart& part, std::int64_t row, CodedRow& out) const {
+  const StoredTensor& stored = part.matrix;
+  const WeightFormat& format = *stored.format;
+  const std::int64_t stored_row =
+      (part.rows.begin + row) * std::max<std::int64_t>(part.row_step, 1);
+  format.codes_of(stored, stored_row, part.cols.begin, matrix_.columns, out.codes.data());
+  const std::int64_t first_group =
+      form_.group_columns > 0 ? part.cols.begin / form_.group_columns : 0;
+  for (std::size_t g = 0; g < out.scales.size(); ++g) {
+    CodeScale& scale = out.scales[g];
+    scale = format.scale_of(stored, stored_row, first_group + static_cast<std::int64_t>(g));
+    scale.zero -= format.kind_offset + zero_code(format.kind);
+  }
+  if (format.kind_offset != 0) {
+    for (std::uint8_t& code : out.codes) code -= format.kind_offset;
+  }
+  if (format.kind != CodeKind::e4m3) return;
+  for (std::int64_t i = 0; i < matrix_.columns; ++i) {
+    const bool is_nan = (out.codes[static_cast<std::size_t>(i)] & 0x7F) == 0x7F;
+    if (is_nan) out.scales[static_cast<std::size_t>(form_.group_of(i))].scale = not_a_number;
+  }
+}
+
+void CodedRows::make_codes(const StoredPart& part, std::int64_t row, CodedRow& out) const {
+  StoredPart whole = part;
+  whole.cols = {0, part.matrix.view[1]};
+  const std::int64_t columns = whole.cols.count;
+  const HostTensor numbers(DType::f32, {1, columns});
+  if (matrix_.dtype == DType::bf16) {
+    const HostTensor rounded(DType::bf16, {1, columns});
+    copy_rows(whole, row, 1, DType::bf16, rounded->data());
+    convert(rounded, numbers);
+  } else {
+    copy_rows(whole, row, 1, DType::f32, numbers->data());
+  }
+  const std::span<const float> all = numbers->span<float>();
+  const std::int64_t width = form_.group_columns > 0 ? form_.group_columns : columns;
+  const std::int64_t end = part.cols.begin + part.cols.count;
+  for (std::int64_t begin = part.cols.begin; begin < end;) {
+    const std::int64_t group_begin = begin / width * width;
+    const std::int64_t group_end = std::min(group_begin + width, columns);
+    const std::int64_t stop = std::min(group_end, end);
+    const auto group = all.subspan(static_cast<std::size_t>(group_begin),
+                                   static_cast<std::size_t>(group_end - group_begin));
+    const std::int64_t at = begin - part.cols.begin;
+    const float scale = scale_for(form_.kind, largest_of(group));
+    out.scales[static_cast<std::size_t>(form_.group_of(at))].scale = scale;
+    make_codes_of(
+        form_.kind,
+        all.subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(stop - begin)), scale,
+        out.codes.data() + at);
+    begin = stop;
+  }
+}
+
+}  // namespace troupe

@@ -1,0 +1,99 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "models/ops/linear.hpp"
+#include "models/ops/stored_matrix.hpp"
+
+namespace troupe {
+
+// Matrices that stay codes in memory, for devices whose products decode them in registers. With x a
+// row of activations, an element of x . weight^T is
+//
+//     sum over segments, as a tree, of
+//       the chain over the segment's runs of  fma(part, scale, chain), where
+//         part is the chain over the run's columns of  fma(x, code - zero, part)
+//
+// all in f32. A run is what a segment and a group of columns have in common, counted in columns of
+// the stored matrix. So the bits depend on the matrix and on its segments, not on the ranks that
+// share it, the rows of a pass or the instruction set. Numbers (code - zero) * scale are never
+// rounded; WeightFormat::decode, for devices that widen them, rounds them.
+
+/// How a matrix is held as codes.
+struct CodedForm {
+  CodeKind kind = CodeKind::int8;
+  std::int64_t group_columns = 0;  ///< that share a scale; 0: all of a row
+  std::int64_t first_column = 0;   ///< of the stored matrix
+  DType scale_dtype = DType::f32;  ///< f32, or bf16 if that holds all scales
+  bool may_have_zero_points = false;
+  bool operator==(const CodedForm&) const = default;
+
+  /// The group of a column of the held matrix; 0 is the first one's.
+  std::int64_t group_of(std::int64_t column) const {
+    if (group_columns == 0) return 0;
+    return (first_column + column) / group_columns - first_column / group_columns;
+  }
+};
+
+/// What a matrix is held as, and what was in the way of codes.
+struct FormChoice {
+  std::optional<CodedForm> form = std::nullopt;
+  std::string_view obstacle = {};  ///< empty: it has no codes, and none are asked for
+};
+
+/// The form of a matrix whose parts are all stored as codes of one kind, or of one of numbers that
+/// `encoding` turns into codes. From headers alone.
+FormChoice coded_form(const StoredMatrix& matrix, WeightEncoding encoding);
+
+/// Neighbouring columns of one segment and one group.
+struct CodeRun {
+  std::int64_t begin = 0;
+  std::int64_t count = 0;
+};
+
+/// The runs of k columns in `segments` equal parts, in order.
+std::vector<CodeRun> code_runs(const CodedForm& form, std::int64_t k, int segments);
+
+/// Bytes of the codes of so many rows of a matrix. A run of 4-bit codes is padded to a multiple of
+/// 8.
+std::int64_t code_bytes(const CodedForm& form, std::span<const CodeRun> runs, std::int64_t rows);
+/// Bytes of their scales, and of zero points if there may be any.
+std::int64_t scale_bytes(const CodedForm& form, std::span<const CodeRun> runs, std::int64_t rows);
+
+/// The columns of codes that a run takes in a panel.
+constexpr std::int64_t padded_codes(CodeKind kind, std::int64_t count) {
+  const bool is_packed = kind == CodeKind::int4 || kind == CodeKind::e2m1;
+  return is_packed ? (count + 7) / 8 * 8 : count;
+}
+
+/// The code of the number 0.
+constexpr std::uint8_t zero_code(CodeKind kind) { return kind == CodeKind::int4 ? 8 : 0; }
+
+/// One row of a matrix in its form.
+struct CodedRow {
+  std::vector<std::uint8_t> codes;  ///< [k], as CodeKind says
+  std::vector<CodeScale> scales;    ///< [groups]; zero points are of these codes
+};
+
+/// Reads rows of `matrix`, whose form must be coded_form(matrix, encoding). A row that no part
+/// fills is zero. The codes and scales that are made of numbers are the same however many ranks
+/// share a row. A group that has codes of NaN, or numbers that are not finite, has a scale of NaN.
+/// Throws std::bad_alloc. From any thread.
+class CodedRows {
+ public:
+  CodedRows(const StoredMatrix& matrix, const CodedForm& form) : matrix_(matrix), form_(form) {}
+  void read(std::int64_t row, CodedRow& out) const;
+
+ private:
+  void read_codes(const StoredPart& part, std::int64_t row, CodedRow& out) const;
+  void make_codes(const StoredPart& part, std::int64_t row, CodedRow& out) const;
+
+  const StoredMatrix& matrix_;
+  const CodedForm& form_;
+};
+
+}  // namespace troupe

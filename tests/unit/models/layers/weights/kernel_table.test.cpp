@@ -1,0 +1,32 @@
+#include "models/layers/weights/kernel_table.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "models/layers/weights/parameters.hpp"
+
+namespace troupe {
+namespace {
+
+TEST(KernelTable, has_a_line_for_each_kernel_with_the_layers_of_its_matrices) {
+  KernelTable table;
+  for (const std::int64_t layer : {0, 1, 2, 4}) table.add("int8 codes", "o_proj", layer);
+  table.add("int8 codes", "lm_head", -1);
+  table.add("bf16, as it is rearranged", "q_proj+k_proj+v_proj", 4);
+  EXPECT_THAT(table.lines(),
+              testing::ElementsAre("bf16, as it is rearranged: q_proj+k_proj+v_proj 4",
+                                   "int8 codes: lm_head, o_proj 0-2, 4"));
+}
+
+TEST(EncodingFor, holds_the_head_in_8_bits_at_the_least_and_leaves_codes_alone) {
+  using enum WeightEncoding;
+  EXPECT_EQ(encoding_for(Parameter::down, int4, false), int4);
+  EXPECT_EQ(encoding_for(Parameter::head, int4, false), int8);
+  EXPECT_EQ(encoding_for(Parameter::embedding, int8, true), int8);
+  EXPECT_EQ(encoding_for(Parameter::head, fp8, false), plain);
+  EXPECT_EQ(encoding_for(Parameter::down, int8, true), plain);
+  EXPECT_EQ(encoding_for(Parameter::router, int8, false), plain);
+}
+
+}  // namespace
+}  // namespace troupe
