@@ -7,6 +7,7 @@
 
 #include <pthread.h>
 
+#include "runtime/base/eager_lock.hpp"
 #include "runtime/base/exception_text.hpp"
 #include "runtime/call/call_scope.hpp"
 
@@ -36,13 +37,18 @@ void HostServices::report_end(const ActorDown& down) const {
 
 class ActorCell::Context final : public ActorContext {
  public:
-  Context(ActorCell& cell, std::vector<int> devices) : cell_(cell), devices_(std::move(devices)) {}
+  Context(ActorCell& cell, std::vector<int> devices) : cell_(cell) {
+    if (!devices.empty()) devices_ = std::make_unique<const std::vector<int>>(std::move(devices));
+  }
 
-  const ActorAddress& address() const override { return cell_.address_; }
+  const ActorAddress& address() const override { return *cell_.address_; }
   const std::string& node() const override { return services().node; }
   const std::string& node_address() const override { return services().node_address; }
   PortRange ports() const override { return services().ports; }
-  const std::vector<int>& device_ids() const override { return devices_; }
+  const std::vector<int>& device_ids() const override {
+    static const std::vector<int> none;
+    return devices_ ? *devices_ : none;
+  }
   const std::string& job_folder() const override { return services().job_folder; }
   const std::string& log_path() const override { return services().log_path; }
   std::weak_ptr<CallHub> hub() const override { return services().hub; }
@@ -92,23 +98,25 @@ class ActorCell::Context final : public ActorContext {
  private:
   const HostServices& services() const { return *cell_.services_; }
   ActorCell& cell_;
-  const std::vector<int> devices_;
+  std::unique_ptr<const std::vector<int>> devices_;  ///< null for most actors
 };
 
-ActorCell::ActorCell(Start start, std::shared_ptr<const HostServices> services)
+ActorCell::ActorCell(Private, Start start, std::shared_ptr<const HostServices> services)
     : address_(std::move(start.address)),
       services_(std::move(services)),
-      dedicated_thread_(start.dedicated_thread),
-      max_concurrency_(start.max_concurrency),
-      factory_(std::move(start.factory)),
       events_(std::move(start.events)),
-      context_(std::make_unique<Context>(*this, std::move(start.devices))) {}
+      max_concurrency_(start.max_concurrency),
+      dedicated_thread_(start.dedicated_thread),
+      making_(std::make_unique<Making>(Making{std::move(start.factory), std::move(start.on_made)})),
+      context_(std::make_unique<Context>(*this, std::move(start.devices))) {
+  if (dedicated_thread_) extras();
+}
 
 ActorCell::~ActorCell() = default;
 
 Result<std::shared_ptr<ActorCell>> ActorCell::start(Start start,
                                                     std::shared_ptr<const HostServices> services) {
-  std::shared_ptr<ActorCell> cell(new ActorCell(std::move(start), std::move(services)));
+  const auto cell = std::make_shared<ActorCell>(Private(), std::move(start), std::move(services));
   cell->is_due_ = true;
   if (cell->dedicated_thread_) {
     TROUPE_CHECK(cell->start_thread());
@@ -126,17 +134,17 @@ Result<void> ActorCell::start_thread() {
     }).detach();  // wait_until_over replaces join, because it has a limit
   } catch (const std::system_error& error) {
     return fail(ErrorCode::resource_exhausted, "cannot start a thread for actor '{}': {}",
-                address_.name, error.what());
+                address_->name, error.what());
   }
   return {};
 }
 
 void ActorCell::run_on_own_thread() {
-  ::pthread_setname_np(::pthread_self(), address_.name.substr(0, 15).c_str());
+  ::pthread_setname_np(::pthread_self(), address_->name.substr(0, 15).c_str());
   for (Turn turn = take_turn(); turn != Turn::over; turn = take_turn()) {
     if (turn == Turn::more) continue;
     std::unique_lock lock(mutex_);
-    changed_.wait(lock, [this] { return is_due_; });
+    extras_->changed.wait(lock, [this] { return is_due_; });
   }
 }
 
@@ -149,8 +157,8 @@ void ActorCell::run_task() noexcept {
 
 void ActorCell::wake(std::unique_lock<std::mutex> lock) {
   if (std::exchange(is_due_, true)) return;
-  if (dedicated_thread_) return changed_.notify_all();
   lock.unlock();
+  if (dedicated_thread_) return extras_->changed.notify_all();
   services_->threads->submit(shared_from_this());
 }
 
@@ -176,25 +184,32 @@ ActorCell::Turn ActorCell::take_turn() {
 }
 
 void ActorCell::run_call(IncomingCall& call) noexcept {
-  if (!may_begin(call, address_.name)) return load_->on_dropped(call.method);
+  if (!may_begin(call, address_->name)) return load_->on_dropped(call.method);
   const auto running = load_->begin(call.method, call.id, call.queued_ns);
   const CallScope scope(call);
-  CallAnswer answer = load_->end(running, actor_->run(call.method, call.arguments, services_->hub));
+  CallAnswer answer =
+      load_->end(running, actor_->run(call.method, call.arguments, services_->hub->weak()));
   if (is_killed_) return refuse(call);
   services_->answer(call.answer, std::move(answer));
 }
 
 bool ActorCell::run_taken_task() {
-  if (next_task_ == taken_tasks_.size()) return false;
-  const auto task = std::move(taken_tasks_[next_task_++]);
+  if (!has_taken_tasks_) return false;
+  auto& taken = extras_->taken_tasks;
+  const auto task = std::move(taken[extras_->next_task++]);
+  if (extras_->next_task == taken.size()) {
+    has_taken_tasks_ = false;
+    taken.clear();
+  }
   task->run_on_actor();
   return true;
 }
 
 const std::shared_ptr<ActorTimers>& ActorCell::timers() {
   const std::lock_guard lock(mutex_);
-  if (!timers_) timers_ = std::make_shared<ActorTimers>(weak_from_this(), services_->hub);
-  return timers_;
+  auto& timers = extras().timers;
+  if (!timers) timers = std::make_shared<ActorTimers>(weak_from_this(), services_->hub);
+  return timers;
 }
 
 Result<void> ActorCell::prepare_concurrency() {
@@ -205,7 +220,7 @@ Result<void> ActorCell::prepare_concurrency() {
   if (concurrency.has_coroutines) {
     async_ = std::make_unique<AsyncCalls>(
         *actor_,
-        AsyncCalls::Options{weak_from_this(), timers(), services_->hub, load_, address_.name,
+        AsyncCalls::Options{weak_from_this(), timers(), services_->hub, load_, address_->name,
                             limit_or(1000), [this](IncomingCall& call) { run_call(call); },
                             [this](const CallReply& reply, CallAnswer answer) {
                               services_->answer(reply, std::move(answer));
@@ -222,7 +237,7 @@ Result<void> ActorCell::prepare_concurrency() {
 bool ActorCell::make() {
   const auto made = [this]() -> Result<void> {
     try {
-      TROUPE_TRY(actor_, factory_(*context_));
+      TROUPE_TRY(actor_, making_->factory(*context_));
       load_ = services_->hub->observer()->add_actor(address_, actor_->method_names());
       return prepare_concurrency();
     } catch (...) {
@@ -230,41 +245,47 @@ bool ActorCell::make() {
                   current_exception_description());
     }
   }();
-  factory_ = nullptr;
+  making_->factory = nullptr;
   if (made.ok()) {
     const std::lock_guard lock(mutex_);
-    if (!is_killed_) services_->hub->add_target(address_.id, shared_from_this());
+    if (!is_killed_) services_->hub->add_target(address_->id, shared_from_this());
   } else {
     refuse_all();
     actor_.reset();
   }
-  const auto on_made = std::exchange(events_.on_made, nullptr);
-  if (!is_killed_) on_made(made);
+  const auto making = std::move(making_);
+  if (!is_killed_) making->on_made(made);
   if (!made.ok()) note_over();
   return made.ok();
 }
 
 ActorCell::Turn ActorCell::take_calls() {
-  constexpr std::size_t kept = 16;  // one of many idle actors holds little memory
+  constexpr std::size_t kept = 2;  // calls for which one of many idle actors holds memory
   taken_.clear();
   next_ = 0;
-  taken_tasks_.clear();
-  next_task_ = 0;
-  std::lock_guard lock(mutex_);
+  const auto lock = lock_eagerly(mutex_);
   if (is_ending_) return Turn::over;
-  if (!mailbox_.empty() || !tasks_.empty()) {
+  const bool has_tasks = extras_ && !extras_->tasks.empty();
+  if (!mailbox_.empty() || has_tasks) {
     taken_.swap(mailbox_);
-    taken_tasks_.swap(tasks_);
+    if (has_tasks) {
+      extras_->taken_tasks.swap(extras_->tasks);
+      extras_->next_task = 0;
+      has_taken_tasks_ = true;
+    }
     return Turn::more;
   }
-  if (!dedicated_thread_ && taken_.capacity() > kept) taken_ = {};
-  if (!dedicated_thread_ && mailbox_.capacity() > kept) mailbox_ = {};
+  if (!dedicated_thread_) {
+    if (mailbox_.capacity() < taken_.capacity()) mailbox_.swap(taken_);
+    std::vector<IncomingCall>().swap(taken_);
+    if (mailbox_.capacity() > kept) std::vector<IncomingCall>().swap(mailbox_);
+  }
   is_due_ = false;  // from now on another thread may take a turn
   return Turn::idle;
 }
 
 ActorCell::Turn ActorCell::end() {
-  if (!is_killed_) services_->hub->remove_target(address_.id);
+  if (!is_killed_) services_->hub->remove_target(address_->id);
   refuse_all();
   if (threaded_) {
     const std::lock_guard lock(mutex_);
@@ -280,20 +301,20 @@ ActorCell::Turn ActorCell::end() {
   std::optional<std::string> reason;
   {
     std::lock_guard lock(mutex_);
-    reason = exit_reason_;
+    if (extras_) reason = extras_->exit_reason;
   }
-  if (!is_killed_) events_.on_ended(reason.has_value(), reason.value_or(""));
+  if (!is_killed_) events_->on_ended(*address_, reason.has_value(), reason.value_or(""));
   note_over();
   return Turn::over;
 }
 
 Error ActorCell::ended() const {
-  return fail(ErrorCode::actor_died, "actor '{}' {}", address_.name,
+  return fail(ErrorCode::actor_died, "actor '{}' {}", address_->name,
               is_killed_ ? "was killed" : "has ended");
 }
 
 void ActorCell::deliver(IncomingCall call) {
-  std::unique_lock lock(mutex_);
+  auto lock = lock_eagerly(mutex_);
   if (!closed_) {
     call.queued_ns = load_->on_delivered();
     if (threaded_) {
@@ -326,7 +347,7 @@ void ActorCell::post(std::shared_ptr<ActorTask> task) {
   std::unique_lock lock(mutex_);
   if (closed_) return;
   if (threaded_) return threaded_->post(std::move(task));
-  tasks_.push_back(std::move(task));
+  extras().tasks.push_back(std::move(task));
   wake(std::move(lock));
 }
 
@@ -340,17 +361,19 @@ void ActorCell::refuse_all() {
                                     std::make_move_iterator(taken_.end()));
   taken_ = {};
   next_ = 0;
-  taken_tasks_ = {};
-  next_task_ = 0;
-  std::vector<std::shared_ptr<ActorTask>> dropped;  // destroyed without the lock
+  has_taken_tasks_ = false;
+  std::vector<std::shared_ptr<ActorTask>> dropped, dropped_too;  // destroyed without the lock
   std::shared_ptr<ActorTimers> timers;
   {
     std::lock_guard lock(mutex_);
     closed_ = true;
     std::ranges::move(mailbox_, std::back_inserter(refused));
     mailbox_ = {};
-    dropped.swap(tasks_);
-    timers = timers_;
+    if (extras_) {
+      dropped.swap(extras_->tasks);
+      dropped_too.swap(extras_->taken_tasks);
+      timers = extras_->timers;
+    }
   }
   if (timers) timers->close();
   if (threaded_) std::ranges::move(threaded_->close(), std::back_inserter(refused));
@@ -368,7 +391,7 @@ void ActorCell::kill() {
   std::unique_lock lock(mutex_);
   if (over_ || is_killed_) return;
   // Under the lock, so that the next incarnation's target is not the one that is removed.
-  if (!closed_) services_->hub->remove_target(address_.id);
+  if (!closed_) services_->hub->remove_target(address_->id);
   is_killed_ = is_ending_ = closed_ = true;
   refused.swap(mailbox_);
   wake(std::move(lock));
@@ -379,22 +402,24 @@ void ActorCell::kill() {
 
 void ActorCell::request_exit(const std::string& reason) {
   std::unique_lock lock(mutex_);
-  const bool is_first = !exit_reason_;
-  if (is_first) exit_reason_ = reason;
+  auto& first_reason = extras().exit_reason;
+  const bool is_first = !first_reason;
+  if (is_first) first_reason = reason;
   is_ending_ = true;
   wake(std::move(lock));
-  if (is_first && events_.on_exit_asked) events_.on_exit_asked(reason);
+  if (is_first && events_->on_exit_asked) events_->on_exit_asked(*address_, reason);
 }
 
 void ActorCell::note_over() {
   std::lock_guard lock(mutex_);
   over_ = true;
-  changed_.notify_all();
+  if (extras_) extras_->changed.notify_all();
 }
 
 bool ActorCell::wait_until_over(std::chrono::milliseconds timeout) {
   std::unique_lock lock(mutex_);
-  return changed_.wait_for(lock, timeout, [this] { return over_; });
+  if (over_) return true;
+  return extras().changed.wait_for(lock, timeout, [this] { return over_; });
 }
 
 }  // namespace troupe

@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <condition_variable>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -70,24 +71,25 @@ class ActorCell final : public CallTarget,
                         public ThreadedHost,
                         public std::enable_shared_from_this<ActorCell> {
  public:
-  /// Called by the actor's thread of the moment.
+  /// Told of any number of actors, by the thread of the moment of each.
   struct Events {
-    /// The actor is made and callable, or the error of making it (then on_ended does not follow).
-    std::function<void(Result<void>)> on_made;
     /// The actor is destroyed and its calls are answered. `exited`: it ended itself.
-    std::function<void(bool exited, const std::string& reason)> on_ended;
+    std::function<void(const ActorAddress& actor, bool exited, const std::string& reason)> on_ended;
     /// The actor has asked to end itself: called once, on the thread that asks. May be empty.
-    std::function<void(const std::string& reason)> on_exit_asked{};
+    std::function<void(const ActorAddress& actor, const std::string& reason)> on_exit_asked{};
   };
   using Factory = std::function<Result<std::unique_ptr<ActorObject>>(ActorContext&)>;
   /// An actor to be started.
   struct Start {
-    ActorAddress address;
+    SharedAddress address;
     std::vector<int> devices{};
     bool dedicated_thread = false;  ///< it has a thread of its own
     int max_concurrency = 0;        ///< SpawnOptions::max_concurrency
     Factory factory;
-    Events events;
+    /// Called once by the actor's thread: it is made and callable, or the error of making it (then
+    /// on_ended does not follow).
+    std::function<void(Result<void>)> on_made;
+    std::shared_ptr<const Events> events;
   };
 
   /// Has the actor made. It is in the hub between on_made and on_ended. resource_exhausted if no
@@ -112,10 +114,15 @@ class ActorCell final : public CallTarget,
 
  private:
   class Context;
+  struct Private {};  ///< keeps others from the constructor
+
+ public:
+  ActorCell(Private, Start start, std::shared_ptr<const HostServices> services);
+
+ private:
   /// How a turn ended: there is nothing to do, more to do, or never again.
   enum class Turn { idle, more, over };
 
-  ActorCell(Start start, std::shared_ptr<const HostServices> services);
   Result<void> start_thread();
   void run_on_own_thread();
   /// Has it take a turn soon, unless it is going to.
@@ -125,10 +132,10 @@ class ActorCell final : public CallTarget,
   /// Sets up how its class's calls share its time.
   Result<void> prepare_concurrency();
   const std::shared_ptr<ActorTimers>& timers();
-  /// Moves what is in the mailbox to taken_ and what was posted to taken_tasks_, unless there is
-  /// nothing (`idle`) or the actor is to end (`over`).
+  /// Takes what is in the mailbox and what was posted, unless there is nothing (`idle`) or the
+  /// actor is to end (`over`).
   Turn take_calls();
-  /// Runs the next of taken_tasks_; false if there is none.
+  /// Runs the next of the posted tasks that were taken; false if there is none.
   bool run_taken_task();
   Turn end();
   Error ended() const;
@@ -137,37 +144,57 @@ class ActorCell final : public CallTarget,
   void refuse_all();
   void refuse(const IncomingCall& call) const;
 
-  const ActorAddress address_;
+  /// What it takes to make the actor.
+  struct Making {
+    Factory factory;
+    std::function<void(Result<void>)> on_made;
+  };
+  /// What only some actors need; it is never taken away.
+  struct Extras {
+    std::condition_variable changed;
+    std::vector<std::shared_ptr<ActorTask>> tasks;
+    /// Of the thread of the moment: out of `tasks`, and which of them is the next.
+    std::vector<std::shared_ptr<ActorTask>> taken_tasks;
+    std::size_t next_task = 0;
+    std::shared_ptr<ActorTimers> timers;  ///< made when first used
+    std::optional<std::string> exit_reason;
+  };
+
+  /// With mutex_ held.
+  Extras& extras() {
+    if (!extras_) extras_ = std::make_unique<Extras>();
+    return *extras_;
+  }
+
+  // Small, as there are many actors that wait.
+
+  const SharedAddress address_;
   const std::shared_ptr<const HostServices> services_;
-  const bool dedicated_thread_;
+  const std::shared_ptr<const Events> events_;
   const int max_concurrency_;
+  const bool dedicated_thread_;
 
   // Of the thread of the moment.
-  Factory factory_;
-  Events events_;
+  std::uint32_t next_ = 0;          ///< in taken_
+  bool has_taken_tasks_ = false;    ///< extras_ are there, and have some
+  std::unique_ptr<Making> making_;  ///< until it is made
   std::unique_ptr<Context> context_;
   std::unique_ptr<ActorObject> actor_;
   std::shared_ptr<ActorLoad> load_;  ///< from on_made until its calls are refused
   std::vector<IncomingCall> taken_;  ///< out of the mailbox
-  std::size_t next_ = 0;             ///< in taken_
-  std::vector<std::shared_ptr<ActorTask>> taken_tasks_;
-  std::size_t next_task_ = 0;  ///< in taken_tasks_
 
   // Set before the actor is callable; null for most actors.
   std::unique_ptr<AsyncCalls> async_;  ///< its class has coroutines; of the thread of the moment
   std::unique_ptr<ThreadedCalls> threaded_;
 
   std::mutex mutex_;
-  std::condition_variable changed_;
   std::vector<IncomingCall> mailbox_;
-  std::vector<std::shared_ptr<ActorTask>> tasks_;
-  std::shared_ptr<ActorTimers> timers_;  ///< made when first used
+  std::unique_ptr<Extras> extras_;
   bool is_due_ = false;                  ///< takes a turn, or will
   bool closed_ = false;                  ///< takes no more calls
   bool over_ = false;                    ///< takes no more turns
   std::atomic<bool> is_ending_ = false;  ///< was stopped or wants to exit; written under mutex_
   std::atomic<bool> is_killed_ = false;  ///< see kill(); written under mutex_
-  std::optional<std::string> exit_reason_;
 };
 
 }  // namespace troupe

@@ -1,12 +1,10 @@
 #include "runtime/actor/actor_class.hpp"
 
 #include <atomic>
-#include <cstdlib>
 #include <string>
 
-#include <cxxabi.h>
-
 #include "runtime/actor/actor_type.hpp"
+#include "runtime/base/type_name.hpp"
 
 namespace troupe::actor_detail {
 namespace {
@@ -52,10 +50,7 @@ Result<void> check_classes() {
 }
 
 std::string class_name(const std::type_info& type) {
-  int status = 0;
-  const std::unique_ptr<char, decltype(&std::free)> readable(
-      abi::__cxa_demangle(type.name(), nullptr, nullptr, &status), &std::free);
-  std::string name = readable ? readable.get() : type.name();
+  std::string name = type_name(type);
   constexpr std::string_view anonymous = "(anonymous namespace)::";
   for (auto at = name.find(anonymous); at != std::string::npos; at = name.find(anonymous)) {
     name.erase(at, anonymous.size());

@@ -12,6 +12,7 @@
 #include "runtime/actor/methods.hpp"
 #include "runtime/call/actor_address.hpp"
 #include "runtime/call/call_hub.hpp"
+#include "runtime/call/call_promise.hpp"
 #include "runtime/call/call_scope.hpp"
 #include "runtime/call/codec.hpp"
 #include "runtime/call/future.hpp"
@@ -27,6 +28,8 @@ class ActorHandle {
  public:
   ActorHandle() = default;  ///< refers to nothing; calls fail with invalid_argument
   ActorHandle(ActorAddress address, std::weak_ptr<CallHub> hub)
+      : ActorHandle(std::make_shared<const ActorAddress>(std::move(address)), std::move(hub)) {}
+  ActorHandle(SharedAddress address, std::weak_ptr<CallHub> hub)
       : address_(std::move(address)), hub_(std::move(hub)) {}
   /// The handle of an actor that implements A, an abstract class with a Methods list: the actor is
   /// derived from A, and its own Methods list begins with A's.
@@ -80,16 +83,16 @@ class ActorHandle {
     const auto hub = hub_.lock();
     if (!hub) {
       return Reader(std::make_shared<StreamInbox>(
-          fail(address_.id == 0 ? ErrorCode::invalid_argument : ErrorCode::cancelled,
+          fail(id() == 0 ? ErrorCode::invalid_argument : ErrorCode::cancelled,
                "a stream of actor '{}' through an empty handle or after the shutdown of this "
                "process's runtime",
-               address_.name)));
+               name())));
     }
     const typename Traits::Arguments arguments(std::forward<Args>(args)...);
     Encoder encoder;
     encoder(arguments);
     auto kept = encoder.take_kept();
-    return Reader(StreamInbox::open(hub, address_, static_cast<std::uint16_t>(index),
+    return Reader(StreamInbox::open(hub, address(), static_cast<std::uint16_t>(index),
                                     encoder.take(), std::move(kept)));
   }
 
@@ -100,22 +103,31 @@ class ActorHandle {
     if (const auto hub = hub_.lock()) hub->run_after(delay, std::move(task));
   }
 
-  const ActorAddress& address() const { return address_; }
-  ActorId id() const { return address_.id; }
-  const std::string& name() const { return address_.name; }
-  explicit operator bool() const { return address_.id != 0; }
+  const ActorAddress& address() const {
+    static const ActorAddress of_none;
+    return address_ ? *address_ : of_none;
+  }
+  ActorId id() const { return address().id; }
+  const std::string& name() const { return address().name; }
+  explicit operator bool() const { return id() != 0; }
 
   friend bool operator==(const ActorHandle& a, const ActorHandle& b) {
-    return a.address_ == b.address_;
+    return a.address() == b.address();
   }
   friend auto operator<=>(const ActorHandle& a, const ActorHandle& b) {
-    return a.address_ <=> b.address_;
+    return a.address() <=> b.address();
   }
 
   template <class Archive>
   void fields(Archive& archive) {
-    archive(address_);
-    if constexpr (Archive::decoding) hub_ = archive.hub();
+    if constexpr (Archive::decoding) {
+      ActorAddress decoded;
+      archive(decoded);
+      address_ = std::make_shared<const ActorAddress>(std::move(decoded));
+      hub_ = archive.hub();
+    } else {
+      archive(address());
+    }
   }
 
  private:
@@ -133,43 +145,31 @@ class ActorHandle {
     auto hub = hub_.lock();
     if (!hub) {
       return Future<Answer>(
-          address_.id == 0 ? fail(ErrorCode::invalid_argument, "call through an empty actor handle")
-                           : fail(ErrorCode::cancelled,
-                                  "call to actor '{}' after the shutdown of this process's runtime",
-                                  address_.name));
+          id() == 0
+              ? fail(ErrorCode::invalid_argument, "call through an empty actor handle")
+              : fail(ErrorCode::cancelled,
+                     "call to actor '{}' after the shutdown of this process's runtime", name()));
     }
-    const Promise<Answer> promise({hub->callbacks(), address_.id});
     const typename Traits::Arguments arguments(std::forward<Args>(args)...);
     Encoder encoder;
     encoder(arguments);
-    // References to objects live until the receiver has registered, which is before it answers.
-    auto take = [promise, weak = hub_, kept = encoder.take_kept()](Result<Bytes> answer) mutable {
-      if (!answer.ok()) {
-        note_failure(weak, method_name<method>, answer.error().code);
-        return promise.complete(std::move(answer).error());
-      }
-      if constexpr (std::is_void_v<Answer>) {
-        promise.complete(Result<void>());
-      } else if (may_hold_refs<Answer>()) {
-        // They are registered as they come, not when the answer is taken.
-        promise.complete(decode<Answer>(*answer, weak));
-      } else {
-        promise.complete_encoded(EncodedAnswer<Answer>{*std::move(answer), std::move(weak)});
-      }
-    };
-    promise.set_ticket(hub_,
-                       hub->call(address_, static_cast<std::uint16_t>(index), encoder.take(),
-                                 std::move(take), terms_of(options, address_.max_call_retries)));
+    const CallPromise<Answer> promise(
+        {.place = {hub->callbacks(), id()},
+         .hub = hub_,
+         .kept = encoder.take_kept(),
+         .decodes_at_once = may_hold_refs<Answer>(),  // they are registered as they come
+         .note_failure = &note_failure<method>});
+    promise.set_ticket(hub->call(address(), static_cast<std::uint16_t>(index), encoder.take(),
+                                 promise.completion(),
+                                 terms_of(options, address().max_call_retries)));
     return promise.future();
   }
-  static void note_failure(const std::weak_ptr<CallHub>& hub, std::string_view method,
-                           ErrorCode code) {
-    const auto calls = hub.lock();
-    if (!calls) return;
-    calls->observer()->on_failed(actor_type_of<A>(), method, code);
+  template <auto method>
+  static void note_failure(CallHub& hub, ErrorCode code) {
+    hub.observer()->on_failed(actor_type_of<A>(), method_name<method>, code);
   }
 
-  ActorAddress address_;
+  SharedAddress address_;  ///< null: refers to nothing
   std::weak_ptr<CallHub> hub_;
 };
 

@@ -53,6 +53,7 @@ class ActorProcess {
   void tell(const ControlMessage& message);
   void on_message(ChildChannel::Message message);
   void start_actor(StartActor start);
+  std::shared_ptr<const ActorCell::Events> make_events();
   void on_actor_gone(const ActorGone& gone);
   void on_region_reply(const RegionReply& reply, UniqueFd fd);
   /// Asks the agent for a key, by the request that `make` returns for this number.
@@ -80,6 +81,7 @@ class ActorProcess {
   std::shared_ptr<HostServices> services_;
   std::mutex mutex_;
   std::map<ActorId, std::shared_ptr<ActorCell>> cells_;
+  const std::shared_ptr<const ActorCell::Events> events_ = make_events();
   LateExits exits_{exit_grace};
   std::map<std::uint64_t, Promise<UniqueFd>> region_asks_;
   std::map<std::uint64_t, Promise<Key>> key_asks_;
@@ -240,44 +242,49 @@ void ActorProcess::start_actor(StartActor start) {
   start.actor.endpoint = services_->hub->endpoint();
   auto make = [make = *std::move(factory), arguments = std::move(start.arguments)](
                   ActorContext& context) { return make(context, arguments); };
-  ActorCell::Events events;
-  events.on_made = [this, id](const Result<void>& made) {
+  auto on_made = [this, id](const Result<void>& made) {
     if (made.ok()) return tell(ActorStarted{id, services_->hub->endpoint(), ::getpid()});
     log::error("actor {} could not be made: {}", id, made.error().message);
     tell(ActorFailed{id, made.error().code, made.error().message});
     forget(id);
   };
-  events.on_exit_asked = [this, id](const std::string& reason) {
-    const std::lock_guard lock(mutex_);
-    exits_.ask(id, reason, Clock::now());
-    ::eventfd_write(wake_.get(), 1);
-  };
-  events.on_ended = [this, id, name = start.actor.name](bool exited, const std::string& reason) {
-    {
-      const std::lock_guard lock(mutex_);
-      if (!exits_.note_end(id)) return;
-    }
-    // Others hear it from the driver; actors of this process call without following each other.
-    services_->hub->mark_down(id, exited ? fmt::format("actor '{}' has exited: {}", name, reason)
-                                         : fmt::format("actor '{}' was stopped", name));
-    // The driver may end the process as soon as it knows.
-    if (auto sent = services_->hub->flush(flush_limit); !sent.ok()) {
-      log::warning("the last answers of actor {}: {}", id, sent.error().message);
-    }
-    tell(ActorEnded{id, exited, reason});
-    forget(id);
-  };
   std::unique_lock lock(mutex_);
-  auto cell =
-      ActorCell::start({std::move(start.actor), std::move(start.devices), start.dedicated_thread,
-                        start.max_concurrency, std::move(make), std::move(events)},
-                       services_);
+  auto cell = ActorCell::start(
+      {std::make_shared<const ActorAddress>(std::move(start.actor)), std::move(start.devices),
+       start.dedicated_thread, start.max_concurrency, std::move(make), std::move(on_made), events_},
+      services_);
   if (cell.ok()) {
     cells_[id] = *std::move(cell);
     return;
   }
   lock.unlock();
   tell(ActorFailed{id, cell.error().code, cell.error().message});
+}
+
+std::shared_ptr<const ActorCell::Events> ActorProcess::make_events() {
+  ActorCell::Events events;
+  events.on_exit_asked = [this](const ActorAddress& actor, const std::string& reason) {
+    const std::lock_guard lock(mutex_);
+    exits_.ask(actor.id, reason, Clock::now());
+    ::eventfd_write(wake_.get(), 1);
+  };
+  events.on_ended = [this](const ActorAddress& actor, bool exited, const std::string& reason) {
+    {
+      const std::lock_guard lock(mutex_);
+      if (!exits_.note_end(actor.id)) return;
+    }
+    // Others hear it from the driver; actors of this process call without following each other.
+    services_->hub->mark_down(actor.id,
+                              exited ? fmt::format("actor '{}' has exited: {}", actor.name, reason)
+                                     : fmt::format("actor '{}' was stopped", actor.name));
+    // The driver may end the process as soon as it knows.
+    if (auto sent = services_->hub->flush(flush_limit); !sent.ok()) {
+      log::warning("the last answers of actor {}: {}", actor.id, sent.error().message);
+    }
+    tell(ActorEnded{actor.id, exited, reason});
+    forget(actor.id);
+  };
+  return std::make_shared<const ActorCell::Events>(std::move(events));
 }
 
 void ActorProcess::forget(ActorId id) {

@@ -87,26 +87,32 @@ Result<ActorRegistry::Admission> ActorRegistry::admit(const SpawnOptions& option
                 type, options.process.empty() ? "reserves none" : "shares a process");
   }
   Actor actor;
-  actor.address.id = next_actor_;
-  actor.address.type = type;
   actor.named = !options.name.empty();
-  actor.address.name = actor.named ? options.name : fmt::format("{}-{}", type, actor.address.id);
-  actor.address.is_restartable = options.max_restarts != 0;
-  actor.address.max_call_retries = options.max_call_retries;
+  actor.address = std::make_shared<const ActorAddress>(
+      ActorAddress{.id = next_actor_,
+                   .endpoint = {},
+                   .name = actor.named ? options.name : fmt::format("{}-{}", type, next_actor_),
+                   .type = type,
+                   .is_restartable = options.max_restarts != 0,
+                   .max_call_retries = options.max_call_retries});
+  actor.hosted = std::make_unique<Hosted>();
   TROUPE_TRY(auto admission, place(actor, options));
   ++next_actor_;
-  actor.done = std::move(done);
-  if (actor.address.is_restartable) {
+  actor.hosted->done = std::move(done);
+  if (actor.address->is_restartable) {
     actor.restarts = std::make_unique<Restartable>(
         Restartable{options, arguments, RestartBudget(options.max_restarts)});
-    if (options.bundle) restartable_of_group_[options.bundle->group].insert(actor.address.id);
+    if (options.bundle) restartable_of_group_[options.bundle->group].insert(actor.address->id);
   }
-  if (actor.named) names_[options.name] = actor.address.id;
+  if (actor.named) names_[options.name] = actor.address->id;
   if (owner != 0 && !options.is_detached) {
-    actor.owner = owner;
-    owning->second.owned.insert(actor.address.id);
+    actor.hosted->owner = owner;
+    auto& owned = owning->second.owned;
+    if (!owned) owned = std::make_unique<std::unordered_set<ActorId>>();
+    owned->insert(actor.address->id);
   }
-  actors_.emplace(actor.address.id, std::move(actor));
+  const ActorId id = actor.address->id;
+  actors_.emplace(id, std::move(actor));
   return admission;
 }
 
@@ -123,17 +129,17 @@ Result<ActorRegistry::Restart> ActorRegistry::admit_again(ActorId id, std::uint3
   std::lock_guard lock(mutex_);
   const auto found = actors_.find(id);
   if (found == actors_.end() || !found->second.restarts || !found->second.restarts->is_waiting ||
-      found->second.address.incarnation + 1 != incarnation) {
+      found->second.address->incarnation + 1 != incarnation) {
     return fail(ErrorCode::not_found, "actor {} is not to be restarted", id);
   }
   Actor& actor = found->second;
-  ++actor.address.incarnation;
+  actor.count_incarnation(1);
   auto admission = place(actor, actor.restarts->options);
   if (!admission.ok()) {
     if (admission.error().code == ErrorCode::resource_exhausted) return admission.error();
     const auto& bundle = actor.restarts->options.bundle;
     if (bundle && placement_.moves(*bundle)) {
-      --actor.address.incarnation;
+      actor.count_incarnation(-1);
       return fail(ErrorCode::not_found, "{}; it waits", admission.error().message);
     }
     // Its node is lost or its placement group is gone, and it may be nowhere else.
@@ -149,29 +155,29 @@ Result<ActorRegistry::Admission> ActorRegistry::place(Actor& actor, const SpawnO
   TROUPE_TRY(std::string node, node_asked(options));
   const auto shared = process_labelled(options.process, node);
   if (shared) node = nodes_[processes_.at(*shared).node].name;
-  TROUPE_TRY(actor.reservation, options.bundle
-                                    ? placement_.place_in(options.resources, *options.bundle)
-                                    : placement_.place(options.resources, node, strategy_));
-  const ActorId id = actor.address.id;
+  TROUPE_TRY(actor.hosted->reservation,
+             options.bundle ? placement_.place_in(options.resources, *options.bundle)
+                            : placement_.place(options.resources, node, strategy_));
+  const ActorId id = actor.address->id;
   if (options.bundle) actors_of_group_[options.bundle->group].insert(id);
-  actor.process = shared ? *shared : next_process_++;
-  auto& process = processes_[actor.process];
-  const std::size_t index = actor.reservation.node;
+  actor.hosted->process = shared ? *shared : next_process_++;
+  auto& process = processes_[actor.hosted->process];
+  const std::size_t index = actor.hosted->reservation.node;
   if (!shared) {
     process.node = index;
     process.label = options.process;
     process.name = options.process.empty()
-                       ? actor.address.name
+                       ? actor.address->name
                        : fmt::format("{}-{}", options.process, nodes_[index].name);
-    open(actor.process, process);
+    open(actor.hosted->process, process);
   }
   process.actors.insert(id);
-  const auto& devices = actor.reservation.held.devices;
+  const auto& devices = actor.hosted->reservation.held.devices;
   const bool hides_others =
       options.hides_other_devices && options.process.empty() && !devices.empty();
-  return Admission{.address = actor.address,
+  return Admission{.address = *actor.address,
                    .node = index,
-                   .process = actor.process,
+                   .process = actor.hosted->process,
                    .starts_process = !shared.has_value(),
                    .process_name = process.name,
                    .devices = devices,
@@ -206,8 +212,9 @@ void ActorRegistry::close(Process& process) {
   if (found->second.empty()) labelled_.erase(found);
 }
 
-Result<ActorAddress> ActorRegistry::admit_local(const SpawnOptions& options,
-                                                const std::string& type, int pid) {
+Result<SharedAddress> ActorRegistry::admit_local(const SpawnOptions& options,
+                                                 const std::string& type,
+                                                 const std::string& endpoint, int pid) {
   std::lock_guard lock(mutex_);
   TROUPE_CHECK(check_name(options.name));
   if (!options.node.empty() || !options.process.empty() || options.bundle ||
@@ -216,15 +223,15 @@ Result<ActorAddress> ActorRegistry::admit_local(const SpawnOptions& options,
                 "a local actor takes no node, process, bundle, resources or restarts, only a name");
   }
   TROUPE_CHECK(check_max_concurrency(options, type));
+  const ActorId id = next_actor_++;
   Actor actor;
-  actor.address = {next_actor_++, "", options.name, type};
   actor.named = !options.name.empty();
-  if (!actor.named) actor.address.name = fmt::format("{}-{}", type, actor.address.id);
-  actor.local = true;
+  actor.address = std::make_shared<const ActorAddress>(ActorAddress{
+      id, endpoint, actor.named ? options.name : fmt::format("{}-{}", type, id), type});
   actor.pid = pid;
-  if (actor.named) names_[options.name] = actor.address.id;
-  const ActorAddress address = actor.address;
-  actors_.emplace(address.id, std::move(actor));
+  if (actor.named) names_[options.name] = id;
+  auto address = actor.address;
+  actors_.emplace(id, std::move(actor));
   return address;
 }
 
@@ -236,12 +243,14 @@ std::optional<ActorAddress> ActorRegistry::on_started(const ActorStarted& starte
     const auto found = actors_.find(started.actor);
     if (found == actors_.end()) return std::nullopt;
     Actor& actor = found->second;
-    actor.address.endpoint = started.endpoint;
+    if (actor.address->endpoint != started.endpoint) {
+      actor.change_address([&](ActorAddress& changed) { changed.endpoint = started.endpoint; });
+    }
     actor.pid = started.pid;
     actor.is_there = true;
     if (actor.restarts) actor.restarts->budget.note_start(RestartBudget::Clock::now());
-    done = std::exchange(actor.done, nullptr);
-    address = actor.address;
+    if (actor.hosted) done = std::exchange(actor.hosted->done, nullptr);
+    address = *actor.address;
   }
   if (!done) return address;
   done(std::move(address));
@@ -274,7 +283,7 @@ void ActorRegistry::try_waiting_in(PlacementGroupId id,
     const Actor& waiting = actors_.at(actor);
     const Restartable& state = *waiting.restarts;
     if (!state.is_waiting || !of_bundle(state.options.bundle->index)) continue;
-    restarts_.push_back({actor, waiting.address.incarnation + 1, RestartBudget::Clock::now()});
+    restarts_.push_back({actor, waiting.address->incarnation + 1, RestartBudget::Clock::now()});
   }
 }
 
@@ -289,10 +298,10 @@ Result<std::vector<ActorRegistry::ProcessPlace>> ActorRegistry::remove_placement
   for (const ActorId actor : actors->second) {
     Actor& of_group = actors_.at(actor);
     if (of_group.restarts) of_group.restarts->budget.cancel();
-    Process& of_actor = processes_.at(of_group.process);
+    Process& of_actor = processes_.at(of_group.hosted->process);
     if (of_actor.is_closed) continue;  // it ends, or is in the list already
     close(of_actor);
-    doomed.push_back({of_actor.node, of_group.process});
+    doomed.push_back({of_actor.node, of_group.hosted->process});
   }
   return doomed;
 }
@@ -300,14 +309,14 @@ Result<std::vector<ActorRegistry::ProcessPlace>> ActorRegistry::remove_placement
 bool ActorRegistry::owns(ActorId owner, ActorId actor) const {
   std::lock_guard lock(mutex_);
   const auto found = actors_.find(actor);
-  return found != actors_.end() && owner != 0 && found->second.owner == owner;
+  return found != actors_.end() && owner != 0 && found->second.owner() == owner;
 }
 
 bool ActorRegistry::close_process_of(ActorId actor) {
   std::lock_guard lock(mutex_);
   const auto found = actors_.find(actor);
-  if (found == actors_.end() || found->second.local) return false;
-  const auto process = processes_.find(found->second.process);
+  if (found == actors_.end() || found->second.is_local()) return false;
+  const auto process = processes_.find(found->second.hosted->process);
   if (process == processes_.end() || process->second.actors.size() != 1) return false;
   close(process->second);
   return true;
@@ -317,16 +326,16 @@ std::optional<ActorAddress> ActorRegistry::address_of(ActorId actor) const {
   std::lock_guard lock(mutex_);
   const auto found = actors_.find(actor);
   if (found == actors_.end() || !found->second.is_there) return std::nullopt;
-  return found->second.address;
+  return *found->second.address;
 }
 
 Result<ActorAddress> ActorRegistry::find(std::string_view name, std::string_view type) const {
   std::lock_guard lock(mutex_);
   const auto found = names_.find(name);
-  if (found == names_.end() || actors_.at(found->second).address.endpoint.empty()) {
+  if (found == names_.end() || !actors_.at(found->second).was_there()) {
     return fail(ErrorCode::not_found, "no actor is named '{}'", name);
   }
-  const auto& address = actors_.at(found->second).address;
+  const ActorAddress& address = *actors_.at(found->second).address;
   if (address.type != type) {
     return fail(ErrorCode::invalid_argument, "actor '{}' is a {}, not a {}", name, address.type,
                 type);
@@ -360,7 +369,7 @@ bool ActorRegistry::is_about_node(const ControlMessage& message, std::size_t nod
   const auto has_actor = [&](ActorId id) {
     const auto found = actors_.find(id);
     return found == actors_.end() ||
-           (!found->second.local && found->second.reservation.node == node);
+           (!found->second.is_local() && found->second.hosted->reservation.node == node);
   };
   if (const auto* started = std::get_if<ActorStarted>(&message)) return has_actor(started->actor);
   if (const auto* failed = std::get_if<ActorFailed>(&message)) return has_actor(failed->actor);
@@ -377,10 +386,10 @@ bool ActorRegistry::is_about_node(const ControlMessage& message, std::size_t nod
 Result<ActorRegistry::ProcessPlace> ActorRegistry::process_of(ActorId actor) const {
   std::lock_guard lock(mutex_);
   const auto found = actors_.find(actor);
-  const bool is_placed = found != actors_.end() && !found->second.local &&
+  const bool is_placed = found != actors_.end() && !found->second.is_local() &&
                          !(found->second.restarts && found->second.restarts->is_waiting);
   if (!is_placed) return fail(ErrorCode::not_found, "actor {} does not live on a node", actor);
-  return ProcessPlace{found->second.reservation.node, found->second.process};
+  return ProcessPlace{found->second.hosted->reservation.node, found->second.hosted->process};
 }
 
 std::vector<Cluster::ActorInfo> ActorRegistry::actors() const {
@@ -388,10 +397,12 @@ std::vector<Cluster::ActorInfo> ActorRegistry::actors() const {
   std::vector<Cluster::ActorInfo> infos;
   for (const auto& [id, actor] : actors_) {
     if (!actor.is_there) continue;
-    Cluster::ActorInfo info{actor.address, "driver", actor.pid, actor.reservation.held.devices, ""};
-    if (!actor.local) {
-      info.node = nodes_[actor.reservation.node].name;
-      if (const auto process = processes_.find(actor.process); process != processes_.end()) {
+    Cluster::ActorInfo info{*actor.address, "driver", actor.pid, {}, ""};
+    if (!actor.is_local()) {
+      info.devices = actor.hosted->reservation.held.devices;
+      info.node = nodes_[actor.hosted->reservation.node].name;
+      if (const auto process = processes_.find(actor.hosted->process);
+          process != processes_.end()) {
         info.log_path = logs_.of_process(process->second.name, info.node);
       }
     }

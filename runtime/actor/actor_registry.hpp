@@ -72,8 +72,10 @@ class ActorRegistry {
   /// incarnation was begun by an earlier restart, or if it waits for its bundle to be placed again;
   /// others are those of admit, for on_failed.
   Result<Restart> admit_again(ActorId actor, std::uint32_t incarnation);
-  /// Admits an actor of the driver process; its on_started or on_failed follows too.
-  Result<ActorAddress> admit_local(const SpawnOptions& options, const std::string& type, int pid);
+  /// Admits an actor of the driver process, which is at `endpoint`; its on_started or on_failed
+  /// follows too. The address is the registry's own: whoever keeps it makes no copy.
+  Result<SharedAddress> admit_local(const SpawnOptions& options, const std::string& type,
+                                    const std::string& endpoint, int pid);
 
   /// Each of the following returns the actors that end because of it, and calls the `done` (without
   /// the lock) of actors whose start it decides.
@@ -179,18 +181,39 @@ class ActorRegistry {
     std::string last_end{};   ///< how the incarnation before ended
     ActorLog last_log{};      ///< its log
   };
-  struct Actor {
-    ActorAddress address;
-    bool named = false;
-    bool local = false;
+  /// What an actor has that is not the driver process's own.
+  struct Hosted {
     ProcessId process = 0;
     PlacementTable::Reservation reservation;
     AddressCallback done;  ///< set until it has started
+    ActorId owner = 0;     ///< 0: none
+  };
+  /// Small, as there are many: what only some have is made for them.
+  struct Actor {
+    SharedAddress address;
+    std::unique_ptr<Hosted> hosted;  ///< null for an actor of the driver process
     int pid = 0;
-    bool is_there = false;  ///< has started
-    ActorId owner = 0;      ///< 0: none
-    std::unordered_set<ActorId> owned;
-    std::unique_ptr<Restartable> restarts;  ///< null if it is never restarted
+    bool named = false;
+    bool is_there = false;                               ///< has started
+    std::unique_ptr<std::unordered_set<ActorId>> owned;  ///< null before it owns one
+    std::unique_ptr<Restartable> restarts;               ///< null if it is never restarted
+
+    bool is_local() const { return hosted == nullptr; }
+    ActorId owner() const { return is_local() ? 0 : hosted->owner; }
+    /// It has started, or an incarnation before.
+    bool was_there() const { return is_local() ? is_there : !address->endpoint.empty(); }
+    /// Others may hold the address as it is.
+    template <class Change>
+    void change_address(Change change) {
+      auto changed = std::make_shared<ActorAddress>(*address);
+      change(*changed);
+      address = std::move(changed);
+    }
+    void count_incarnation(int more) {
+      change_address([more](ActorAddress& changed) {
+        changed.incarnation += static_cast<std::uint32_t>(more);
+      });
+    }
   };
   struct Process {
     std::size_t node = 0;
@@ -225,7 +248,8 @@ class ActorRegistry {
   bool begin_restart(Actor& actor, ActorDown& down);
   void remove(Actors::iterator found);
   void leave_group(ActorId actor, PlacementGroupId group);
-  void lose_owner(ActorId id);
+  /// What the actor owns is to be stopped.
+  void lose_owned(Actor& owner);
   /// Removes these actors, as far as they are known; those not started yet have their `done`
   /// called.
   std::vector<ActorDown> remove_all(std::span<const ActorId> ended, DownCause cause, int code,

@@ -25,14 +25,14 @@ std::vector<ActorDown> ActorRegistry::on_failed(const ActorFailed& failed) {
     std::unique_lock lock(mutex_);
     const auto found = actors_.find(failed.actor);
     if (found == actors_.end()) return {};
-    done = std::exchange(found->second.done, nullptr);
+    if (found->second.hosted) done = std::exchange(found->second.hosted->done, nullptr);
     if (!done && found->second.restarts) {
       lock.unlock();
       return remove_all(std::span(&failed.actor, 1), DownCause::not_restarted, 0,
                         fmt::format("could not be started again: {}", failed.message));
     }
-    error = fail(failed.code, "actor '{}' ({}) could not be made: {}", found->second.address.name,
-                 found->second.address.type, failed.message);
+    error = fail(failed.code, "actor '{}' ({}) could not be made: {}", found->second.address->name,
+                 found->second.address->type, failed.message);
     remove(found);
   }
   if (done) done(std::move(error));
@@ -65,9 +65,9 @@ std::vector<ActorDown> ActorRegistry::on_process_stuck(const ProcessEnded& stuck
     for (const ActorId id : living) actors_.at(id).pid = stuck.pid;
     for (const DueRestart& due : std::exchange(process.restarts, {})) {
       const auto actor = actors_.find(due.actor);
-      if (actor == actors_.end() || actor->second.address.incarnation + 1 != due.incarnation)
+      if (actor == actors_.end() || actor->second.address->incarnation + 1 != due.incarnation)
         continue;
-      ++actor->second.address.incarnation;
+      actor->second.count_incarnation(1);
       waiting.push_back(due.actor);
     }
   }
@@ -90,11 +90,11 @@ void ActorRegistry::lose_bundles_of(Process& process) {
     if (others == actors_of_group_.end()) continue;
     for (const ActorId id : others->second) {
       const Actor& other = actors_.at(id);
-      if (other.reservation.bundle != lost) continue;
-      Process& doomed = processes_.at(other.process);
+      if (other.hosted->reservation.bundle != lost) continue;
+      Process& doomed = processes_.at(other.hosted->process);
       if (doomed.is_closed) continue;
       close(doomed);
-      idle_.push_back({doomed.node, other.process, true});
+      idle_.push_back({doomed.node, other.hosted->process, true});
     }
   }
 }
@@ -172,9 +172,10 @@ std::vector<ActorDown> ActorRegistry::remove_all(std::span<const ActorId> ended,
       const auto found = actors_.find(id);
       if (found == actors_.end()) continue;
       Actor& actor = found->second;
-      auto down = describe(actor, cause, code, actor.done ? what + " before it was ready" : what);
-      if (actor.done) {
-        never_started.emplace_back(std::exchange(actor.done, nullptr),
+      const bool is_starting = actor.hosted && actor.hosted->done;
+      auto down = describe(actor, cause, code, is_starting ? what + " before it was ready" : what);
+      if (is_starting) {
+        never_started.emplace_back(std::exchange(actor.hosted->done, nullptr),
                                    Error{ErrorCode::actor_died, down.message});
       } else {
         const bool restarts = begin_restart(actor, down);
@@ -192,18 +193,21 @@ std::vector<ActorDown> ActorRegistry::remove_all(std::span<const ActorId> ended,
 ActorDown ActorRegistry::describe(const Actor& actor, DownCause cause, int code,
                                   const std::string& what) const {
   ActorDown down;
-  down.id = actor.address.id;
-  down.name = actor.address.name;
-  down.type = actor.address.type;
-  down.incarnation = actor.address.incarnation;
-  down.node = actor.local ? "driver" : nodes_[actor.reservation.node].name;
+  down.id = actor.address->id;
+  down.name = actor.address->name;
+  down.type = actor.address->type;
+  down.incarnation = actor.address->incarnation;
+  down.node = "driver";
   down.pid = actor.pid;
-  down.devices = actor.reservation.held.devices;
   down.cause = cause;
   down.code = code;
-  if (const auto process = processes_.find(actor.process);
-      !actor.local && process != processes_.end()) {
-    down.log_path = logs_.of_process(process->second.name, down.node);
+  if (actor.hosted) {
+    const auto& held = actor.hosted->reservation;
+    down.node = nodes_[held.node].name;
+    down.devices = held.held.devices;
+    if (const auto process = processes_.find(actor.hosted->process); process != processes_.end()) {
+      down.log_path = logs_.of_process(process->second.name, down.node);
+    }
   }
   const std::string who = fmt::format("actor '{}' ({}) on {}{}", down.name, down.type, down.node,
                                       down.pid != 0 ? fmt::format(", pid {},", down.pid) : "");
@@ -221,40 +225,44 @@ ActorDown ActorRegistry::describe(const Actor& actor, DownCause cause, int code,
 
 void ActorRegistry::remove(Actors::iterator found) {
   Actor& actor = found->second;
-  if (actor.named) names_.erase(actor.address.name);
-  if (!actor.local) leave_process(actor);
+  if (actor.named) names_.erase(actor.address->name);
+  if (!actor.is_local()) leave_process(actor);
   if (actor.restarts && actor.restarts->is_waiting) --waiting_;
-  if (const auto owner = actors_.find(actor.owner); owner != actors_.end()) {
-    owner->second.owned.erase(found->first);
+  if (const auto owner = actors_.find(actor.owner()); owner != actors_.end()) {
+    owner->second.owned->erase(found->first);
   }
-  for (const ActorId owned : actor.owned) lose_owner(owned);
+  lose_owned(actor);
   if (actor.restarts && actor.restarts->options.bundle) {
     erase(restartable_of_group_, actor.restarts->options.bundle->group, found->first);
   }
   actors_.erase(found);
 }
 
-void ActorRegistry::lose_owner(ActorId id) {
-  Actor& actor = actors_.at(id);
-  actor.owner = 0;
-  if (std::exchange(actor.named, false)) names_.erase(actor.address.name);
-  orphans_.push_back(id);
+void ActorRegistry::lose_owned(Actor& owner) {
+  const auto owned = std::move(owner.owned);
+  if (!owned) return;
+  for (const ActorId id : *owned) {
+    Actor& actor = actors_.at(id);
+    actor.hosted->owner = 0;
+    if (std::exchange(actor.named, false)) names_.erase(actor.address->name);
+    orphans_.push_back(id);
+  }
 }
 
 void ActorRegistry::leave_process(Actor& actor, bool until_its_end) {
   if (actor.restarts && actor.restarts->is_waiting) return;
-  const ActorId id = actor.address.id;
-  if (actor.reservation.bundle) leave_group(id, actor.reservation.bundle->group);
-  Process& process = processes_.at(actor.process);
+  const ActorId id = actor.address->id;
+  if (actor.hosted->reservation.bundle) leave_group(id, actor.hosted->reservation.bundle->group);
+  Process& process = processes_.at(actor.hosted->process);
   process.actors.erase(id);
   if (until_its_end || process.is_stuck) {
-    process.held.push_back(actor.reservation);
+    process.held.push_back(actor.hosted->reservation);
   } else {
-    placement_.release(actor.reservation);
+    placement_.release(actor.hosted->reservation);
   }
   if (!process.actors.empty() || process.is_closed) return;
   close(process);
-  idle_.push_back({process.node, actor.process});
+  idle_.push_back({process.node, actor.hosted->process});
 }
 
 void ActorRegistry::leave_group(ActorId actor, PlacementGroupId group) {
@@ -268,7 +276,7 @@ bool ActorRegistry::begin_restart(Actor& actor, ActorDown& down) {
   const auto delay = actor.restarts->budget.take(now);
   if (!delay) return false;
   // A process that was this actor's alone ends now, and until then holds its devices and ports.
-  const auto process = processes_.find(actor.process);  // none if it waits for a restart
+  const auto process = processes_.find(actor.hosted->process);  // none if it waits for a restart
   const bool ends = down.cause == DownCause::exited && process != processes_.end() &&
                     process->second.actors.size() == 1;
   leave_process(actor, ends);
@@ -276,9 +284,9 @@ bool ActorRegistry::begin_restart(Actor& actor, ActorDown& down) {
   actor.restarts->last_end = down.message;
   actor.restarts->last_log = {down.log_path, down.node};
   actor.is_there = false;
-  for (const ActorId owned : std::exchange(actor.owned, {})) lose_owner(owned);
+  lose_owned(actor);
   auto& restarts = ends ? process->second.restarts : restarts_;
-  restarts.push_back({actor.address.id, actor.address.incarnation + 1, now + *delay});
+  restarts.push_back({actor.address->id, actor.address->incarnation + 1, now + *delay});
   down.restarts = true;
   down.message += delay->count() == 0
                       ? "; it is started again"

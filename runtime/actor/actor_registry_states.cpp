@@ -29,7 +29,7 @@ EndedActor ended_actor(const EndedActors::End& end) {
 }  // namespace
 
 bool ActorRegistry::is_directory(const Actor& actor) {
-  return actor.local && actor.address.type == Directory::actor_type;
+  return actor.is_local() && actor.address->type == Directory::actor_type;
 }
 
 std::size_t ActorRegistry::count_actors() const {
@@ -45,23 +45,23 @@ ActorRegistry::Counts ActorRegistry::counts() const {
 
 ActorState ActorRegistry::state_of(const Actor& actor) const {
   const bool waits = actor.restarts && actor.restarts->is_waiting;
-  ActorState state{.id = actor.address.id,
-                   .name = actor.address.name,
-                   .type = actor.address.type,
-                   .node = actor.local ? "driver" : "",
-                   .restarts = actor.address.incarnation,
-                   .owner = actor.owner};
-  if (actor.is_there || actor.local) state.pid = actor.pid;
-  state.life = waits                           ? ActorState::Life::restarting
-               : actor.is_there                ? ActorState::Life::alive
-               : actor.address.incarnation > 0 ? ActorState::Life::restarting
-                                               : ActorState::Life::starting;
+  ActorState state{.id = actor.address->id,
+                   .name = actor.address->name,
+                   .type = actor.address->type,
+                   .node = actor.is_local() ? "driver" : "",
+                   .restarts = actor.address->incarnation,
+                   .owner = actor.owner()};
+  if (actor.is_there || actor.is_local()) state.pid = actor.pid;
+  state.life = waits                            ? ActorState::Life::restarting
+               : actor.is_there                 ? ActorState::Life::alive
+               : actor.address->incarnation > 0 ? ActorState::Life::restarting
+                                                : ActorState::Life::starting;
   if (actor.restarts) state.last_end = actor.restarts->last_end;
-  if (waits || actor.local) return state;
-  state.node = nodes_[actor.reservation.node].name;
-  state.devices = actor.reservation.held.devices;
-  state.resources = actor.reservation.held.amounts;
-  const auto process = processes_.find(actor.process);
+  if (waits || actor.is_local()) return state;
+  state.node = nodes_[actor.hosted->reservation.node].name;
+  state.devices = actor.hosted->reservation.held.devices;
+  state.resources = actor.hosted->reservation.held.amounts;
+  const auto process = processes_.find(actor.hosted->process);
   if (process != processes_.end()) {
     state.log_path = logs_.of_process(process->second.name, state.node);
   }
@@ -118,7 +118,7 @@ ActorRegistry::Actors::const_iterator ActorRegistry::find_meant(std::string_view
     std::from_chars(digits.data(), digits.data() + digits.size(), id);
   }
   const auto found = actors_.find(id);
-  const bool fits = found != actors_.end() && is_meant(actor, id, found->second.address.name);
+  const bool fits = found != actors_.end() && is_meant(actor, id, found->second.address->name);
   return fits ? found : actors_.end();
 }
 
@@ -130,12 +130,13 @@ Result<ActorRegistry::ActorPlace> ActorRegistry::place_of(std::string_view actor
     return fail(ErrorCode::not_found, "no living actor has the name or id '{}'", actor);
   }
   const Actor& living = found->second;
-  if (living.local) return ActorPlace{living.address.name, true, {}};
+  if (living.is_local()) return ActorPlace{living.address->name, true, {}};
   if (living.restarts && living.restarts->is_waiting) {
     return fail(ErrorCode::not_found, "actor '{}' is not there: it waits to be started again",
-                living.address.name);
+                living.address->name);
   }
-  return ActorPlace{living.address.name, false, {living.reservation.node, living.process}};
+  const Hosted& hosted = *living.hosted;
+  return ActorPlace{living.address->name, false, {hosted.reservation.node, hosted.process}};
 }
 
 std::optional<ActorRegistry::ActorLog> ActorRegistry::log_of(std::string_view actor) const {
@@ -144,10 +145,10 @@ std::optional<ActorRegistry::ActorLog> ActorRegistry::log_of(std::string_view ac
   const auto found = find_meant(actor, id);
   if (found != actors_.end()) {
     const Actor& living = found->second;
-    if (living.local) return ActorLog{"", "driver"};
+    if (living.is_local()) return ActorLog{"", "driver"};
     if (living.restarts && living.restarts->is_waiting) return living.restarts->last_log;
-    const std::string& node = nodes_[living.reservation.node].name;
-    const auto process = processes_.find(living.process);
+    const std::string& node = nodes_[living.hosted->reservation.node].name;
+    const auto process = processes_.find(living.hosted->process);
     if (process == processes_.end()) return ActorLog{"", node};
     return ActorLog{logs_.of_process(process->second.name, node), node};
   }

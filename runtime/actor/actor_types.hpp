@@ -4,6 +4,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -31,12 +32,15 @@ class ActorObject {
   /// `exception` with its type and text.
   virtual Result<Bytes> run(std::uint16_t method, std::span<const std::byte> arguments,
                             const std::weak_ptr<CallHub>& hub) = 0;
-  /// Makes the call of a method that is a coroutine, which is to be started; null for any other,
-  /// which is to be run. Errors: those of decoding the arguments, and of an exception.
+  /// Makes the call of a method that is a coroutine, which is to be started; null for any other.
+  /// Runs what the method does before it returns its coroutine, if it is none itself. Errors: those
+  /// of decoding the arguments, and of an exception.
   virtual Result<std::unique_ptr<CoroutineCall>> begin(std::uint16_t method,
                                                        std::span<const std::byte> arguments,
                                                        const std::weak_ptr<CallHub>& hub) = 0;
   virtual ClassConcurrency concurrency() const = 0;
+  /// Whether a method is a coroutine, which begin() starts. False for an unknown number.
+  virtual bool is_coroutine(std::uint16_t method) const = 0;
   /// The names of the methods, by number.
   virtual std::span<const std::string_view> method_names() const = 0;
 };
@@ -54,20 +58,20 @@ class TypedActor final : public ActorObject {
 
   Result<Bytes> run(std::uint16_t method, std::span<const std::byte> arguments,
                     const std::weak_ptr<CallHub>& hub) override {
-    Result<Bytes> answer =
-        fail(ErrorCode::unsupported, "{} has no method number {}", actor_type_of<A>(), method);
+    std::optional<Result<Bytes>> answer;
     A::Methods::visit(method, [&]<auto m>() {
       using Return = typename methods_detail::MethodTraits<decltype(m)>::Return;
       try {
         if constexpr (!methods_detail::is_coroutine<Return>) {
-          answer = run_method<m>(arguments, hub);
+          answer.emplace(run_method<m>(arguments, hub));
         }
       } catch (...) {
-        answer = fail(ErrorCode::exception, "method {} of {} threw {}", method, actor_type_of<A>(),
-                      current_exception_description());
+        answer.emplace(fail(ErrorCode::exception, "method {} of {} threw {}", method,
+                            actor_type_of<A>(), current_exception_description()));
       }
     });
-    return answer;
+    if (answer) return *std::move(answer);
+    return fail(ErrorCode::unsupported, "{} has no method number {}", actor_type_of<A>(), method);
   }
 
   Result<std::unique_ptr<CoroutineCall>> begin(std::uint16_t method,
@@ -91,6 +95,13 @@ class TypedActor final : public ActorObject {
   }
 
   ClassConcurrency concurrency() const override { return class_concurrency<A>(); }
+  bool is_coroutine(std::uint16_t method) const override {
+    bool is = false;
+    A::Methods::visit(method, [&]<auto m>() {
+      is = methods_detail::is_coroutine<typename methods_detail::MethodTraits<decltype(m)>::Return>;
+    });
+    return is;
+  }
   std::span<const std::string_view> method_names() const override { return A::Methods::names; }
 
  private:
@@ -130,7 +141,8 @@ Result<std::unique_ptr<A>> make_actor(ActorContext& context, Args&&... args) {
 template <class A>
 Result<std::unique_ptr<ActorObject>> make_from_bytes(ActorContext& context,
                                                      std::span<const std::byte> encoded) {
-  Decoder decoder(encoded, context.hub());
+  const auto hub = context.hub();
+  Decoder decoder(encoded, hub);
   ConstructionArguments<A> arguments{};
   decoder(arguments);
   TROUPE_CHECK(decoder.finish());

@@ -8,7 +8,7 @@
 #include "runtime/actor/cluster_impl.hpp"
 #include "runtime/call/in_process_transport.hpp"
 #include "runtime/call/network_transport.hpp"
-#include "runtime/node/regions.hpp"
+#include "runtime/node/shared_regions.hpp"
 #include "runtime/process/cpu_affinity.hpp"
 
 namespace troupe {
@@ -16,13 +16,6 @@ namespace {
 
 using std::chrono::milliseconds;
 using Clock = std::chrono::steady_clock;
-
-/// The shared memory regions of the driver process; its actors use them too, and may outlive the
-/// cluster.
-struct LocalRegions {
-  std::mutex mutex;
-  Regions regions;
-};
 
 }  // namespace
 
@@ -63,10 +56,9 @@ Result<void> ClusterImpl::start_services() {
                  ? Result<std::unique_ptr<Transport>>(make_in_process_transport(name))
                  : make_network_transport(call_plane, {job_id_, options_.address, options_.ports}));
   TROUPE_TRY(auto hub, CallHub::create(std::move(transport), options_.calls));
-  TROUPE_TRY(auto directory,
-             registry_->admit_local({}, std::string(Directory::actor_type), ::getpid()));
-  directory.endpoint = hub->endpoint();
-  const auto regions = std::make_shared<LocalRegions>();
+  TROUPE_TRY(const auto directory, registry_->admit_local({}, std::string(Directory::actor_type),
+                                                          hub->endpoint(), ::getpid()));
+  const auto regions = std::make_shared<SharedRegions>();  // actors may outlive the cluster
   const auto watches = std::make_shared<WatchTable>(
       [registry = registry_](ActorId actor) { return registry->down_of(actor); });
   tasks_ = start_tasks(hub);
@@ -77,16 +69,14 @@ Result<void> ClusterImpl::start_services() {
       },
       hub, watches, ActorHandle<Directory>(directory, hub),
       [local = regions](std::string_view name, std::size_t bytes) {
-        std::lock_guard lock(local->mutex);
-        return local->regions.open(name, bytes, 0);  // this process outlives it
+        return local->open(name, bytes, 0);  // this process outlives it
       },
       [local = regions](std::string_view prefix) -> Result<void> {
-        std::lock_guard lock(local->mutex);
-        local->regions.release(prefix);
+        local->release(prefix);
         return {};
       },
       [gate = gate_](ActorId owner, const SpawnOptions& options, std::string type, Bytes arguments,
-                     const AddressCallback& done) {
+                     const ActorRegistry::AddressCallback& done) {
         std::unique_lock lock(gate->mutex);
         if (gate->cluster == nullptr) {
           lock.unlock();
@@ -109,13 +99,15 @@ Result<void> ClusterImpl::start_services() {
         std::make_unique<Directory>(registry)));
   };
   // Answers all nodes, whatever the local actors do.
+  const auto events = std::make_shared<const ActorCell::Events>(
+      ActorCell::Events{.on_ended = [](const ActorAddress&, bool, const std::string&) {}});
   TROUPE_TRY(directory_,
              ActorCell::start(
                  {.address = directory,
                   .dedicated_thread = true,
                   .factory = make,
-                  .events = {[made](Result<void> result) { made.complete(std::move(result)); },
-                             [](bool, const std::string&) {}}},
+                  .on_made = [made](Result<void> result) { made.complete(std::move(result)); },
+                  .events = events},
                  services_));
   return made.future().get(milliseconds(5000));
 }
@@ -190,8 +182,8 @@ AgentBootstrap ClusterImpl::bootstrap_of(const std::string& node, const AgentRea
   return bootstrap;
 }
 
-std::map<ActorId, std::shared_ptr<ActorCell>> ClusterImpl::stop_local_actors(milliseconds timeout) {
-  std::map<ActorId, std::shared_ptr<ActorCell>> cells;
+ClusterImpl::LocalActors ClusterImpl::stop_local_actors(milliseconds timeout) {
+  LocalActors cells;
   {
     std::lock_guard lock(mutex_);
     cells = local_;

@@ -410,7 +410,7 @@ class Cluster : public ObjectAccess {
   virtual void shutdown(std::chrono::milliseconds timeout = std::chrono::seconds(1)) = 0;
 
  protected:
-  using AddressCallback = std::function<void(Result<ActorAddress>)>;
+  using AddressCallback = std::function<void(Result<SharedAddress>)>;
   using LocalFactory = std::function<Result<std::unique_ptr<ActorObject>>(ActorContext&)>;
   virtual void spawn_remote(const SpawnOptions& options, std::string type, Bytes arguments,
                             AddressCallback done) = 0;
@@ -424,7 +424,7 @@ class Cluster : public ObjectAccess {
   Future<ActorHandle<A>> typed(Start&& start) {
     const auto calls = hub().lock();
     const Promise<ActorHandle<A>> promise({calls ? calls->callbacks() : nullptr});
-    start([promise, hub = hub()](Result<ActorAddress> address) {
+    start([promise, hub = hub()](Result<SharedAddress> address) {
       if (!address.ok()) return promise.complete(std::move(address).error());
       promise.complete(ActorHandle<A>(*std::move(address), hub));
     });

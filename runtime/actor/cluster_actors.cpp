@@ -165,11 +165,15 @@ Result<void> ClusterImpl::send_start(const ActorRegistry::Admission& admission, 
 
 void ClusterImpl::spawn_remote(const SpawnOptions& options, std::string type, Bytes arguments,
                                AddressCallback done) {
-  spawn_owned(0, options, std::move(type), std::move(arguments), done);
+  spawn_owned(0, options, std::move(type), std::move(arguments),
+              [done = std::move(done)](Result<ActorAddress> address) {
+                if (!address.ok()) return done(std::move(address).error());
+                done(std::make_shared<const ActorAddress>(*std::move(address)));
+              });
 }
 
 void ClusterImpl::spawn_owned(ActorId owner, const SpawnOptions& options, std::string type,
-                              Bytes arguments, const AddressCallback& done) {
+                              Bytes arguments, const ActorRegistry::AddressCallback& done) {
   if (shutting_down_) return done(fail(ErrorCode::cancelled, "the cluster is shutting down"));
   if (auto fits = check_argument_bytes(type, arguments); !fits.ok()) {
     return done(std::move(fits).error());
@@ -195,36 +199,27 @@ void ClusterImpl::spawn_owned(ActorId owner, const SpawnOptions& options, std::s
 void ClusterImpl::spawn_here(const SpawnOptions& options, std::string type, LocalFactory make,
                              AddressCallback done) {
   if (shutting_down_) return done(fail(ErrorCode::cancelled, "the cluster is shutting down"));
-  auto admitted = registry_->admit_local(options, type, ::getpid());
+  const auto admitted =
+      registry_->admit_local(options, type, services_->hub->endpoint(), ::getpid());
   if (!admitted.ok()) return done(admitted.error());
-  admitted->endpoint = services_->hub->endpoint();
-  const ActorId id = admitted->id;
-  const auto forget = [gate = gate_, id](const std::vector<ActorDown>& downs) {
-    std::lock_guard lock(gate->mutex);
-    if (gate->cluster == nullptr) return;
-    gate->cluster->publish(downs);
-    std::lock_guard local_lock(gate->cluster->mutex_);
-    gate->cluster->local_.erase(id);
-  };
-  ActorCell::Events events;
-  events.on_made = [registry = registry_, address = *admitted, done,
-                    forget](const Result<void>& made) {
+  const ActorId id = (*admitted)->id;
+  auto on_made = [registry = registry_, gate = gate_, address = *admitted,
+                  done](const Result<void>& made) {
     if (made.ok()) {
-      (void)registry->on_started({address.id, address.endpoint, ::getpid()});
+      (void)registry->on_started({address->id, address->endpoint, ::getpid()});
       return done(address);
     }
-    forget(registry->on_failed({address.id, made.error().code, made.error().message}));
+    forget_local(gate, address->id,
+                 registry->on_failed({address->id, made.error().code, made.error().message}));
     done(made.error());
-  };
-  events.on_ended = [registry = registry_, id, forget](bool exited, const std::string& reason) {
-    forget(registry->on_ended({id, exited, reason}));
   };
   std::unique_lock lock(mutex_);
   auto cell = ActorCell::start({.address = *admitted,
                                 .dedicated_thread = options.dedicated_thread,
                                 .max_concurrency = options.max_concurrency,
                                 .factory = std::move(make),
-                                .events = std::move(events)},
+                                .on_made = std::move(on_made),
+                                .events = local_events_},
                                services_);
   if (cell.ok()) {
     local_[id] = *std::move(cell);
@@ -233,6 +228,23 @@ void ClusterImpl::spawn_here(const SpawnOptions& options, std::string type, Loca
   lock.unlock();
   (void)registry_->on_failed({id, cell.error().code, cell.error().message});
   done(cell.error());
+}
+
+std::shared_ptr<const ActorCell::Events> ClusterImpl::local_events() {
+  return std::make_shared<const ActorCell::Events>(ActorCell::Events{
+      .on_ended = [registry = registry_, gate = gate_](const ActorAddress& actor, bool exited,
+                                                       const std::string& reason) {
+        forget_local(gate, actor.id, registry->on_ended({actor.id, exited, reason}));
+      }});
+}
+
+void ClusterImpl::forget_local(const std::shared_ptr<ClusterGate>& gate, ActorId id,
+                               const std::vector<ActorDown>& downs) {
+  std::lock_guard lock(gate->mutex);
+  if (gate->cluster == nullptr) return;
+  gate->cluster->publish(downs);
+  std::lock_guard local_lock(gate->cluster->mutex_);
+  gate->cluster->local_.erase(id);
 }
 
 Result<void> ClusterImpl::stop(const ActorAddress& actor, milliseconds timeout) {

@@ -5,6 +5,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -94,6 +95,8 @@ class ClusterImpl final : public Cluster {
   }
 
  private:
+  using LocalActors = std::unordered_map<ActorId, std::shared_ptr<ActorCell>>;
+
   Result<void> start_services();
   std::shared_ptr<TaskService> start_tasks(const std::shared_ptr<CallHub>& hub);
   void start_task_worker(const TaskScheduler::Orders::Start& start, TaskService::OnStarted done);
@@ -109,7 +112,11 @@ class ClusterImpl final : public Cluster {
   void follow(std::size_t node, const FollowActor& wish);
   void restart(const DueRestart& due);
   void spawn_owned(ActorId owner, const SpawnOptions& options, std::string type, Bytes arguments,
-                   const AddressCallback& done);
+                   const ActorRegistry::AddressCallback& done);
+  /// For the actors of this process.
+  std::shared_ptr<const ActorCell::Events> local_events();
+  static void forget_local(const std::shared_ptr<ClusterGate>& gate, ActorId id,
+                           const std::vector<ActorDown>& downs);
   void spawn_for(std::size_t node, SpawnRequest request);
   /// Ends the actor if it is the owner's.
   void stop_owned(ActorId owner, ActorId actor) {
@@ -125,8 +132,7 @@ class ClusterImpl final : public Cluster {
   /// Tells of lines that have come again; all of them if `is_end`.
   void show_repeated(bool is_end);
   /// Returns the actors that have not ended in time.
-  std::map<ActorId, std::shared_ptr<ActorCell>> stop_local_actors(
-      std::chrono::milliseconds timeout);
+  LocalActors stop_local_actors(std::chrono::milliseconds timeout);
 
   ClusterOptions options_;
   const JobKeys keys_;
@@ -141,7 +147,8 @@ class ClusterImpl final : public Cluster {
   std::atomic<bool> shutting_down_ = false;
 
   std::mutex mutex_;
-  std::map<ActorId, std::shared_ptr<ActorCell>> local_;
+  LocalActors local_;
+  const std::shared_ptr<const ActorCell::Events> local_events_ = local_events();
   std::mutex followers_mutex_;
   Followers<std::size_t> followers_;  ///< nodes
   std::mutex spawning_;  ///< agents get actors in the order in which they were admitted

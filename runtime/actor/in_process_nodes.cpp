@@ -14,7 +14,7 @@ InProcessNodes::InProcessNodes(std::vector<std::string> nodes,
                                std::shared_ptr<const HostServices> services, OnMessage on_message)
     : nodes_(std::move(nodes)), services_(std::move(services)), on_message_(std::move(on_message)) {
   for (std::size_t i = 0; i < nodes_.size(); ++i) {
-    regions_.push_back(std::make_shared<NodeRegions>());
+    regions_.push_back(std::make_shared<SharedRegions>());
   }
 }
 
@@ -90,35 +90,22 @@ std::shared_ptr<const HostServices> InProcessNodes::services_of(std::size_t node
   services->node = nodes_[node];
   services->shared_memory = [regions = regions_[node], process](std::string_view name,
                                                                 std::size_t bytes) {
-    const std::lock_guard lock(regions->mutex);
-    return regions->regions.open(name, bytes, process);
+    return regions->open(name, bytes, process);
   };
   services->release_shared_memory = [regions =
                                          regions_[node]](std::string_view prefix) -> Result<void> {
-    const std::lock_guard lock(regions->mutex);
-    regions->regions.release(prefix);
+    regions->release(prefix);
     return {};
   };
   return services;
 }
 
-ActorCell::Events InProcessNodes::events_of(std::size_t node, const StartActor& start) const {
-  const auto tell = [inbox = inbox_, node, process = start.process](ControlMessage message,
-                                                                    bool ends_cell) {
+InProcessNodes::Tell InProcessNodes::teller(std::size_t node, ProcessId process) const {
+  return [inbox = inbox_, node, process](ControlMessage message, bool ends_cell) {
     const std::lock_guard lock(inbox->mutex);
     inbox->orders.push_back({node, std::move(message), true, process, ends_cell});
     inbox->changed.notify_all();
   };
-  const ActorId id = start.actor.id;
-  ActorCell::Events events;
-  events.on_made = [tell, id, endpoint = services_->hub->endpoint()](const Result<void>& made) {
-    if (made.ok()) return tell(ActorStarted{id, endpoint, ::getpid()}, false);
-    tell(ActorFailed{id, made.error().code, made.error().message}, true);
-  };
-  events.on_ended = [tell, id](bool exited, const std::string& reason) {
-    tell(ActorEnded{id, exited, reason}, true);
-  };
-  return events;
 }
 
 void InProcessNodes::start_actor(std::size_t node, const StartActor& start) {
@@ -134,18 +121,30 @@ void InProcessNodes::start_actor(std::size_t node, const StartActor& start) {
   }
   Process& process = processes_[start.process];
   process.node = node;
-  if (!process.services) process.services = services_of(node, start.process);
+  const Tell tell = teller(node, start.process);
+  if (!process.services) {
+    process.services = services_of(node, start.process);
+    process.events = std::make_shared<const ActorCell::Events>(ActorCell::Events{
+        .on_ended = [tell](const ActorAddress& ended, bool exited, const std::string& reason) {
+          tell(ActorEnded{ended.id, exited, reason}, true);
+        }});
+  }
   ActorAddress address = start.actor;
   address.endpoint = services_->hub->endpoint();
   auto make = [make = *std::move(factory), arguments = start.arguments](ActorContext& context) {
     return make(context, arguments);
   };
-  auto cell = ActorCell::start({.address = std::move(address),
+  auto on_made = [tell, id = address.id, endpoint = address.endpoint](const Result<void>& made) {
+    if (made.ok()) return tell(ActorStarted{id, endpoint, ::getpid()}, false);
+    tell(ActorFailed{id, made.error().code, made.error().message}, true);
+  };
+  auto cell = ActorCell::start({.address = std::make_shared<const ActorAddress>(std::move(address)),
                                 .devices = start.devices,
                                 .dedicated_thread = start.dedicated_thread,
                                 .max_concurrency = start.max_concurrency,
                                 .factory = std::move(make),
-                                .events = events_of(node, start)},
+                                .on_made = std::move(on_made),
+                                .events = process.events},
                                process.services);
   if (cell.ok()) {
     process.cells[start.actor.id] = *std::move(cell);
@@ -165,10 +164,7 @@ void InProcessNodes::end_process(ProcessId id, bool kill) {
 
 void InProcessNodes::note_ended(ProcessId id, std::size_t node, bool killed) {
   processes_.erase(id);
-  {
-    const std::lock_guard lock(regions_[node]->mutex);
-    regions_[node]->regions.remove(id);
-  }
+  regions_[node]->remove(id);
   on_message_(
       node,
       ProcessEnded{

@@ -15,7 +15,7 @@
 
 #include "runtime/actor/actor_cell.hpp"
 #include "runtime/control/messages.hpp"
-#include "runtime/node/regions.hpp"
+#include "runtime/node/shared_regions.hpp"
 
 namespace troupe {
 
@@ -44,6 +44,7 @@ class InProcessNodes {
     std::size_t node = 0;
     std::map<ActorId, std::shared_ptr<ActorCell>> cells{};
     std::shared_ptr<const HostServices> services{};
+    std::shared_ptr<const ActorCell::Events> events{};  ///< of all its cells
     bool is_ending = false;
   };
   struct Order {
@@ -53,16 +54,13 @@ class InProcessNodes {
     ProcessId process = 0;  ///< of an event
     bool ends_cell = false;
   };
-  struct NodeRegions {
-    std::mutex mutex;
-    Regions regions;
-  };
-
   void run();
   void push(Order order);
   void handle(Order& order);
   void start_actor(std::size_t node, const StartActor& start);
-  ActorCell::Events events_of(std::size_t node, const StartActor& start) const;
+  /// Has the driver told of an actor.
+  using Tell = std::function<void(ControlMessage message, bool ends_cell)>;
+  Tell teller(std::size_t node, ProcessId process) const;
   std::shared_ptr<const HostServices> services_of(std::size_t node, ProcessId process) const;
   void end_process(ProcessId id, bool kill);
   void note_ended(ProcessId id, std::size_t node, bool killed);
@@ -70,7 +68,7 @@ class InProcessNodes {
   const std::vector<std::string> nodes_;
   const std::shared_ptr<const HostServices> services_;
   const OnMessage on_message_;
-  std::vector<std::shared_ptr<NodeRegions>> regions_;
+  std::vector<std::shared_ptr<SharedRegions>> regions_;
 
   /// Outlives this object with the actors' events.
   struct Inbox {

@@ -19,6 +19,7 @@
 #include <unistd.h>
 
 #include "runtime/base/blocking.hpp"
+#include "runtime/base/eager_lock.hpp"
 #include "runtime/base/log.hpp"
 
 namespace troupe {
@@ -27,6 +28,9 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::milliseconds look_every{10};
+/// A thread without a task looks for one so long before it sleeps: to wake it would cost whoever
+/// submits the next one as much.
+constexpr std::chrono::microseconds look_for_next{10};
 constexpr int looks_of_long_task = 100;
 
 /// True if the kernel says that this thread of the process sleeps: state S or D in proc(5)'s stat,
@@ -91,6 +95,8 @@ class TaskPool::State : public std::enable_shared_from_this<State> {
     worker.is_running = runs;
     runs ? ++running_ : --running_;
   }
+  /// Waits a moment for the next task without sleeping; true if there is one. One thread at a time.
+  bool look_for_task(Lock& lock);
   /// Has another thread look for tasks if fewer than `parallel` run; false if none will. One is on
   /// its way at a time, and has the next one come if it finds more than one task: so few are woken
   /// for tasks that are short.
@@ -129,6 +135,7 @@ class TaskPool::State : public std::enable_shared_from_this<State> {
   std::size_t running_ = 0;       ///< of them, those that have or look for a task and do not wait
   std::size_t on_their_way_ = 0;  ///< of those that run: woken or to be started
   std::size_t to_start_ = 0;      ///< of those, by the monitor
+  bool one_looks_ = false;        ///< see look_for_task()
   bool monitor_runs_ = false;
   bool monitor_sleeps_ = false;  ///< until it is woken
   bool is_stopping_ = false;
@@ -163,7 +170,7 @@ void TaskPool::State::start_worker() {
 
 void TaskPool::State::submit(std::shared_ptr<PoolTask> task) {
   {
-    std::lock_guard lock(mutex_);
+    const auto lock = lock_eagerly(mutex_);
     if (!is_stopping_ || monitor_runs_) {
       queue_.push_back(std::move(task));
       queued_.store(queue_.size(), std::memory_order_relaxed);
@@ -175,6 +182,7 @@ void TaskPool::State::submit(std::shared_ptr<PoolTask> task) {
 }
 
 bool TaskPool::State::add_running() {
+  if (one_looks_) return true;
   if (running_ >= parallel_) return false;
   if (on_their_way_ > 0) return true;
   if (!idle_.empty()) {
@@ -239,12 +247,26 @@ void TaskPool::State::run_next(Worker& self, Lock& lock) {
   lock.unlock();
   task->run_task();
   task.reset();  // its destructor may take long, too
-  lock.lock();
+  lock_eagerly(lock);
   self.has_task = false;
   set_running(self, true);
 }
 
+bool TaskPool::State::look_for_task(Lock& lock) {
+  if (one_looks_ || is_stopping_ || !queue_.empty()) return false;
+  one_looks_ = true;
+  lock.unlock();
+  const auto until = Clock::now() + look_for_next;
+  while (has_empty_queue() && Clock::now() < until) {
+    for (int i = 0; i < 16; ++i) relax_cpu();
+  }
+  lock_eagerly(lock);
+  one_looks_ = false;
+  return !queue_.empty();
+}
+
 bool TaskPool::State::rest(Worker& self, Lock& lock) {
+  if (look_for_task(lock)) return true;
   set_running(self, false);
   if (!queue_.empty()) wake_monitor();  // those that run may wait without saying so
   if (is_stopping_) return false;

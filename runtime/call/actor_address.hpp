@@ -2,6 +2,7 @@
 
 #include <compare>
 #include <cstdint>
+#include <memory>
 #include <string>
 
 namespace troupe {
@@ -30,5 +31,8 @@ struct ActorAddress {
   friend bool operator==(const ActorAddress& a, const ActorAddress& b) { return a.id == b.id; }
   friend auto operator<=>(const ActorAddress& a, const ActorAddress& b) { return a.id <=> b.id; }
 };
+
+/// One address for all who refer to the actor in this process.
+using SharedAddress = std::shared_ptr<const ActorAddress>;
 
 }  // namespace troupe

@@ -8,22 +8,22 @@
 
 namespace troupe {
 
-Result<void> HubImpl::take_credit(const ActorAddress& address, std::size_t bytes, bool has_limit,
-                                  Patience& patience, std::unique_lock<std::mutex>& lock) {
-  const auto settled = [&] {
-    return !has_limit || stopped_ || called_.cause_of_end(address.id) ||
-           has_credit(address.id, bytes);
-  };
-  const bool waits = !settled();
+Result<HubImpl::Callee*> HubImpl::take_credit(const ActorAddress& address, std::size_t bytes,
+                                              bool has_limit, Patience& patience,
+                                              std::unique_lock<std::mutex>& lock) {
+  const auto has_ended = [&] { return stopped_ || called_.cause_of_end(address.id) != nullptr; };
+  Callee* callee = has_ended() ? nullptr : &callees_[address.id];
+  const bool waits = callee != nullptr && has_limit && !has_credit(address.id, callee->open, bytes);
+  const auto settled = [&] { return has_ended() || has_credit(address.id, bytes); };
   if (waits && !wait_for_credit(address.id, patience, lock, settled)) {
     wake_for_credit(address.id);  // this one may have been woken in place of the next
-    const InFlight calls = in_flight_of(address.id);
+    const OpenCalls& open = callees_[address.id].open;
     const auto due = callbacks_->backlog(address.id);
     return fail(
         ErrorCode::resource_exhausted,
         "actor '{}' has {} unanswered calls of {} bytes from this process{}; the limit is "
         "{} calls and {} bytes{}",
-        address.name, calls.calls, calls.bytes,
+        address.name, open.calls(), open.bytes(),
         due.callbacks == 0 ? ""
                            : fmt::format(", and callbacks of {} answers of {} bytes are due",
                                          due.callbacks, due.bytes),
@@ -36,18 +36,18 @@ Result<void> HubImpl::take_credit(const ActorAddress& address, std::size_t bytes
   if (const std::string* cause = called_.cause_of_end(address.id)) {
     return fail(ErrorCode::actor_died, "{}", *cause);
   }
-  InFlight& in_flight = in_flight_[address.id];
-  ++in_flight.calls;
-  in_flight.bytes += bytes;
+  if (waits) callee = &callees_[address.id];  // it may have been forgotten meanwhile
+  callee->open.add(bytes);
   observer_->on_credit_taken(waits);
   if (waits) wake_for_credit(address.id);  // more may have come back than this call takes
-  return {};
+  return callee;
 }
 
 bool HubImpl::wait_for_credit(ActorId actor, Patience& patience, std::unique_lock<std::mutex>& lock,
                               const std::function<bool()>& is_settled) {
   auto& queue = waiting_for_credit_[actor];
   const auto own = queue.emplace(queue.end());
+  callees_[actor].open.ask_to_be_told();  // before the look that decides to wait
   const auto look = [&] {
     if (is_settled()) return true;
     // There may be room for the next call where there is not for the bytes of this one.
@@ -57,23 +57,36 @@ bool HubImpl::wait_for_credit(ActorId actor, Patience& patience, std::unique_loc
   };
   const bool settled = wait_until(*own, lock, patience.begin_wait(), look);
   queue.erase(own);
-  if (queue.empty()) waiting_for_credit_.erase(actor);
+  if (!queue.empty()) return settled;
+  waiting_for_credit_.erase(actor);
+  const auto callee = callees_.find(actor);
+  if (callee == callees_.end()) return settled;
+  // The last answer of an actor that has left is to be told in any case.
+  if (callee->second.target) callee->second.open.ask_no_more();
+  forget_if_over(callee);
   return settled;
 }
 
 void HubImpl::wake_for_credit(ActorId actor) {
+  if (waiting_for_credit_.empty()) return;
   const auto found = waiting_for_credit_.find(actor);
   if (found != waiting_for_credit_.end() && has_credit(actor, 0))
     found->second.front().notify_one();
 }
 
 void HubImpl::give_credit(ActorId actor, std::size_t bytes) {
-  const auto found = in_flight_.find(actor);
-  if (found == in_flight_.end()) return;
-  found->second.bytes -= bytes;
+  const auto found = callees_.find(actor);
+  if (found == callees_.end()) return;
   observer_->on_credit_given();
-  if (--found->second.calls == 0) in_flight_.erase(found);
+  (void)found->second.open.remove(bytes);
   wake_for_credit(actor);
+  forget_if_over(found);
+}
+
+void HubImpl::on_credit_back(ActorId actor) {
+  const std::lock_guard lock(mutex_);
+  wake_for_credit(actor);
+  if (const auto found = callees_.find(actor); found != callees_.end()) forget_if_over(found);
 }
 
 CallTicket HubImpl::call(const ActorAddress& address, std::uint16_t method, Bytes arguments,
@@ -105,13 +118,15 @@ CallTicket HubImpl::call(const ActorAddress& address, std::uint16_t method, Byte
   Patience patience(runs_callback() ? std::chrono::nanoseconds(0) : patience_limit);
   std::unique_lock lock(mutex_);
   const bool has_limit = method < first_reserved_method;
-  if (auto credit = take_credit(address, call.bytes, has_limit, patience, lock); !credit.ok()) {
+  auto credit = take_credit(address, call.bytes, has_limit, patience, lock);
+  if (!credit.ok()) {
     lock.unlock();
     Error error = std::move(credit).error();
     if (std::chrono::steady_clock::now() >= terms.deadline) error.code = ErrorCode::timed_out;
     run_callback(call.completion, Result<Bytes>(std::move(error)));
     return {};
   }
+  Callee& callee = **credit;
   observer_->on_call(call.id, address, method);
   if (terms.max_retries != 0) {
     call.resend = std::make_unique<Resend>(
@@ -121,25 +136,25 @@ CallTicket HubImpl::call(const ActorAddress& address, std::uint16_t method, Byte
                .left = terms.max_retries});
     open_resendable_.insert(call.id);
   }
-  if (const auto target = targets_.find(address.id); target != targets_.end()) {
-    const auto held = target->second;
+  if (const auto target = callee.target) {
     lock.unlock();
-    return call_local(address, std::move(call), held);
+    return call_local(address, std::move(call), callee.open, target);
   }
   const CallTicket ticket{address.id, call.id};
   if (Route* route = route_of(address)) {
     if (route->endpoint.empty() || !route->waiting.empty()) {
       route->waiting.push_back({address, std::move(call)});
-      const bool is_first = called_.note_call(address.id);
+      const bool is_first = callee.follow();
       lock.unlock();
       if (is_first && options_.on_first_call) options_.on_first_call(address);
       return ticket;
     }
     const std::string there = route->endpoint;
-    call_remote(address, there, route->incarnation, std::move(call), patience, std::move(lock));
+    call_remote(address, callee, there, route->incarnation, std::move(call), patience,
+                std::move(lock));
     return ticket;
   }
-  call_remote(address, address.endpoint, address.incarnation, std::move(call), patience,
+  call_remote(address, callee, address.endpoint, address.incarnation, std::move(call), patience,
               std::move(lock));
   return ticket;
 }
@@ -167,13 +182,19 @@ std::shared_ptr<HubImpl::Peer> HubImpl::peer_at(const std::string& endpoint) {
   return made;
 }
 
-void HubImpl::call_remote(const ActorAddress& address, const std::string& endpoint,
+void HubImpl::call_remote(const ActorAddress& address, Callee& callee, const std::string& endpoint,
                           std::uint32_t incarnation, OutgoingCall call, Patience& patience,
                           std::unique_lock<std::mutex> lock) {
   const CallId id = call.id;
-  const bool has_ended = endpoint == this->endpoint();  // which is not known here yet
-  const auto peer = has_ended ? nullptr : peer_at(endpoint);
+  Callee::Remote& remote = callee.elsewhere();
+  auto peer = remote.peer.lock();
+  if (!peer || peer->is_closed || peer->endpoint != endpoint) {
+    // One of this process has ended, which is not known here yet.
+    peer = endpoint == this->endpoint() ? nullptr : peer_at(endpoint);
+    remote.peer = peer;
+  }
   if (!peer) {
+    const bool has_ended = endpoint == this->endpoint();
     const Pending unsent = pending_of(address, incarnation, std::move(call));
     settle(id, unsent);
     lock.unlock();
@@ -203,8 +224,7 @@ void HubImpl::call_remote(const ActorAddress& address, const std::string& endpoi
   const Bytes& body = kept ? *kept : once;
   observer_->on_call_sent(body.size() + sizeof trailer);
   peer->pending.emplace(id, pending_of(address, incarnation, std::move(call)));
-  if (auto& latest = in_flight_[address.id].peer; latest != peer) latest = peer;
-  const bool is_first = called_.note_call(address.id);
+  const bool is_first = callee.follow();
   lock.unlock();
   if (is_first && options_.on_first_call) options_.on_first_call(address);
 
@@ -223,21 +243,22 @@ void HubImpl::call_remote(const ActorAddress& address, const std::string& endpoi
 /// A call to an actor of this process.
 class HubImpl::LocalCall final : public IncomingCallState {
  public:
-  LocalCall(std::shared_ptr<HubImpl> hub, ActorId actor, OutgoingCall call)
-      : hub_(std::move(hub)), actor_(actor), call_(std::move(call)) {}
+  LocalCall(std::shared_ptr<HubImpl> hub, OpenCalls& open, ActorId actor, OutgoingCall call)
+      : hub_(std::move(hub)), open_(open), actor_(actor), call_(std::move(call)) {}
 
  private:
   void take_answer(CallAnswer answer) override {
     // The future may keep this state: nothing of what it holds may outlive the answer.
     const auto hub = std::move(hub_);
-    hub->on_local_answer(std::move(call_), actor_, std::move(answer));
+    hub->on_local_answer(std::move(call_), open_, actor_, std::move(answer));
   }
   std::shared_ptr<HubImpl> hub_;
+  OpenCalls& open_;  ///< counts this call, until it is settled
   const ActorId actor_;
   OutgoingCall call_;
 };
 
-CallTicket HubImpl::call_local(const ActorAddress& address, OutgoingCall call,
+CallTicket HubImpl::call_local(const ActorAddress& address, OutgoingCall call, OpenCalls& open,
                                const std::shared_ptr<CallTarget>& target) {
   IncomingCall incoming{.method = call.method, .deadline = call.deadline, .id = call.id};
   if (call.resend) {
@@ -247,20 +268,22 @@ CallTicket HubImpl::call_local(const ActorAddress& address, OutgoingCall call,
     incoming.arguments = std::move(call.arguments);
   }
   const auto state = std::make_shared<LocalCall>(
-      std::static_pointer_cast<HubImpl>(shared_from_this()), address.id, std::move(call));
+      std::static_pointer_cast<HubImpl>(shared_from_this()), open, address.id, std::move(call));
   incoming.answer = CallReply(state);
   incoming.cancel = CancelToken(state);
   target->deliver(std::move(incoming));
   return {address.id, 0, CancelToken(state)};
 }
 
-void HubImpl::on_local_answer(OutgoingCall call, ActorId actor, CallAnswer answer) {
+void HubImpl::on_local_answer(OutgoingCall call, OpenCalls& open, ActorId actor,
+                              CallAnswer answer) {
   if (!answer.actor_has_ended()) {
-    {
+    if (call.resend) {
       const std::lock_guard lock(mutex_);
-      give_credit(actor, call.bytes);
-      if (call.resend) open_resendable_.erase(call.id);
+      open_resendable_.erase(call.id);
     }
+    observer_->on_credit_given();
+    if (open.remove(call.bytes)) on_credit_back(actor);
     return run_callback(call.completion, Result<Bytes>(std::move(answer)));
   }
   const CallId id = call.id;
@@ -276,7 +299,7 @@ void HubImpl::on_local_answer(OutgoingCall call, ActorId actor, CallAnswer answe
       lock.unlock();
       return run_callback(pending.completion, Result<Bytes>(error));
     }
-    is_first = called_.note_call(actor);
+    is_first = callees_[actor].follow();
   }
   if (is_first && options_.on_first_call) options_.on_first_call(address);
   resend_later(actor);
@@ -356,7 +379,7 @@ void HubImpl::stop() {
   }
   transport_->stop();
   PendingCalls calls;
-  std::unordered_map<ActorId, std::shared_ptr<CallTarget>> targets;
+  std::vector<std::shared_ptr<CallTarget>> targets;  // destroyed without the lock
   {
     std::lock_guard lock(mutex_);
     for (auto& [endpoint, peer] : peers_) calls.merge(peer->pending);
@@ -369,7 +392,7 @@ void HubImpl::stop() {
     incoming_.clear();
     latest_of_caller_.clear();
     open_resendable_.clear();
-    targets = std::exchange(targets_, {});
+    for (auto& [actor, callee] : callees_) targets.push_back(std::move(callee.target));
   }
   answers_->clear();
   fail_all(calls, ErrorCode::cancelled, "this process is shutting down");
@@ -380,6 +403,7 @@ Result<std::shared_ptr<CallHub>> CallHub::create(std::unique_ptr<Transport> tran
                                                  Options options) {
   auto hub = std::make_shared<HubImpl>(std::move(transport), std::move(options));
   TROUPE_CHECK(hub->start());
+  hub->weak_ = hub;
   return std::shared_ptr<CallHub>(std::move(hub));
 }
 

@@ -7,6 +7,7 @@
 
 #include "runtime/base/result.hpp"
 #include "runtime/call/actor_address.hpp"
+#include "runtime/call/call_completion.hpp"
 #include "runtime/call/call_observer.hpp"
 #include "runtime/call/call_terms.hpp"
 #include "runtime/call/callback_thread.hpp"
@@ -17,10 +18,6 @@
 namespace troupe {
 
 class ObjectStore;
-
-/// Receives the answer of a call: the encoded return value, or the error. Called exactly once, on
-/// any thread; must not block.
-using CallCompletion = std::function<void(Result<Bytes>)>;
 
 /// Method numbers from here on are the runtime's own: such calls belong to others that have taken
 /// credit, so they wait for none. (What they carry is small, and they are answered.)
@@ -146,9 +143,12 @@ class CallHub : public std::enable_shared_from_this<CallHub> {
   /// first call.
   void set_objects(std::weak_ptr<ObjectStore> objects) { objects_ = std::move(objects); }
   std::shared_ptr<ObjectStore> objects() const { return objects_.lock(); }
+  /// Refers to this hub as long as it lives: for whoever would make such a pointer for each call.
+  const std::weak_ptr<CallHub>& weak() const { return weak_; }
 
  private:
   std::weak_ptr<ObjectStore> objects_;
+  std::weak_ptr<CallHub> weak_;
 };
 
 }  // namespace troupe

@@ -30,6 +30,7 @@ void HubImpl::on_closed(const std::shared_ptr<Link>& link, const Error& why) {
     const std::shared_ptr<Peer> peer = found->second;
     peer_of_link_.erase(found);
     peers_.erase(peer->endpoint);
+    peer->is_closed = true;
     std::vector<CallId> latest_first;
     for (const auto& [id, pending] : peer->pending) latest_first.push_back(id);
     std::ranges::sort(latest_first, std::greater());
@@ -112,6 +113,10 @@ void HubImpl::mark_down(ActorId id, std::string why) {
   if (!route.empty() && !route.mapped().waiting.empty()) {
     take_waiting(route.mapped(), orphans_[id]);
   }
+  if (const auto callee = callees_.find(id); callee != callees_.end()) {
+    callee->second.open.ask_to_be_told();
+    forget_if_over(callee);
+  }
   end_calls(id, std::move(lock));
 }
 
@@ -144,11 +149,12 @@ void HubImpl::mark_moved(const ActorAddress& address) {
 }
 
 void HubImpl::end_calls(ActorId actor, std::unique_lock<std::mutex> lock) {
-  const auto in_flight = in_flight_.find(actor);
-  if (in_flight == in_flight_.end()) return;
+  const auto callee = callees_.find(actor);
+  if (callee == callees_.end()) return;
   PendingCalls unanswered;  // calls of a connection that has ended
   if (auto node = orphans_.extract(actor); !node.empty()) unanswered = std::move(node.mapped());
-  const auto peer = in_flight->second.peer;
+  const auto& remote = callee->second.remote;
+  const auto peer = remote ? remote->peer.lock() : nullptr;
   const std::uint64_t answers = peer ? peer->answers : 0;
   const bool waits = peer && std::ranges::any_of(peer->pending, [actor](const auto& entry) {
                        return entry.second.actor == actor;

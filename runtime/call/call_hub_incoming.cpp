@@ -51,8 +51,8 @@ void HubImpl::on_hello(const std::shared_ptr<Link>& link, const Trailer& trailer
 
 std::shared_ptr<CallTarget> HubImpl::target_of(ActorId actor) {
   const std::lock_guard lock(mutex_);
-  const auto found = targets_.find(actor);
-  return found == targets_.end() ? nullptr : found->second;
+  const auto found = callees_.find(actor);
+  return found == callees_.end() ? nullptr : found->second.target;
 }
 
 void HubImpl::on_call(const std::shared_ptr<Link>& link, const Trailer& trailer, Bytes& body) {
@@ -101,7 +101,7 @@ void HubImpl::on_cancel(const std::shared_ptr<Link>& link, const Trailer& traile
 }
 
 void HubImpl::cancel_incoming(ActorId actor, const std::shared_ptr<IncomingCallState>& call) {
-  call->cancel();
+  if (!call->cancel()) return;  // it runs or has run: nothing is queued
   if (const auto target = target_of(actor)) target->drop(CancelToken(call));
 }
 

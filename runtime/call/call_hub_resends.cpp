@@ -122,14 +122,14 @@ void HubImpl::send_waiting(ActorId actor) {
     WaitingCall waiting = std::exchange(front, {});
     front.call.id = waiting.call.id;
     front.was_sent = waiting.was_sent;
-    if (const auto target = targets_.find(actor); target != targets_.end()) {
-      const auto held = target->second;
+    Callee& callee = callees_[actor];  // which counts the call
+    if (const auto target = callee.target) {
       lock.unlock();
-      call_local(waiting.address, std::move(waiting.call), held);
+      call_local(waiting.address, std::move(waiting.call), callee.open, target);
     } else {
       const std::string endpoint = route->second.endpoint;
-      call_remote(waiting.address, endpoint, route->second.incarnation, std::move(waiting.call),
-                  none, std::move(lock));
+      call_remote(waiting.address, callee, endpoint, route->second.incarnation,
+                  std::move(waiting.call), none, std::move(lock));
     }
     lock = std::unique_lock(mutex_);
     const auto again = routes_.find(actor);

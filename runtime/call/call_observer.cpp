@@ -1,5 +1,6 @@
 #include "runtime/call/call_observer.hpp"
 
+#include <algorithm>
 #include <random>
 
 #include <fmt/format.h>
@@ -19,9 +20,8 @@ double in_double(const std::atomic<std::uint64_t>& value) {
 
 ActorLoad::~ActorLoad() {
   const std::lock_guard lock(observer_->mutex_);
-  const auto found = observer_->loads_.find(address_.id);
-  // Another incarnation may have been made here.
-  if (found != observer_->loads_.end() && found->second == this) observer_->loads_.erase(found);
+  if (after_ != nullptr) after_->before_ = before_;
+  (before_ != nullptr ? before_->after_ : observer_->loads_) = after_;
 }
 
 std::int64_t ActorLoad::on_delivered() noexcept {
@@ -32,7 +32,7 @@ std::int64_t ActorLoad::on_delivered() noexcept {
 ActorLoad::Running ActorLoad::begin(std::uint16_t method, std::uint64_t call,
                                     std::int64_t queued_ns) noexcept {
   const Running running{call, method, queued_ns, observer_->timeline_.time()};
-  if (running.begin_ns != 0) CallTimeline::set_caller(address_.id);
+  if (running.begin_ns != 0) CallTimeline::set_caller(address_->id);
   return running;
 }
 
@@ -42,7 +42,7 @@ void ActorLoad::on_ended(const Running& running) {
   ended_.fetch_add(1, std::memory_order_relaxed);
   if (running.begin_ns == 0) return;
   CallTimeline::set_caller(0);
-  observer_->timeline_.note_run(running.call, address_,
+  observer_->timeline_.note_run(running.call, *address_,
                                 method < type_.methods.size() ? type_.methods[method] : "unknown",
                                 running.queued_ns, running.begin_ns);
 }
@@ -55,7 +55,8 @@ std::uint64_t CallObserver::first_call() {
 
 void CallObserver::find_made(Made& made, const ActorAddress& actor, std::uint16_t method) {
   const std::lock_guard lock(mutex_);
-  made = {actor.id, method, &made_of_[{actor.type, method}]};
+  auto& [key, count] = *made_of_.try_emplace({actor.type, method}).first;
+  made = {&key, &count};
 }
 
 void CallObserver::on_failed(std::string_view type, std::string_view method, ErrorCode code) {
@@ -67,29 +68,35 @@ void CallObserver::on_failed(std::string_view type, std::string_view method, Err
       .add();
 }
 
-std::shared_ptr<ActorLoad> CallObserver::add_actor(const ActorAddress& actor,
+std::shared_ptr<ActorLoad> CallObserver::add_actor(const SharedAddress& actor,
                                                    std::span<const std::string_view> methods) {
   const std::lock_guard lock(mutex_);
-  auto type = types_.find(actor.type);
+  auto type = types_.find(actor->type);
   if (type == types_.end()) {
     ActorLoad::Type made{{methods.begin(), methods.end()},
                          std::make_unique<std::atomic<std::uint64_t>[]>(methods.size() + 1)};
-    type = types_.emplace(actor.type, std::move(made)).first;
+    type = types_.emplace(actor->type, std::move(made)).first;
   }
-  std::shared_ptr<ActorLoad> load(new ActorLoad(shared_from_this(), actor, type->second));
-  loads_[actor.id] = load.get();
+  auto load =
+      std::make_shared<ActorLoad>(ActorLoad::Private(), shared_from_this(), actor, type->second);
+  load->after_ = loads_;
+  if (loads_ != nullptr) loads_->before_ = load.get();
+  loads_ = load.get();
   return load;
 }
 
 std::vector<ActorLoadState> CallObserver::loads() const {
   const std::lock_guard lock(mutex_);
   std::vector<ActorLoadState> states;
-  states.reserve(loads_.size());
-  for (const auto& [id, load] : loads_) {
+  for (const ActorLoad* load = loads_; load != nullptr; load = load->after_) {
     const std::uint64_t ended = load->ended_.load(std::memory_order_relaxed);
     const std::uint64_t delivered = load->delivered_.load(std::memory_order_relaxed);
-    states.push_back({id, ended, delivered - std::min(delivered, ended)});
+    states.push_back({load->address_->id, ended, delivered - std::min(delivered, ended)});
   }
+  // Of an actor that was made here again while its last incarnation ends, the latest.
+  std::ranges::stable_sort(states, {}, &ActorLoadState::actor);
+  const auto again = std::ranges::unique(states, {}, &ActorLoadState::actor);
+  states.erase(again.begin(), again.end());
   return states;
 }
 
@@ -132,9 +139,9 @@ void CallObserver::add_runtime_metrics(MetricsSnapshot& all) const {
     double actors = 0, queued = 0;
   };
   std::map<std::string, OfType> of_type;
-  for (const auto& [id, load] : loads_) {
-    if (load->address_.type.starts_with("troupe.")) continue;  // the runtime's own
-    OfType& sum = of_type[load->address_.type];
+  for (const ActorLoad* load = loads_; load != nullptr; load = load->after_) {
+    if (load->address_->type.starts_with("troupe.")) continue;  // the runtime's own
+    OfType& sum = of_type[load->address_->type];
     const auto ended = in_double(load->ended_);
     sum.actors += 1;
     sum.queued += std::max(0.0, in_double(load->delivered_) - ended);

@@ -66,13 +66,21 @@ class ActorLoad {
     std::vector<std::string> methods;
     std::unique_ptr<std::atomic<std::uint64_t>[]> served;  ///< by method; the last: unknown ones
   };
-  ActorLoad(std::shared_ptr<CallObserver> observer, ActorAddress address, const Type& type)
+  struct Private {};  ///< keeps others from the constructor
+
+ public:
+  ActorLoad(Private, std::shared_ptr<CallObserver> observer, SharedAddress address,
+            const Type& type)
       : observer_(std::move(observer)), address_(std::move(address)), type_(type) {}
 
+ private:
   const std::shared_ptr<CallObserver> observer_;
-  const ActorAddress address_;
+  const SharedAddress address_;
   const Type& type_;
   std::atomic<std::uint64_t> delivered_ = 0, ended_ = 0;
+  // The observer's list, under its mutex.
+  ActorLoad* before_ = nullptr;
+  ActorLoad* after_ = nullptr;
 };
 
 /// An actor's calls since it was made.
@@ -112,8 +120,11 @@ class CallObserver : public std::enable_shared_from_this<CallObserver> {
 
   /// A call is sent, or delivered here.
   void on_call(std::uint64_t call, const ActorAddress& actor, std::uint16_t method) {
-    Made& made = made_[(actor.id * 31 + method) % made_.size()];
-    if (made.actor != actor.id || made.method != method) find_made(made, actor, method);
+    const std::size_t place = std::hash<std::string>()(actor.type) * 31 + method;
+    Made& made = made_[place % made_.size()];
+    if (made.key == nullptr || made.key->second != method || made.key->first != actor.type) {
+      find_made(made, actor, method);
+    }
     add_alone(*made.count, 1);
     if (timeline_.is_on()) timeline_.note_made(call, actor.type);
   }
@@ -121,7 +132,6 @@ class CallObserver : public std::enable_shared_from_this<CallObserver> {
     add_alone(credits_taken_, 1);
     if (has_waited) add_alone(credit_waits_, 1);
   }
-  void on_credit_given() { add_alone(credits_given_, 1); }
   void on_call_sent(std::size_t bytes) { add_alone(calls_sent_, bytes); }
 
   // Of the transport's thread.
@@ -130,13 +140,14 @@ class CallObserver : public std::enable_shared_from_this<CallObserver> {
 
   // Of any thread.
 
+  void on_credit_given() { credits_given_.fetch_add(1, std::memory_order_relaxed); }
   void on_answer_sent(std::size_t bytes) {
     answers_sent_.fetch_add(bytes, std::memory_order_relaxed);
   }
   /// A call of this process has failed, for any reason.
   void on_failed(std::string_view type, std::string_view method, ErrorCode code);
   /// An actor of this process has been made; its methods by number.
-  std::shared_ptr<ActorLoad> add_actor(const ActorAddress& actor,
+  std::shared_ptr<ActorLoad> add_actor(const SharedAddress& actor,
                                        std::span<const std::string_view> methods);
 
   ProcessMetrics snapshot() const;
@@ -145,12 +156,12 @@ class CallObserver : public std::enable_shared_from_this<CallObserver> {
 
  private:
   friend class ActorLoad;
+  using MethodKey = std::pair<std::string, std::uint16_t>;
+  /// The count of the calls to a method of a class; of made_of_.
   struct Made {
-    ActorId actor = 0;
-    std::uint16_t method = 0;
+    const MethodKey* key = nullptr;
     std::atomic<std::uint64_t>* count = nullptr;
   };
-  using MethodKey = std::pair<std::string, std::uint16_t>;
 
   void find_made(Made& made, const ActorAddress& actor, std::uint16_t method);
   void add_runtime_metrics(MetricsSnapshot& all) const;
@@ -158,12 +169,14 @@ class CallObserver : public std::enable_shared_from_this<CallObserver> {
   MetricsRegistry metrics_;
   CallTimeline timeline_;
   std::array<Made, 256> made_{};  ///< the latest
-  std::atomic<std::uint64_t> credits_taken_ = 0, credits_given_ = 0, credit_waits_ = 0;
-  std::atomic<std::uint64_t> calls_sent_ = 0, answers_sent_ = 0, received_ = 0;
-  mutable std::mutex mutex_;  ///< of the next three
+  std::atomic<std::uint64_t> credits_taken_ = 0, credit_waits_ = 0, calls_sent_ = 0;
+  /// Those who answer, on other threads than those who call, do not share a cache line with them.
+  alignas(64) std::atomic<std::uint64_t> credits_given_ = 0;
+  std::atomic<std::uint64_t> answers_sent_ = 0, received_ = 0;
+  alignas(64) mutable std::mutex mutex_;  ///< of the next three
   std::map<MethodKey, std::atomic<std::uint64_t>> made_of_;
   std::map<std::string, ActorLoad::Type> types_;
-  std::map<ActorId, const ActorLoad*> loads_;
+  ActorLoad* loads_ = nullptr;  ///< the latest
 };
 
 }  // namespace troupe

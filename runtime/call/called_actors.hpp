@@ -4,25 +4,21 @@
 #include <deque>
 #include <string>
 #include <unordered_map>
-#include <unordered_set>
 #include <utility>
 
 #include "runtime/call/actor_address.hpp"
 
 namespace troupe {
 
-/// The actors that a process has called: those that live, and how the latest that ended did. What
-/// is forgotten counts as never called. Not synchronised.
+/// How the latest of the actors ended that a process has called. What is forgotten counts as never
+/// called. Not synchronised.
 class CalledActors {
  public:
   explicit CalledActors(std::size_t remembered_ends) : remembered_ends_(remembered_ends) {}
 
-  /// True if the actor was not called before.
-  bool note_call(ActorId id) { return live_.insert(id).second; }
   /// False if its end is known already; the first cause counts.
   bool note_end(ActorId id, std::string cause) {
     if (!causes_.emplace(id, std::move(cause)).second) return false;
-    live_.erase(id);
     ends_.push_back(id);
     if (ends_.size() > remembered_ends_) {
       causes_.erase(ends_.front());
@@ -38,7 +34,6 @@ class CalledActors {
 
  private:
   const std::size_t remembered_ends_;
-  std::unordered_set<ActorId> live_;
   std::unordered_map<ActorId, std::string> causes_;
   std::deque<ActorId> ends_;  ///< the keys of causes_, oldest first
 };

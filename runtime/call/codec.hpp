@@ -25,6 +25,10 @@ class CallHub;
 /// The bytes of an encoded value.
 using Bytes = std::vector<std::byte>;
 
+namespace codec_detail {
+inline const std::weak_ptr<CallHub> no_hub{};
+}
+
 /// Arguments, answers and control messages on the wire. Encodable are: bool, integers, floats and
 /// enums (little endian, fixed size), std::string, std::vector, std::array, std::optional,
 /// std::pair, std::tuple, std::map, std::unordered_map, and structs that list their members once:
@@ -44,8 +48,9 @@ class Encoder {
   static constexpr bool decoding = false;
 
   Encoder() = default;
-  /// For the answer of a call that came in over this hub.
-  explicit Encoder(std::weak_ptr<CallHub> answering) : answering_(std::move(answering)) {}
+  /// For the answer of a call that came in over this hub; the pointer must outlive the encoder.
+  explicit Encoder(const std::weak_ptr<CallHub>& answering) : answering_(&answering) {}
+  explicit Encoder(std::weak_ptr<CallHub>&& answering) = delete;
 
   /// Appends the values in order.
   template <class... Ts>
@@ -68,7 +73,7 @@ class Encoder {
   /// What must live until the receiver has decoded the bytes; for `fields` of references.
   void keep(std::shared_ptr<const void> what) { kept_.push_back(std::move(what)); }
   std::vector<std::shared_ptr<const void>> take_kept() { return std::move(kept_); }
-  const std::weak_ptr<CallHub>& answering() const { return answering_; }
+  const std::weak_ptr<CallHub>& answering() const { return *answering_; }
 
  private:
   template <class T>
@@ -76,17 +81,19 @@ class Encoder {
 
   Bytes bytes_;
   std::vector<std::shared_ptr<const void>> kept_;
-  std::weak_ptr<CallHub> answering_;
+  const std::weak_ptr<CallHub>* answering_ = &codec_detail::no_hub;
 };
 
 /// Reads what an Encoder wrote. It keeps the first error, and later reads leave their targets
-/// untouched: call `finish` at the end. The bytes must outlive the decoder.
+/// untouched: call `finish` at the end. The bytes and the hub's pointer must outlive the decoder.
 class Decoder {
  public:
   static constexpr bool decoding = true;
 
-  explicit Decoder(std::span<const std::byte> bytes, std::weak_ptr<CallHub> hub = {})
-      : rest_(bytes), hub_(std::move(hub)) {}
+  explicit Decoder(std::span<const std::byte> bytes,
+                   const std::weak_ptr<CallHub>& hub = codec_detail::no_hub)
+      : rest_(bytes), hub_(&hub) {}
+  Decoder(std::span<const std::byte> bytes, std::weak_ptr<CallHub>&& hub) = delete;
 
   template <class... Ts>
   Decoder& operator()(Ts&... values) {
@@ -110,7 +117,7 @@ class Decoder {
     failed_ = true;
   }
   /// The call plane that decoded handles use.
-  const std::weak_ptr<CallHub>& hub() const { return hub_; }
+  const std::weak_ptr<CallHub>& hub() const { return *hub_; }
 
   bool get_raw(void* out, std::size_t bytes) {
     if (failed_) return false;
@@ -140,7 +147,7 @@ class Decoder {
   }
 
   std::span<const std::byte> rest_;
-  std::weak_ptr<CallHub> hub_;
+  const std::weak_ptr<CallHub>* hub_;
   bool failed_ = false;
   const char* why_ = "";
 };
@@ -155,8 +162,9 @@ Bytes encode(const Ts&... values) {
 
 /// Reads one T that fills `bytes` exactly.
 template <class T>
-Result<T> decode(std::span<const std::byte> bytes, std::weak_ptr<CallHub> hub = {}) {
-  Decoder decoder(bytes, std::move(hub));
+Result<T> decode(std::span<const std::byte> bytes,
+                 const std::weak_ptr<CallHub>& hub = codec_detail::no_hub) {
+  Decoder decoder(bytes, hub);
   T value{};
   decoder(value);
   TROUPE_CHECK(decoder.finish());

@@ -5,25 +5,18 @@
 #include <functional>
 #include <memory>
 #include <mutex>
-#include <optional>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "runtime/base/deadline.hpp"
 #include "runtime/base/result.hpp"
-#include "runtime/call/call_hub.hpp"
+#include "runtime/call/actor_address.hpp"
 #include "runtime/call/callback.hpp"
 #include "runtime/call/callback_thread.hpp"
 #include "runtime/call/codec.hpp"
 
 namespace troupe {
-
-/// An answer as it came. The thread that takes it decodes it, not the one that receives answers.
-template <class T>
-struct EncodedAnswer {
-  Bytes bytes;
-  std::weak_ptr<CallHub> hub;  ///< for the handles in it
-};
 
 /// Where the callbacks of a future run, and whose answers these are.
 struct CallbackPlace {
@@ -41,37 +34,28 @@ class ReadyObserver {
 
 namespace future_detail {
 
-/// Decodes T. A template of its own, because not all T of promises can be decoded.
+/// The shared state of a promise and its future. Small, as there is one for each call under way:
+/// what only some futures need is made when it is needed. All functions are callable from any
+/// thread.
 template <class T>
-Result<T> decode_answer(const EncodedAnswer<T>& answer) {
-  return decode<T>(answer.bytes, answer.hub);
-}
-
-/// The shared state of a promise and its future. All functions are callable from any thread.
-template <class T>
-class State final : public DueCallback {
+class State : public DueCallback {
  public:
   explicit State(CallbackPlace place) : place_(std::move(place)) {}
 
   static void complete(const std::shared_ptr<State>& state, Result<T> result) {
-    state->complete_with(state, [&] { state->result_.emplace(std::move(result)); });
-  }
-  static void complete_encoded(const std::shared_ptr<State>& state, EncodedAnswer<T> answer) {
-    state->complete_with(state, [&] {
-      state->encoded_ = std::move(answer);
-      state->decode_ = &decode_answer<T>;
-    });
+    state->complete_with(state,
+                         [&] { state->answer_.template emplace<Result<T>>(std::move(result)); });
   }
 
   void run_due() noexcept override {
     std::unique_lock lock(mutex_);
-    const auto callback = std::exchange(callback_, nullptr);
+    const auto callback = std::exchange(attention_->callback, nullptr);
     run_callback([&] { callback(take(lock)); });
   }
 
   Result<T> get(std::chrono::nanoseconds timeout) {
     std::unique_lock lock(mutex_);
-    if (!wait_for(ready_, lock, timeout, [this] { return done_; })) {
+    if (!wait_until_done(lock, timeout)) {
       return fail(ErrorCode::timed_out, "no answer within {} ms",
                   std::chrono::duration_cast<std::chrono::milliseconds>(timeout).count());
     }
@@ -84,50 +68,41 @@ class State final : public DueCallback {
 
   bool wait(std::chrono::nanoseconds timeout) {
     std::unique_lock lock(mutex_);
-    return wait_for(ready_, lock, timeout, [this] { return done_; });
+    return wait_until_done(lock, timeout);
   }
 
-  void set_ticket(std::weak_ptr<CallHub> hub, CallTicket ticket) {
-    const std::lock_guard lock(mutex_);
-    hub_ = std::move(hub);
-    ticket_ = std::move(ticket);
-  }
-  void cancel() {
-    std::unique_lock lock(mutex_);
-    if (done_) return;
-    const auto hub = hub_.lock();
-    const CallTicket ticket = ticket_;
-    lock.unlock();
-    if (hub) hub->cancel(ticket);
-  }
+  /// Cancels the call that the answer is of.
+  virtual void cancel() {}
 
   bool add_observer(std::shared_ptr<ReadyObserver> observer, std::size_t index) {
     const std::lock_guard lock(mutex_);
     if (done_) return false;
-    observers_.push_back({std::move(observer), index});
+    attention().observers.push_back({std::move(observer), index});
     return true;
   }
   void remove_observer(const ReadyObserver* observer) {
     const std::lock_guard lock(mutex_);
-    std::erase_if(observers_,
+    if (!attention_) return;
+    std::erase_if(attention_->observers,
                   [observer](const Observer& one) { return one.observer.get() == observer; });
   }
 
   void then(const std::shared_ptr<State>& self, std::function<void(Result<T>)> callback) {
     std::unique_lock lock(mutex_);
-    if (taken_ || callback_) {
+    if (taken_ || (attention_ && attention_->callback)) {
       lock.unlock();
       return run_callback(callback, fail(ErrorCode::invalid_argument,
                                          "the answer of this future was taken already"));
     }
-    callback_ = std::move(callback);
+    attention().callback = std::move(callback);
     if (!done_) return;
     taken_ = true;
     lock.unlock();
     make_due(self);
   }
 
- private:
+ protected:
+  /// The first counts: calls `put()`, which sets answer_, with the lock held.
   template <class Put>
   void complete_with(const std::shared_ptr<State>& self, Put put) {
     std::vector<Observer> observers;
@@ -137,49 +112,65 @@ class State final : public DueCallback {
       if (done_) return;
       done_ = true;
       put();
-      ready_.notify_all();
-      observers.swap(observers_);
-      has_callback = callback_ != nullptr;
+      if (!attention_) return;
+      attention_->ready.notify_all();
+      observers.swap(attention_->observers);
+      has_callback = attention_->callback != nullptr;
       taken_ = taken_ || has_callback;
     }
     for (const Observer& one : observers) one.observer->on_ready(one.index);
     if (has_callback) make_due(self);
   }
-
-  /// The answer and the callback are there, and are this call's to bring together.
-  void make_due(const std::shared_ptr<State>& self) {
-    if (place_.thread == nullptr) return run_due();
-    place_.thread->post(place_.source, encoded_.bytes.size(), self);
+  /// Of an answer that came as bytes.
+  virtual Result<T> decode_answer(const Bytes& /*encoded*/) const {
+    return fail(ErrorCode::internal, "the answer of a promise that is of no call came encoded");
   }
 
-  /// Moves the answer out of a state that is done; releases the lock.
-  Result<T> take(std::unique_lock<std::mutex>& lock) {
-    if (decode_ == nullptr) {
-      Result<T> result = *std::move(result_);
-      lock.unlock();
-      return result;
-    }
-    const EncodedAnswer<T> encoded = std::move(encoded_);
-    lock.unlock();
-    return decode_(encoded);
-  }
-
-  const CallbackPlace place_;
   std::mutex mutex_;
-  std::condition_variable ready_;
   bool done_ = false;
   bool taken_ = false;
-  std::optional<Result<T>> result_;
-  EncodedAnswer<T> encoded_;
-  Result<T> (*decode_)(const EncodedAnswer<T>&) = nullptr;  ///< null: the answer is in result_
-  std::function<void(Result<T>)> callback_;
+  /// The thread that takes an encoded answer decodes it, not the one that receives answers.
+  std::variant<std::monostate, Result<T>, Bytes> answer_;
+
+ private:
   struct Observer {
     std::shared_ptr<ReadyObserver> observer;
     std::size_t index = 0;
   };
-  std::vector<Observer> observers_;
-  std::weak_ptr<CallHub> hub_;  ///< by which the call was made
-  CallTicket ticket_;
+  /// Who waits for the answer.
+  struct Attention {
+    std::condition_variable ready;
+    std::function<void(Result<T>)> callback;
+    std::vector<Observer> observers;
+  };
+
+  Attention& attention() {
+    if (!attention_) attention_ = std::make_unique<Attention>();
+    return *attention_;
+  }
+
+  bool wait_until_done(std::unique_lock<std::mutex>& lock, std::chrono::nanoseconds timeout) {
+    if (done_ || timeout <= timeout.zero()) return done_;
+    return wait_for(attention().ready, lock, timeout, [this] { return done_; });
+  }
+
+  /// The answer and the callback are there, and are this call's to bring together.
+  void make_due(const std::shared_ptr<State>& self) {
+    if (place_.thread == nullptr) return run_due();
+    const Bytes* const encoded = std::get_if<Bytes>(&answer_);
+    place_.thread->post(place_.source, encoded == nullptr ? 0 : encoded->size(), self);
+  }
+
+  /// Moves the answer out of a state that is done; releases the lock.
+  Result<T> take(std::unique_lock<std::mutex>& lock) {
+    auto answer = std::exchange(answer_, std::monostate());
+    lock.unlock();
+    if (const Bytes* const encoded = std::get_if<Bytes>(&answer)) return decode_answer(*encoded);
+    return std::get<Result<T>>(std::move(answer));
+  }
+
+  const CallbackPlace place_;
+  std::unique_ptr<Attention> attention_;
 };
 
 }  // namespace future_detail
@@ -230,8 +221,11 @@ class Future {
  private:
   template <class U>
   friend class Promise;
+  template <class U>
+  friend class CallPromise;
   explicit Future(CallbackPlace place)
       : state_(std::make_shared<future_detail::State<T>>(std::move(place))) {}
+  explicit Future(std::shared_ptr<future_detail::State<T>> state) : state_(std::move(state)) {}
 
   std::shared_ptr<future_detail::State<T>> state_;
 };
@@ -246,14 +240,6 @@ class Promise {
   Future<T> future() const { return future_; }
   void complete(Result<T> result) const {
     future_detail::State<T>::complete(future_.state_, std::move(result));
-  }
-  /// Says which call it is, for Future::cancel.
-  void set_ticket(std::weak_ptr<CallHub> hub, CallTicket ticket) const {
-    future_.state_->set_ticket(std::move(hub), std::move(ticket));
-  }
-  /// Completes it with an answer that is decoded once it is taken.
-  void complete_encoded(EncodedAnswer<T> answer) const {
-    future_detail::State<T>::complete_encoded(future_.state_, std::move(answer));
   }
 
  private:

@@ -22,6 +22,7 @@
 #include "runtime/call/call_hub.hpp"
 #include "runtime/call/callback.hpp"
 #include "runtime/call/called_actors.hpp"
+#include "runtime/call/open_calls.hpp"
 #include "runtime/call/remote_call.hpp"
 #include "runtime/security/job_secret.hpp"
 
@@ -60,16 +61,19 @@ class HubImpl final : public CallHub {
 
   void add_target(ActorId id, std::shared_ptr<CallTarget> target) override {
     std::lock_guard lock(mutex_);
-    targets_[id] = std::move(target);
+    Callee& callee = callees_[id];
+    callee.target = std::move(target);
+    if (!waiting_for_credit_.contains(id)) callee.open.ask_no_more();
   }
 
   void remove_target(ActorId id) override {
     std::shared_ptr<CallTarget> removed;  // destroyed without the lock
     std::lock_guard lock(mutex_);
-    if (auto found = targets_.find(id); found != targets_.end()) {
-      removed = std::move(found->second);
-      targets_.erase(found);
-    }
+    const auto found = callees_.find(id);
+    if (found == callees_.end()) return;
+    removed = std::move(found->second.target);
+    found->second.open.ask_to_be_told();  // for the last answer
+    forget_if_over(found);
   }
 
   CallTicket call(const ActorAddress& address, std::uint16_t method, Bytes arguments,
@@ -122,6 +126,7 @@ class HubImpl final : public CallHub {
     PendingCalls pending;
     std::uint64_t answers = 0;         ///< count of all answers so far
     std::vector<CallId> acknowledged;  ///< resendable calls whose answers have come; not told yet
+    bool is_closed = false;
   };
 
   /// A call that is to be sent.
@@ -165,15 +170,29 @@ class HubImpl final : public CallHub {
     std::optional<Deadline> deadline_;
   };
 
-  /// The unanswered calls to one actor.
-  struct InFlight {
-    std::size_t calls = 0, bytes = 0;
-    std::shared_ptr<Peer> peer;  ///< the link that they went through; none for a local actor
-  };
+  /// An actor of this process, or one that it calls.
+  struct Callee {
+    std::shared_ptr<CallTarget> target;  ///< of an actor of this process
+    OpenCalls open;
+    struct Remote {
+      std::weak_ptr<Peer> peer;  ///< the link that its calls go through
+      bool is_followed = false;  ///< on_first_call was called
+    };
+    std::unique_ptr<Remote> remote;  ///< null before it is called in another process
 
-  /// `has_limit`: waits until there is credit.
-  Result<void> take_credit(const ActorAddress& address, std::size_t bytes, bool has_limit,
-                           Patience& patience, std::unique_lock<std::mutex>& lock);
+    Remote& elsewhere() {
+      if (!remote) remote = std::make_unique<Remote>();
+      return *remote;
+    }
+    /// True for the first time.
+    bool follow() { return !std::exchange(elsewhere().is_followed, true); }
+  };
+  using Callees = std::unordered_map<ActorId, Callee>;
+
+  /// `has_limit`: waits until there is credit. Returns the callee, which stays until the call is
+  /// settled.
+  Result<Callee*> take_credit(const ActorAddress& address, std::size_t bytes, bool has_limit,
+                              Patience& patience, std::unique_lock<std::mutex>& lock);
   /// Waits until `is_settled()`, which is looked at whenever credit of the actor comes back; false
   /// after the patience. mutex_ is held by `lock`.
   bool wait_for_credit(ActorId actor, Patience& patience, std::unique_lock<std::mutex>& lock,
@@ -181,23 +200,36 @@ class HubImpl final : public CallHub {
   /// Lets the first that waits for the actor's credit look again, if there is some.
   void wake_for_credit(ActorId actor);
   void give_credit(ActorId actor, std::size_t bytes);
-  InFlight in_flight_of(ActorId actor) const {
-    const auto found = in_flight_.find(actor);
-    return found == in_flight_.end() ? InFlight{} : found->second;
+  /// The same for a local actor: somebody waits for the credit, or it was the last call of an actor
+  /// that has left. Takes mutex_.
+  void on_credit_back(ActorId actor);
+  /// mutex_ is held, as for the next ones.
+  void forget_if_over(Callees::iterator found) {
+    const Callee& callee = found->second;
+    if (callee.target || callee.open.calls() > 0) return;
+    const bool is_followed = callee.remote && callee.remote->is_followed;
+    if (is_followed && !called_.cause_of_end(found->first)) return;
+    if (!waiting_for_credit_.empty() && waiting_for_credit_.contains(found->first)) return;
+    callees_.erase(found);
+  }
+  bool has_credit(ActorId actor, const OpenCalls& open, std::size_t bytes) const {
+    const auto due = callbacks_->backlog(actor);
+    const std::size_t count = open.calls() + due.callbacks;
+    return count == 0 ||
+           (count < options_.credits && open.bytes() + due.bytes + bytes <= options_.credit_bytes);
   }
   bool has_credit(ActorId actor, std::size_t bytes) const {
-    const InFlight calls = in_flight_of(actor);
-    const auto due = callbacks_->backlog(actor);
-    const std::size_t count = calls.calls + due.callbacks;
-    return count == 0 ||
-           (count < options_.credits && calls.bytes + due.bytes + bytes <= options_.credit_bytes);
+    static const OpenCalls none;
+    const auto found = callees_.find(actor);
+    return has_credit(actor, found == callees_.end() ? none : found->second.open, bytes);
   }
-  CallTicket call_local(const ActorAddress& address, OutgoingCall call,
+  /// Of a call that has its credit, which `open` counts.
+  CallTicket call_local(const ActorAddress& address, OutgoingCall call, OpenCalls& open,
                         const std::shared_ptr<CallTarget>& target);
-  void on_local_answer(OutgoingCall call, ActorId actor, CallAnswer answer);
+  void on_local_answer(OutgoingCall call, OpenCalls& open, ActorId actor, CallAnswer answer);
   /// Sends a call that has its credit to another process, after a wait for room on the link; mutex_
   /// is held by `lock`, and released. Endpoint and incarnation are the latest.
-  void call_remote(const ActorAddress& address, const std::string& endpoint,
+  void call_remote(const ActorAddress& address, Callee& callee, const std::string& endpoint,
                    std::uint32_t incarnation, OutgoingCall call, Patience& patience,
                    std::unique_lock<std::mutex> lock);
   /// The link to that endpoint, opened if there is none; null if there can be none. mutex_ is held.
@@ -275,13 +307,13 @@ class HubImpl final : public CallHub {
   bool stopped_ = false;
   std::uint32_t generation_ = 0;      ///< of the latest link that was opened
   std::set<CallId> open_resendable_;  ///< the resendable calls that are not over
-  std::unordered_map<ActorId, std::shared_ptr<CallTarget>> targets_;
+  /// Those of this process, those with unanswered calls, and those that are followed and live.
+  Callees callees_;
   std::unordered_map<std::string, std::shared_ptr<Peer>> peers_;  ///< by endpoint
   std::unordered_map<Link*, std::shared_ptr<Peer>> peer_of_link_;
   /// The calls to each actor whose link has closed, or that has left its process, for a cause that
   /// is not known yet.
   std::unordered_map<ActorId, PendingCalls> orphans_;
-  std::unordered_map<ActorId, InFlight> in_flight_;
   CalledActors called_;
   std::unordered_map<ActorId, Route> routes_;
 };

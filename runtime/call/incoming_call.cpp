@@ -11,29 +11,12 @@ void IncomingCallState::answer(CallAnswer answer) {
   if (phase_.exchange(Phase::answered) != Phase::answered) take_answer(std::move(answer));
 }
 
-void IncomingCallState::cancel() {
-  std::function<void()> callback;
-  {
-    const std::lock_guard lock(mutex_);
-    if (is_cancelled_.exchange(true)) return;
-    callback = std::exchange(on_cancel_, nullptr);
-  }
+bool IncomingCallState::cancel() {
+  if (is_cancelled_.exchange(true)) return false;
   Phase before = Phase::queued;
-  if (phase_.compare_exchange_strong(before, Phase::answered)) {
-    take_answer(fail(ErrorCode::cancelled, "the call was cancelled before it ran"));
-  }
-  if (callback) callback();
-}
-
-void IncomingCallState::on_cancel(std::function<void()> callback) {
-  {
-    const std::lock_guard lock(mutex_);
-    if (!is_cancelled_) {
-      on_cancel_ = std::move(callback);
-      return;
-    }
-  }
-  callback();
+  if (!phase_.compare_exchange_strong(before, Phase::answered)) return false;
+  take_answer(fail(ErrorCode::cancelled, "the call was cancelled before it ran"));
+  return true;
 }
 
 }  // namespace troupe

@@ -3,9 +3,7 @@
 #include <atomic>
 #include <concepts>
 #include <cstdint>
-#include <functional>
 #include <memory>
-#include <mutex>
 #include <utility>
 
 #include "runtime/base/result.hpp"
@@ -43,12 +41,9 @@ class IncomingCallState {
   bool begin();
   /// Answers it; the first answer counts.
   void answer(CallAnswer answer);
-  /// Marks it as cancelled and, if the method has not begun, answers it with `cancelled`.
-  void cancel();
+  /// Marks it as cancelled. True if the method had not begun: it is answered with `cancelled` then.
+  bool cancel();
   bool is_cancelled() const { return is_cancelled_.load(std::memory_order_relaxed); }
-  /// Runs `callback` once it is cancelled: on the thread that cancels, or at once. Replaces an
-  /// earlier one. It must not block.
-  void on_cancel(std::function<void()> callback);
 
  protected:
   /// Takes the one answer.
@@ -58,8 +53,6 @@ class IncomingCallState {
   enum class Phase : std::uint8_t { queued, running, answered };
   std::atomic<Phase> phase_ = Phase::queued;
   std::atomic<bool> is_cancelled_ = false;
-  std::mutex mutex_;
-  std::function<void()> on_cancel_;
 };
 
 /// Says whether a call was cancelled by its caller; copies concern the same call. Callable from any
@@ -69,10 +62,6 @@ class CancelToken {
   CancelToken() = default;  ///< never cancelled
   explicit CancelToken(std::shared_ptr<IncomingCallState> state) : state_(std::move(state)) {}
   bool is_cancelled() const { return state_ && state_->is_cancelled(); }
-  /// See IncomingCallState::on_cancel.
-  void on_cancel(std::function<void()> callback) const {
-    if (state_) state_->on_cancel(std::move(callback));
-  }
   const std::shared_ptr<IncomingCallState>& state() const { return state_; }
 
  private:
@@ -130,8 +119,8 @@ class CallTarget {
   virtual ~CallTarget() = default;
   /// Queues the call. Must not block; a target that drops the call must answer it.
   virtual void deliver(IncomingCall call) = 0;
-  /// The call of this token was cancelled. If it is still queued it has been answered, and need not
-  /// be kept: drops it then. Must not block.
+  /// The call of this token was cancelled before it ran, and has been answered: it need not be kept
+  /// any more. Must not block.
   virtual void drop(const CancelToken& cancelled) { (void)cancelled; }
 };
 

@@ -63,7 +63,9 @@ class RemoteCall : public IncomingCallState, public std::enable_shared_from_this
       : origin_(origin), link_(std::move(link)) {
     link_->add(*this);
   }
-  ~RemoteCall() override { link_->remove(*this); }
+  ~RemoteCall() override {
+    if (is_listed_) link_->remove(*this);  // nobody else can change that now
+  }
 
   const Origin& origin() const { return origin_; }
 

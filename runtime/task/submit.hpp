@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "runtime/call/call_hub.hpp"
-#include "runtime/call/future.hpp"
+#include "runtime/call/call_promise.hpp"
 #include "runtime/object/reference_scan.hpp"
 #include "runtime/task/task_function.hpp"
 #include "runtime/task/task_messages.hpp"
@@ -22,23 +22,15 @@ auto submit(const std::weak_ptr<CallHub>& hub, const TaskOptions& options, Send&
   using Arguments = typename Function::Arguments;
   static_assert(sizeof...(Args) == std::tuple_size_v<Arguments>, "wrong number of arguments");
   const auto calls = hub.lock();
-  const Promise<Answer> promise({calls ? calls->callbacks() : nullptr, task_service_id});
   const Arguments arguments(std::forward<Args>(args)...);
   Encoder encoder;
   encoder(arguments);
-  // References to objects live until the worker has registered, which is before it answers.
-  auto kept = encoder.take_kept();
-  send(SubmittedTask{options, Function::id, encoder.take()},
-       [promise, hub, kept = std::move(kept)](Result<Bytes> answer) {
-         if (!answer.ok()) return promise.complete(std::move(answer).error());
-         if constexpr (std::is_void_v<Answer>) {
-           promise.complete(Result<void>());
-         } else if (may_hold_refs<Answer>()) {
-           promise.complete(decode<Answer>(*answer, hub));
-         } else {
-           promise.complete_encoded(EncodedAnswer<Answer>{*std::move(answer), hub});
-         }
-       });
+  const CallPromise<Answer> promise(
+      {.place = {calls ? calls->callbacks() : nullptr, task_service_id},
+       .hub = hub,
+       .kept = encoder.take_kept(),
+       .decodes_at_once = may_hold_refs<Answer>()});
+  send(SubmittedTask{options, Function::id, encoder.take()}, promise.completion());
   return promise.future();
 }
 

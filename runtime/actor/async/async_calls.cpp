@@ -65,15 +65,19 @@ bool AsyncCalls::begin_queued() {
 }
 
 void AsyncCalls::start(Group& group, IncomingCall call) {
-  auto made = object_.begin(call.method, call.arguments, options_.hub);
-  if (made.ok() && *made == nullptr) return options_.run_plain(call);
+  if (!object_.is_coroutine(call.method)) return options_.run_plain(call);
   // Calls that run at the same time would not nest in a timeline: it does not show coroutines.
   const ActorLoad::Running running{call.id, call.method, 0, 0};
+  // First: a plain function that returns an Async runs in begin().
+  if (!may_begin(call, options_.actor_name)) return options_.load->on_ended(running);
+  auto made = [&] {
+    const CallScope scope(call);
+    return object_.begin(call.method, call.arguments, options_.hub);
+  }();
   if (!made.ok()) {
     options_.load->on_ended(running);
     return call.answer(std::move(made).error());
   }
-  if (!may_begin(call, options_.actor_name)) return options_.load->on_ended(running);
   CoroutineCall& coroutine = **made;
   UnderWay under_way{*std::move(made), {}, std::move(call.caller), &group, running};
   if (StreamOutlet* const outlet = coroutine.outlet()) {

@@ -22,6 +22,7 @@
 #include <string_view>
 #include <vector>
 
+#include <malloc.h>
 #include <sys/resource.h>
 
 #include "runtime/actor/cluster.hpp"
@@ -52,6 +53,12 @@ double resident_mib() {
   std::uint64_t total = 0, resident = 0;
   status >> total >> resident;
   return static_cast<double>(resident) * 4096 / (1 << 20);
+}
+
+/// What is allocated, whatever the allocator keeps beside it.
+double heap_bytes() {
+  const auto info = ::mallinfo2();
+  return static_cast<double>(info.uordblks + info.hblkhd);
 }
 
 /// Asks another one and waits for its answer.
@@ -102,6 +109,7 @@ Result<std::vector<ActorHandle<Victim>>> spawn_local(Cluster& cluster, int count
   std::vector<Future<ActorHandle<Victim>>> spawning;
   for (int i = 0; i < count; ++i) spawning.push_back(cluster.spawn_local<Victim>({}));
   std::vector<ActorHandle<Victim>> actors;
+  actors.reserve(spawning.size());
   for (auto& one : spawning) {
     TROUPE_TRY(auto actor, one.get(limit));
     actors.push_back(std::move(actor));
@@ -160,14 +168,20 @@ Result<void> bench_calls(std::span<const ActorHandle<Victim>> living) {
 
 Result<void> bench_churn(Cluster& cluster, int thousands) {
   TROUPE_TRY(const auto first, spawn_local(cluster, 1));  // the threads
-  const double before_mib = resident_mib();
+  const double before_mib = resident_mib(), before_bytes = heap_bytes();
   auto start = Clock::now();
   TROUPE_TRY(const auto living, spawn_local(cluster, living_actors));
   const double seconds = seconds_since(start);
-  std::printf("%d in-process actors spawned: %.0f /s, %.0f bytes each; they live on\n",
-              living_actors, living_actors / seconds,
-              (resident_mib() - before_mib) * (1 << 20) / living_actors);
+  const auto print_bytes = [&](const char* when) {
+    std::printf("%s: %.0f bytes each are allocated, with the handle, %.0f resident\n", when,
+                (heap_bytes() - before_bytes) / living_actors,
+                (resident_mib() - before_mib) * (1 << 20) / living_actors);
+  };
+  std::printf("%d in-process actors spawned: %.0f /s; they live on\n", living_actors,
+              living_actors / seconds);
+  print_bytes("  before their first call");
   TROUPE_CHECK(bench_calls(living));
+  print_bytes("  after calls");
   std::printf("%12s %14s %10s %12s %12s\n", "so far", "spawned+ended", "resident", "call p50",
               "call p99");
   const int stride = std::max(1, thousands / 10);

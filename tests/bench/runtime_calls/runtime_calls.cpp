@@ -145,7 +145,8 @@ int bench_tcp(const ActorHandle<Echo>& actor) {
 void bench_observing() {
   const auto observer = std::make_shared<CallObserver>();
   const ActorAddress address{.id = 7, .endpoint = "", .name = "echo", .type = "Echo"};
-  const auto load = observer->add_actor(address, Echo::Methods::names);
+  const auto load =
+      observer->add_actor(std::make_shared<const ActorAddress>(address), Echo::Methods::names);
   constexpr int calls = 5'000'000;
   const std::clock_t begin = std::clock();
   for (int i = 0; i < calls; ++i) {

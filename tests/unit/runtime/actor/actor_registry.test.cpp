@@ -100,8 +100,8 @@ TEST(ActorRegistry, remembers_how_the_latest_actors_ended_and_that_older_ones_di
   ActorRegistry registry({{"a", 0, {}}}, PlacementStrategy::pack, {});
   constexpr ActorId count = 5000;
   for (ActorId id = 1; id <= count; ++id) {
-    const auto address = registry.admit_local({}, "A", 1);
-    ASSERT_EQ(address->id, id);
+    const auto address = registry.admit_local({}, "A", "endpoint", 1);
+    ASSERT_EQ((*address)->id, id);
     registry.on_started({id, "endpoint", 1});
     EXPECT_FALSE(registry.down_of(id)) << "it lives";
     (void)registry.on_ended({id, true, "done"});

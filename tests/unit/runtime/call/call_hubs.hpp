@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <memory>
 #include <string>
@@ -25,9 +26,13 @@ class Mirror final : public CallTarget {
 class Holder final : public CallTarget {
  public:
   void deliver(IncomingCall call) override { held_.complete(std::move(call)); }
+  void drop(const CancelToken& /*cancelled*/) override { was_dropped_ = true; }
   IncomingCall take() { return *held_.future().get(10s); }
+  /// It was told to drop a call.
+  bool was_dropped() const { return was_dropped_; }
 
  private:
+  std::atomic<bool> was_dropped_ = false;
   Promise<IncomingCall> held_;
 };
 

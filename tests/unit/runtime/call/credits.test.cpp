@@ -1,5 +1,8 @@
 #include <atomic>
+#include <condition_variable>
+#include <deque>
 #include <latch>
+#include <mutex>
 #include <optional>
 #include <thread>
 #include <vector>
@@ -73,24 +76,54 @@ TEST(Credits, are_not_enough_for_calls_to_a_process_that_reads_nothing) {
   for (const auto& hub : {server, client}) hub->stop();
 }
 
-TEST(Credits, that_come_back_are_all_used_by_callers_of_any_bytes) {
-  const auto server = make_hub("server", Key{});
-  const auto client =
-      make_hub("client", Key{}, {}, {.credits = 4, .credit_bytes = 1000, .credit_timeout = 60s});
-  server->add_target(7, std::make_shared<Mirror>());
-  std::atomic<int> answered = 0;
-  std::vector<std::jthread> threads;
-  for (const std::size_t bytes : {10, 990, 400, 700, 1, 2000, 10, 10, 500, 500, 900, 3}) {
-    threads.emplace_back([&, bytes] {
-      for (int i = 0; i < 300; ++i) {
-        if (call(*client, server->endpoint(), 7, Bytes(bytes)).ok()) ++answered;
-      }
-    });
+/// Answers calls with their arguments, on a thread of its own.
+class AnsweringThread final : public CallTarget {
+ public:
+  void deliver(IncomingCall call) override {
+    const std::lock_guard lock(mutex_);
+    calls_.push_back(std::move(call));
+    changed_.notify_one();
   }
-  const auto start = std::chrono::steady_clock::now();
-  threads.clear();
-  EXPECT_EQ(answered, 12 * 300);
-  EXPECT_LT(std::chrono::steady_clock::now() - start, 20s) << "nobody sleeps over a credit";
+
+ private:
+  void run(const std::stop_token& stop) {
+    std::unique_lock lock(mutex_);
+    while (changed_.wait(lock, stop, [this] { return !calls_.empty(); })) {
+      IncomingCall call = std::move(calls_.front());
+      calls_.pop_front();
+      lock.unlock();
+      call.answer(std::move(call.arguments));
+      lock.lock();
+    }
+  }
+
+  std::mutex mutex_;
+  std::condition_variable_any changed_;
+  std::deque<IncomingCall> calls_;
+  std::jthread thread_{[this](const std::stop_token& stop) { run(stop); }};
+};
+
+TEST(Credits, that_come_back_are_all_used_by_callers_of_any_bytes) {
+  const CallHub::Options few{.credits = 4, .credit_bytes = 1000, .credit_timeout = 60s};
+  const auto server = make_hub("server", Key{}, {}, few);
+  const auto client = make_hub("client", Key{}, {}, few);
+  const auto answering = std::make_shared<AnsweringThread>();
+  server->add_target(7, answering);
+  for (CallHub* caller : {client.get(), server.get()}) {  // over a link, and within the process
+    std::atomic<int> answered = 0;
+    std::vector<std::jthread> threads;
+    for (const std::size_t bytes : {10, 990, 400, 700, 1, 2000, 10, 10, 500, 500, 900, 3}) {
+      threads.emplace_back([&, bytes] {
+        for (int i = 0; i < 300; ++i) {
+          if (call(*caller, server->endpoint(), 7, Bytes(bytes)).ok()) ++answered;
+        }
+      });
+    }
+    const auto start = std::chrono::steady_clock::now();
+    threads.clear();
+    EXPECT_EQ(answered, 12 * 300);
+    EXPECT_LT(std::chrono::steady_clock::now() - start, 20s) << "nobody sleeps over a credit";
+  }
   for (const auto& hub : {server, client}) hub->stop();
 }
 
@@ -123,6 +156,23 @@ TEST(Credits, that_come_back_wake_nobody_who_waits_for_another_actor) {
   }
   EXPECT_LT((waits_so_far() - before) / calls, waiting / 10) << "for each call";
   for (const auto& hub : {client, server}) hub->stop();
+}
+
+TEST(Credits, outlive_the_target_in_this_process_that_they_were_taken_for) {
+  const auto hub = make_hub("hub", Key{}, {}, {.credits = 1, .credit_timeout = 50ms});
+  const auto holder = std::make_shared<Holder>();
+  hub->add_target(7, holder);
+  auto first = begin_call(*hub, hub->endpoint(), 7, {});
+  const IncomingCall held = holder->take();
+  hub->remove_target(7);
+  hub->add_target(7, std::make_shared<Mirror>());  // as after a restart here
+  const auto refused = call(*hub, hub->endpoint(), 7, {});
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().code, ErrorCode::resource_exhausted) << refused.error().message;
+  held.answer(encode(1));
+  EXPECT_TRUE(first.get(10s).ok());
+  for (int i = 0; i < 3; ++i) EXPECT_TRUE(call(*hub, hub->endpoint(), 7, {}).ok());
+  hub->stop();
 }
 
 }  // namespace troupe

@@ -118,7 +118,8 @@ class CellHost {
   template <class A, class... Args>
   Hosted<A> start(Options options, Args... args) {
     ActorCell::Start start;
-    start.address = {next_id_++, services_->hub->endpoint(), "one", std::string(A::actor_type)};
+    start.address = std::make_shared<const ActorAddress>(
+        ActorAddress{next_id_++, services_->hub->endpoint(), "one", std::string(A::actor_type)});
     start.dedicated_thread = options.dedicated_thread;
     start.max_concurrency = options.max_concurrency;
     start.factory = [args...](ActorContext& context) -> Result<std::unique_ptr<ActorObject>> {
@@ -126,8 +127,9 @@ class CellHost {
           std::make_unique<actor_detail::TypedActor<A>>(std::make_unique<A>(context, args...)));
     };
     const Promise<void> made;
-    start.events.on_made = [made](Result<void> result) { made.complete(std::move(result)); };
-    start.events.on_ended = [](bool, const std::string&) {};
+    start.on_made = [made](Result<void> result) { made.complete(std::move(result)); };
+    start.events = std::make_shared<const ActorCell::Events>(
+        ActorCell::Events{.on_ended = [](const ActorAddress&, bool, const std::string&) {}});
     ActorHandle<A> handle(start.address, services_->hub);
     auto cell = must(ActorCell::start(std::move(start), services_));
     cells_.push_back(cell);

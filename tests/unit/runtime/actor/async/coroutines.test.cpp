@@ -23,6 +23,11 @@ class Asker {
     notes_->add(name + " goes on");
     co_return answer;
   }
+  /// No coroutine itself.
+  Async<int> forward(const std::string& name) {
+    notes_->add(name + " is forwarded");
+    return ask(name);
+  }
   Async<int> ask_deeply(int depth) {
     const Guard guard(notes_, fmt::format("depth {}", depth));
     if (depth == 0) co_return co_await ask("deep");
@@ -77,7 +82,7 @@ class Asker {
   using Methods =
       troupe::Methods<&Asker::plain, &Asker::ask, &Asker::ask_deeply, &Asker::count_to,
                       &Asker::refuse, &Asker::sleep, &Asker::text, &Asker::leave_and_wait,
-                      &Asker::leave, &Asker::work, &Asker::ask_for>;
+                      &Asker::leave, &Asker::work, &Asker::ask_for, &Asker::forward>;
 
  private:
   Async<int> one_() { co_return 1; }
@@ -157,6 +162,22 @@ TEST_P(Coroutines, wait_for_an_answer_no_longer_than_they_say) {
   ASSERT_TRUE(gate_->wait_for_calls(2));
   gate_->answer(1, 4);
   EXPECT_EQ(must(early.get(limit)), 4);
+}
+
+TEST_P(Coroutines, may_come_from_plain_functions_which_do_not_run_for_cancelled_calls) {
+  const auto actor = start(1);
+  auto first = actor.call<&Asker::forward>("first");
+  ASSERT_TRUE(gate_->wait_for_calls(1));
+  auto cancelled = actor.call<&Asker::forward>("second");
+  auto third = actor.call<&Asker::forward>("third");
+  cancelled.cancel();
+  EXPECT_EQ(cancelled.get(limit).error().code, ErrorCode::cancelled);
+  gate_->answer(0, 1);
+  EXPECT_EQ(must(first.get(limit)), 1);
+  ASSERT_TRUE(gate_->wait_for_calls(2));
+  gate_->answer(1, 3);
+  EXPECT_EQ(must(third.get(limit)), 3);
+  EXPECT_EQ(notes_->count("second is forwarded"), 0U);
 }
 
 TEST_P(Coroutines, run_one_at_a_time_on_whichever_thread) {
