@@ -254,6 +254,16 @@ void TlsSession::say_goodbye() {
   ::ERR_clear_error();
 }
 
+Result<void> TlsSession::export_secret(std::string_view purpose, std::span<std::byte> secret) {
+  ::ERR_clear_error();
+  if (::SSL_export_keying_material(state_->ssl.get(),
+                                   reinterpret_cast<unsigned char*>(secret.data()), secret.size(),
+                                   purpose.data(), purpose.size(), nullptr, 0, 0) == 1) {
+    return {};
+  }
+  return openssl_error("deriving a secret");
+}
+
 const std::string& TlsSession::identity() const { return state_->identity; }
 
 }  // namespace troupe

@@ -58,6 +58,10 @@ class TlsSession {
   /// Tells the peer that nothing follows; does not wait.
   void say_goodbye();
 
+  /// Derives a secret that both ends have, and nobody else, from the handshake and a name of what
+  /// it is for (RFC 8446, 7.5). After the handshake. Errors: internal.
+  Result<void> export_secret(std::string_view purpose, std::span<std::byte> secret);
+
   /// The identity that the peer has proven; at the listening end, after the handshake.
   const std::string& identity() const;
 

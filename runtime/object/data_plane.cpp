@@ -1,6 +1,8 @@
 #include "runtime/object/data_plane.hpp"
 
 #include <algorithm>
+#include <array>
+#include <cstring>
 #include <system_error>
 #include <vector>
 
@@ -18,6 +20,7 @@
 #include "runtime/link/tcp_socket.hpp"
 #include "runtime/process/acceptor.hpp"
 #include "runtime/process/cpu_affinity.hpp"
+#include "runtime/security/block_cipher.hpp"
 
 namespace troupe {
 namespace {
@@ -36,6 +39,19 @@ Key data_key(const Key& pair) {
   return hmac_sha256(pair, std::as_bytes(std::span(purpose)));
 }
 
+/// Objects go as blocks that are encrypted straight from their segment and decrypted where they
+/// stay (BlockCipher), with a secret of the TLS session: its records of 16 KiB would be copied once
+/// more at both ends, which took a sixth of the time.
+constexpr std::size_t block_bytes = std::size_t{256} << 10;
+
+/// What goes to the reader after the handshake.
+Result<BlockSecret> block_secret(TlsSession& session) {
+  BlockSecret secret;
+  TROUPE_CHECK(session.export_secret("EXPORTER-troupe-object-key", secret.key));
+  TROUPE_CHECK(session.export_secret("EXPORTER-troupe-object-iv", secret.iv));
+  return secret;
+}
+
 struct PieceRequest {
   ObjectId object;
   std::uint64_t offset = 0, bytes = 0;
@@ -46,7 +62,8 @@ struct PieceHeader {
   std::uint64_t bytes = 0;
 };
 
-/// A TLS session whose calls wait, at most `patience` without progress.
+/// A TLS session whose calls wait, at most `patience` without progress. Once the handshake is over,
+/// the listening end sends nothing but sealed blocks.
 class Stream {
  public:
   Stream(UniqueFd socket, std::unique_ptr<TlsSession> session, milliseconds patience,
@@ -59,10 +76,13 @@ class Stream {
   Result<void> handshake() {
     while (true) {
       TROUPE_TRY(const bool is_done, session_->handshake());
-      if (is_done) return {};
+      if (is_done) break;
       TROUPE_CHECK(wait());
     }
+    TROUPE_TRY(secret_, block_secret(*session_));
+    return {};
   }
+  const BlockSecret& secret() const { return secret_; }
   Result<void> read(std::span<std::byte> room) {
     while (!room.empty()) {
       TROUPE_TRY(const std::size_t got, session_->read(room));
@@ -79,15 +99,46 @@ class Stream {
     }
     return {};
   }
+  /// Past the session: bytes that are sealed.
+  Result<void> send_sealed(std::span<const std::byte> bytes, bool more_follows) {
+    while (!bytes.empty()) {
+      const int flags = MSG_NOSIGNAL | MSG_DONTWAIT | (more_follows ? MSG_MORE : 0);
+      const ssize_t sent = ::send(socket_.get(), bytes.data(), bytes.size(), flags);
+      if (sent > 0) {
+        bytes = bytes.subspan(static_cast<std::size_t>(sent));
+      } else {
+        TROUPE_CHECK(check_progress(POLLOUT));
+      }
+    }
+    return {};
+  }
+  Result<void> receive_sealed(std::span<std::byte> room) {
+    while (!room.empty()) {
+      const ssize_t got = ::recv(socket_.get(), room.data(), room.size(), MSG_DONTWAIT);
+      if (got == 0) return fail(ErrorCode::peer_died, "the other end closed the connection");
+      if (got > 0) {
+        room = room.subspan(static_cast<std::size_t>(got));
+      } else {
+        TROUPE_CHECK(check_progress(POLLIN));
+      }
+    }
+    return {};
+  }
   void close() { session_->say_goodbye(); }
 
  private:
-  Result<void> wait() {
+  /// After a call that has moved nothing.
+  Result<void> check_progress(short events) {
+    if (errno == EINTR) return {};
+    if (errno == EAGAIN) return wait(events);
+    return fail(ErrorCode::peer_died, "the connection is over: {}", std::strerror(errno));
+  }
+  Result<void> wait() { return wait(session_->wants_write() ? POLLOUT : POLLIN); }
+  Result<void> wait(short events) {
     const BlockingScope waits;
     Deadline deadline(patience_);
     while (!deadline.is_over()) {
       if (is_cancelled_) return fail(ErrorCode::cancelled, "the object store stops");
-      const short events = session_->wants_write() ? POLLOUT : POLLIN;
       pollfd polled{socket_.get(), events, 0};
       if (::poll(&polled, 1, static_cast<int>(look_around.count())) > 0) return {};
     }
@@ -99,6 +150,52 @@ class Stream {
   std::unique_ptr<TlsSession> session_;
   const milliseconds patience_;
   const std::atomic<bool>& is_cancelled_;
+  BlockSecret secret_;
+};
+
+/// Sends objects as sealed blocks. Not synchronised.
+class BlockWriter {
+ public:
+  explicit BlockWriter(Stream& stream) : stream_(stream), sealer_(stream.secret()) {}
+
+  Result<void> write(std::span<const std::byte> bytes, bool more_follows = false) {
+    while (!bytes.empty()) {
+      const auto block = bytes.first(std::min(bytes.size(), block_bytes));
+      bytes = bytes.subspan(block.size());
+      sealed_.resize(std::max(sealed_.size(), block.size() + BlockCipher::tag_bytes));
+      const auto sealed = std::span(sealed_).first(block.size() + BlockCipher::tag_bytes);
+      TROUPE_CHECK(sealer_.seal(block, sealed));
+      TROUPE_CHECK(stream_.send_sealed(sealed, more_follows || !bytes.empty()));
+    }
+    return {};
+  }
+
+ private:
+  Stream& stream_;
+  BlockSealer sealer_;
+  std::vector<std::byte> sealed_;
+};
+
+/// Reads what a BlockWriter has written in calls of the same sizes. Not synchronised.
+class BlockReader {
+ public:
+  explicit BlockReader(Stream& stream) : stream_(stream), opener_(stream.secret()) {}
+
+  Result<void> read(std::span<std::byte> room) {
+    while (!room.empty()) {
+      const auto block = room.first(std::min(room.size(), block_bytes));
+      room = room.subspan(block.size());
+      std::array<std::byte, BlockCipher::tag_bytes> tag;
+      TROUPE_CHECK(stream_.receive_sealed(block));
+      TROUPE_CHECK(stream_.receive_sealed(tag));
+      TROUPE_CHECK(opener_.open(block, tag));
+    }
+    return {};
+  }
+
+ private:
+  Stream& stream_;
+  BlockOpener opener_;
 };
 
 template <class T>
@@ -106,12 +203,12 @@ std::span<std::byte> bytes_of(T& value) {
   return std::as_writable_bytes(std::span(&value, 1));
 }
 
-Result<void> send_piece(Stream& stream, const DataSource& source, std::uint64_t offset,
+Result<void> send_piece(BlockWriter& writer, const DataSource& source, std::uint64_t offset,
                         std::uint64_t bytes, std::vector<std::byte>& scratch) {
-  if (!source.bytes.empty()) return stream.write(source.bytes.subspan(offset, bytes));
+  if (!source.bytes.empty()) return writer.write(source.bytes.subspan(offset, bytes));
   scratch.resize(bytes);
   TROUPE_CHECK(read_all_at(source.file->get(), scratch, offset, "cannot read a spilled object"));
-  return stream.write(scratch);
+  return writer.write(scratch);
 }
 
 Result<UniqueFd> connect_socket(const DataPlace& to) {
@@ -137,6 +234,7 @@ Result<UniqueFd> connect_socket(const DataPlace& to) {
 /// read the one before, so that the server never waits.
 Result<void> fetch_pieces(Stream& stream, const ObjectId& object, std::span<std::byte> target,
                           std::atomic<std::uint64_t>& next) {
+  BlockReader reader(stream);
   std::vector<std::span<std::byte>> asked;
   const auto ask = [&]() -> Result<void> {
     const std::uint64_t offset = next.fetch_add(1) * data_piece;
@@ -152,12 +250,12 @@ Result<void> fetch_pieces(Stream& stream, const ObjectId& object, std::span<std:
     const auto room = asked.front();
     asked.erase(asked.begin());
     PieceHeader header;
-    TROUPE_CHECK(stream.read(bytes_of(header)));
+    TROUPE_CHECK(reader.read(bytes_of(header)));
     if (header.bytes == 0) {
       return fail(ErrorCode::not_found, "the holder does not have the object any more");
     }
     if (header.bytes != room.size()) return fail(ErrorCode::corrupt_data, "a piece of wrong size");
-    TROUPE_CHECK(stream.read(room));
+    TROUPE_CHECK(reader.read(room));
   }
   return {};
 }
@@ -228,6 +326,7 @@ void DataServer::serve(int socket) {
   if (!own) return;
   Stream stream(std::move(own), *std::move(session), idle_limit, is_stopping_);
   if (!stream.handshake().ok()) return;
+  BlockWriter writer(stream);
   std::vector<std::byte> scratch;
   PieceRequest request;
   while (stream.read(bytes_of(request)).ok()) {
@@ -236,8 +335,8 @@ void DataServer::serve(int socket) {
                       request.offset <= source->size &&
                       request.bytes <= source->size - request.offset;
     PieceHeader header{fits ? request.bytes : 0};
-    if (!stream.write(bytes_of(header)).ok()) return;
-    if (fits && !send_piece(stream, *source, request.offset, request.bytes, scratch).ok()) return;
+    if (!writer.write(bytes_of(header), fits).ok()) return;
+    if (fits && !send_piece(writer, *source, request.offset, request.bytes, scratch).ok()) return;
   }
 }
 
