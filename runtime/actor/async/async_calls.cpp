@@ -67,8 +67,8 @@ bool AsyncCalls::begin_queued() {
 void AsyncCalls::start(Group& group, IncomingCall call) {
   auto made = object_.begin(call.method, call.arguments, options_.hub);
   if (made.ok() && *made == nullptr) return options_.run_plain(call);
-  // Calls that run at the same time would not nest in a timeline: it does not show coroutines.
-  const ActorLoad::Running running{call.id, call.method, 0, 0};
+  // Calls that run at the same time would not nest in a timeline: it has their parts (on_pause).
+  const ActorLoad::Running running{call.id, call.method, call.queued_ns, 0};
   if (!made.ok()) {
     options_.load->on_ended(running);
     return call.answer(std::move(made).error());
@@ -94,6 +94,11 @@ void AsyncCalls::start(Group& group, IncomingCall call) {
 }
 
 void AsyncCalls::on_pause(CoroutineCall& call) {
+  if (part_begin_ns_ != 0) {
+    UnderWay& under_way = calls_.at(&call);
+    options_.load->end_part(under_way.running, part_begin_ns_, under_way.has_paused);
+    under_way.has_paused = true;
+  }
   if (StreamOutlet* const outlet = call.outlet()) return on_stream_pause(call, *outlet);
   if (!call.method().done()) return;
   auto node = calls_.extract(&call);
