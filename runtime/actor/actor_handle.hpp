@@ -93,7 +93,7 @@ class ActorHandle {
     encoder(arguments);
     auto kept = encoder.take_kept();
     return Reader(StreamInbox::open(hub, address(), static_cast<std::uint16_t>(index),
-                                    encoder.take(), std::move(kept)));
+                                    encoder.take(), std::move(kept), Reader::decode_of_items()));
   }
 
   /// Runs `task` after `delay` on a thread of this process's runtime. The task must not block: its

@@ -42,9 +42,21 @@ void ActorLoad::on_ended(const Running& running) {
   ended_.fetch_add(1, std::memory_order_relaxed);
   if (running.begin_ns == 0) return;
   CallTimeline::set_caller(0);
-  observer_->timeline_.note_run(running.call, *address_,
-                                method < type_.methods.size() ? type_.methods[method] : "unknown",
-                                running.queued_ns, running.begin_ns);
+  observer_->timeline_.note_run(running.call, *address_, method_of(running), running.queued_ns,
+                                running.begin_ns);
+}
+
+std::int64_t ActorLoad::begin_part() noexcept {
+  const std::int64_t now = observer_->timeline_.time();
+  if (now != 0) CallTimeline::set_caller(address_->id);
+  return now;
+}
+
+void ActorLoad::end_part(const Running& running, std::int64_t begin_ns, bool is_resumed) {
+  if (begin_ns == 0) return;
+  CallTimeline::set_caller(0);
+  observer_->timeline_.note_run(running.call, *address_, method_of(running),
+                                is_resumed ? 0 : running.queued_ns, begin_ns, is_resumed);
 }
 
 std::uint64_t CallObserver::first_call() {

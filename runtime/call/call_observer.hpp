@@ -50,6 +50,11 @@ class ActorLoad {
   Running begin(std::uint16_t method, std::uint64_t call, std::int64_t queued_ns) noexcept;
   /// It has ended.
   void on_ended(const Running& running);
+  /// A call of a coroutine is started or resumed, on this thread: the time, or 0 if it is not
+  /// recorded.
+  std::int64_t begin_part() noexcept;
+  /// It waits or has ended, after a part that was begun then.
+  void end_part(const Running& running, std::int64_t begin_ns, bool is_resumed);
   /// A call has left the mailbox and does not run: it was cancelled, or is the runtime's own.
   void on_dropped(std::uint16_t method) { on_ended({.method = method}); }
   /// The same, passing an answer on.
@@ -61,6 +66,9 @@ class ActorLoad {
 
  private:
   friend class CallObserver;
+  std::string_view method_of(const Running& running) const {
+    return running.method < type_.methods.size() ? type_.methods[running.method] : "unknown";
+  }
   /// The actors of one class in this process.
   struct Type {
     std::vector<std::string> methods;

@@ -81,12 +81,13 @@ void CallTimeline::note_made(std::uint64_t call, std::string_view type) {
 }
 
 void CallTimeline::note_run(std::uint64_t call, const ActorAddress& actor, std::string_view method,
-                            std::int64_t queued_ns, std::int64_t begin_ns) {
+                            std::int64_t queued_ns, std::int64_t begin_ns, bool is_resumed) {
   const TimelineEvent event{.call = call,
                             .actor = actor.id,
                             .queued_ns = queued_ns,
                             .begin_ns = begin_ns,
-                            .end_ns = now()};
+                            .end_ns = now(),
+                            .is_resumed = is_resumed};
   const std::lock_guard lock(mutex_);
   if (!is_in_time(event.end_ns)) return;
   actors_.try_emplace(actor.id, actor.name);

@@ -15,7 +15,7 @@
 namespace troupe {
 
 /// A call as one of its two processes saw it: there is one event where it was made, and one where
-/// it ran. Times are nanoseconds of the host's steady clock.
+/// it ran, or one for each part of it. Times are nanoseconds of the host's steady clock.
 struct TimelineEvent {
   std::uint64_t call = 0;      ///< the same at both ends, and of no other call of the cluster
   std::uint64_t actor = 0;     ///< where it ran; or whose method made it, 0 if none did
@@ -24,9 +24,11 @@ struct TimelineEvent {
   std::int64_t made_ns = 0;    ///< 0 where it ran
   std::int64_t queued_ns = 0;  ///< when it came into the mailbox; 0: before the recording began
   std::int64_t begin_ns = 0, end_ns = 0;
+  /// A method that is a coroutine runs in parts, each with an event: this one begins after a wait.
+  bool is_resumed = false;
   template <class Archive>
   void fields(Archive& archive) {
-    archive(call, actor, thread, name, made_ns, queued_ns, begin_ns, end_ns);
+    archive(call, actor, thread, name, made_ns, queued_ns, begin_ns, end_ns, is_resumed);
   }
 };
 
@@ -62,7 +64,7 @@ class CallTimeline {
 
   void note_made(std::uint64_t call, std::string_view type);
   void note_run(std::uint64_t call, const ActorAddress& actor, std::string_view method,
-                std::int64_t queued_ns, std::int64_t begin_ns);
+                std::int64_t queued_ns, std::int64_t begin_ns, bool is_resumed = false);
 
   /// The calls that this thread makes from now on are made by this actor; 0: by none.
   static void set_caller(std::uint64_t actor);

@@ -1,10 +1,14 @@
 #include "runtime/troupe/trace_json.hpp"
 
 #include <algorithm>
+#include <functional>
 #include <iterator>
 #include <limits>
 #include <map>
+#include <optional>
+#include <queue>
 #include <unordered_map>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -26,22 +30,61 @@ std::string_view name_of(const Timeline& timeline, const TimelineEvent& event) {
   return event.name < timeline.names.size() ? std::string_view(timeline.names[event.name]) : "?";
 }
 
+/// The first of its kind comes first.
+template <class T>
+using Earliest = std::priority_queue<T, std::vector<T>, std::greater<>>;
+
 /// Rows of events that do not overlap.
 class Rows {
  public:
-  /// Returns the row of an event; events come in the order of their beginnings.
+  /// Returns the first row that is free for an event; events come in the order of their beginnings.
   std::size_t place(std::int64_t begin_ns, std::int64_t end_ns) {
-    const auto free =
-        std::ranges::find_if(ends_, [&](std::int64_t end) { return end <= begin_ns; });
-    const auto row = static_cast<std::size_t>(free - ends_.begin());
-    if (free == ends_.end()) ends_.push_back(0);
-    ends_[row] = end_ns;
+    while (!busy_.empty() && busy_.top().first <= begin_ns) {
+      free_.push(busy_.top().second);
+      busy_.pop();
+    }
+    std::size_t row = busy_.size();
+    if (!free_.empty()) {
+      row = free_.top();
+      free_.pop();
+    }
+    busy_.emplace(end_ns, row);
     return row;
   }
 
  private:
-  std::vector<std::int64_t> ends_;
+  Earliest<std::pair<std::int64_t, std::size_t>> busy_;  ///< rows by their events' ends
+  Earliest<std::size_t> free_;
 };
+
+/// The calls that an actor runs.
+class Running {
+ public:
+  /// Calls come in the order of their beginnings; `tid`: the call's row in the trace.
+  void add(std::int64_t end_ns, std::uint64_t tid) { calls_.emplace_back(end_ns, tid); }
+  /// The row of the latest one that has not ended; times do not fall.
+  std::optional<std::uint64_t> latest(std::int64_t now_ns) {
+    while (!calls_.empty() && calls_.back().first < now_ns) calls_.pop_back();
+    return calls_.empty() ? std::nullopt : std::optional(calls_.back().second);
+  }
+
+ private:
+  std::vector<std::pair<std::int64_t, std::uint64_t>> calls_;
+};
+
+/// Of each event of a thread that makes a call: when the same thread makes the next one.
+std::vector<std::int64_t> next_made(const std::vector<TimelineEvent>& events) {
+  std::vector<std::int64_t> next(events.size(), std::numeric_limits<std::int64_t>::max());
+  std::unordered_map<std::uint32_t, std::int64_t> made;
+  for (std::size_t i = events.size(); i-- > 0;) {
+    const TimelineEvent& event = events[i];
+    if (event.made_ns == 0 || event.actor != 0) continue;
+    const auto [found, is_last] = made.try_emplace(event.thread, event.made_ns);
+    if (is_last) continue;
+    next[i] = std::exchange(found->second, event.made_ns);
+  }
+  return next;
+}
 
 class TraceWriter {
  public:
@@ -85,6 +128,9 @@ class TraceWriter {
   void write(const ProcessTrace& process, int pid);
   void write_ran(const ProcessTrace& process, const TimelineEvent& event, int pid,
                  std::uint64_t tid);
+  /// A time that a call has spent otherwise than running.
+  void write_wait(std::string_view what, const std::string& title, std::uint64_t call,
+                  double begin_us, double end_us, int pid, std::uint64_t tid);
   void write_made(const ProcessTrace& process, const TimelineEvent& event, std::int64_t until_ns,
                   int pid, std::uint64_t tid);
 
@@ -97,7 +143,8 @@ class TraceWriter {
     int pid = 0;
     std::uint64_t tid = 0;
   };
-  std::map<std::uint64_t, FlowEnd> made_at_, ran_at_;  ///< by call
+  std::map<std::uint64_t, FlowEnd> made_at_, ran_at_;       ///< by call
+  std::unordered_map<std::uint64_t, std::int64_t> paused_;  ///< when parts of calls have ended
   std::string text_ = "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[";
   const char* separator_ = "\n";
 };
@@ -124,13 +171,23 @@ void TraceWriter::write_ran(const ProcessTrace& process, const TimelineEvent& ev
   add(fmt::format(
       R"({{"name":{},"cat":"run","ph":"X","ts":{:.3f},"dur":{:.3f},"pid":{},"tid":{}}})", title,
       begin, static_cast<double>(event.end_ns - event.begin_ns) * 1e-3, pid, tid));
-  ran_at_[event.call] = {begin, pid, tid};
+  const auto [paused, is_first] = paused_.try_emplace(event.call, event.end_ns);
+  if (!is_first) {
+    const double pause = us(process.place, std::exchange(paused->second, event.end_ns));
+    if (event.is_resumed) write_wait("suspended", title, event.call, pause, begin, pid, tid);
+  }
+  if (!event.is_resumed) ran_at_[event.call] = {begin, pid, tid};
   const double queued = us(process.place, event.queued_ns);
   if (event.queued_ns == 0 || queued < 0) return;
-  for (const auto& [phase, at] : {std::pair('b', queued), std::pair('e', begin)}) {
+  write_wait("queued", title, event.call, queued, begin, pid, tid);
+}
+
+void TraceWriter::write_wait(std::string_view what, const std::string& title, std::uint64_t call,
+                             double begin_us, double end_us, int pid, std::uint64_t tid) {
+  for (const auto& [phase, at] : {std::pair('b', begin_us), std::pair('e', end_us)}) {
     add(fmt::format(
-        R"({{"name":{},"cat":"queued","ph":"{}","id":"{:x}","ts":{:.3f},"pid":{},"tid":{}}})",
-        title, phase, event.call, at, pid, tid));
+        R"({{"name":{},"cat":"{}","ph":"{}","id":"{:x}","ts":{:.3f},"pid":{},"tid":{}}})", title,
+        what, phase, call, at, pid, tid));
   }
 }
 
@@ -161,7 +218,8 @@ void TraceWriter::write(const ProcessTrace& process, int pid) {
   std::map<std::pair<std::uint64_t, std::size_t>, std::uint64_t> numbers;
   std::map<std::uint32_t, std::uint64_t> threads;
   std::uint64_t next = 0;
-  std::unordered_map<std::uint64_t, std::vector<std::pair<std::int64_t, std::uint64_t>>> ends;
+  std::unordered_map<std::uint64_t, Running> running;
+  const auto until_ns = next_made(events);
   for (std::size_t i = 0; i < events.size(); ++i) {
     const TimelineEvent& event = events[i];
     if (event.made_ns == 0) {
@@ -174,14 +232,12 @@ void TraceWriter::write(const ProcessTrace& process, int pid) {
         if (row > 0) title += fmt::format(" ({})", row + 1);
         name("thread_name", pid, found->second, title);
       }
-      ends[event.actor].emplace_back(event.end_ns, found->second);
+      running[event.actor].add(event.end_ns, found->second);
       write_ran(process, event, pid, found->second);
     } else if (event.actor != 0) {
       // The latest of the actor's calls that has not ended has made it.
-      const auto& running = ends[event.actor];
-      const auto maker = std::find_if(running.rbegin(), running.rend(),
-                                      [&](const auto& run) { return run.first >= event.made_ns; });
-      if (maker != running.rend()) write_made(process, event, 0, pid, maker->second);
+      const auto maker = running[event.actor].latest(event.made_ns);
+      if (maker) write_made(process, event, 0, pid, *maker);
     } else {
       const auto [found, is_new] = threads.try_emplace(event.thread, next + 1);
       if (is_new) {
@@ -191,15 +247,7 @@ void TraceWriter::write(const ProcessTrace& process, int pid) {
              fmt::format("thread {} ({})", event.thread,
                          known == timeline.threads.end() ? "" : known->second));
       }
-      std::int64_t until = std::numeric_limits<std::int64_t>::max();
-      for (std::size_t j = i + 1; j < events.size(); ++j) {
-        if (events[j].made_ns - event.made_ns > shown_ns) break;
-        if (events[j].thread == event.thread && events[j].made_ns != 0) {
-          until = events[j].made_ns;
-          break;
-        }
-      }
-      write_made(process, event, until, pid, found->second);
+      write_made(process, event, until_ns[i], pid, found->second);
     }
   }
 }

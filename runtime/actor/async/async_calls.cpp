@@ -66,8 +66,8 @@ bool AsyncCalls::begin_queued() {
 
 void AsyncCalls::start(Group& group, IncomingCall call) {
   if (!object_.is_coroutine(call.method)) return options_.run_plain(call);
-  // Calls that run at the same time would not nest in a timeline: it does not show coroutines.
-  const ActorLoad::Running running{call.id, call.method, 0, 0};
+  // Calls that run at the same time would not nest in a timeline: it has their parts (on_pause).
+  const ActorLoad::Running running{call.id, call.method, call.queued_ns, 0};
   // First: a plain function that returns an Async runs in begin().
   if (!may_begin(call, options_.actor_name)) return options_.load->on_ended(running);
   auto made = [&] {
@@ -98,6 +98,11 @@ void AsyncCalls::start(Group& group, IncomingCall call) {
 }
 
 void AsyncCalls::on_pause(CoroutineCall& call) {
+  if (part_begin_ns_ != 0) {
+    UnderWay& under_way = calls_.at(&call);
+    options_.load->end_part(under_way.running, part_begin_ns_, under_way.has_paused);
+    under_way.has_paused = true;
+  }
   if (StreamOutlet* const outlet = call.outlet()) return on_stream_pause(call, *outlet);
   if (!call.method().done()) return;
   auto node = calls_.extract(&call);

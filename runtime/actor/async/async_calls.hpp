@@ -53,11 +53,13 @@ class AsyncCalls final : CoroutineHost {
     std::weak_ptr<const void> caller;  ///< of a stream
     Group* group = nullptr;            ///< null once it has ended
     ActorLoad::Running running{};
+    bool has_paused = false;
   };
   class Sweeper;
 
   const std::weak_ptr<ActorExecutor>& executor() const override { return options_.executor; }
   const std::shared_ptr<ActorTimers>& timers() const override { return options_.timers; }
+  void on_resume() override { part_begin_ns_ = options_.load->begin_part(); }
   void on_pause(CoroutineCall& call) override;
 
   void start(Group& group, IncomingCall call);
@@ -81,6 +83,7 @@ class AsyncCalls final : CoroutineHost {
   std::unordered_map<CoroutineCall*, UnderWay> calls_;
   std::unordered_map<StreamId, CoroutineCall*> streams_;
   bool is_sweeping_ = false;
+  std::int64_t part_begin_ns_ = 0;  ///< of the coroutine that runs; 0 if that is not recorded
 };
 
 }  // namespace troupe

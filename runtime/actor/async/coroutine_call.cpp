@@ -6,6 +6,7 @@ namespace troupe {
 
 void CoroutineCall::resume(std::coroutine_handle<> coroutine) {
   next_ = coroutine;
+  host_->on_resume();
   {
     const CallScope scope(deadline_, cancel_);
     while (next_) std::exchange(next_, nullptr).resume();

@@ -22,6 +22,8 @@ class CoroutineHost {
  public:
   virtual const std::weak_ptr<ActorExecutor>& executor() const = 0;
   virtual const std::shared_ptr<ActorTimers>& timers() const = 0;
+  /// The call is started, or goes on after a wait.
+  virtual void on_resume() = 0;
   /// The call has run as far as it can for now. May destroy it.
   virtual void on_pause(CoroutineCall& call) = 0;
 

@@ -77,7 +77,7 @@ class StreamCall final : public MethodCall<A, m> {
     Decoder decoder(encoded, hub);
     decoder(open, call->arguments_);
     TROUPE_CHECK(decoder.finish());
-    call->outlet_.emplace(open);
+    call->outlet_.emplace(open, hub);
     call->MethodCall<A, m>::make(actor);
     call->coroutine_->handle().promise().outlet = &*call->outlet_;
     return std::unique_ptr<CoroutineCall>(std::move(call));

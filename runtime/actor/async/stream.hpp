@@ -6,6 +6,7 @@
 
 #include "runtime/actor/async/async.hpp"
 #include "runtime/actor/async/stream_outlet.hpp"
+#include "runtime/call/encode_answer.hpp"
 #include "runtime/object/reference_scan.hpp"
 
 namespace troupe {
@@ -31,10 +32,11 @@ class StreamPromise final : public PromiseBase {
   }
   YieldAwaiter yield_value(const T& item) {
     if (may_hold_refs<T>()) {
-      return yield_value(fail(ErrorCode::unsupported,
-                              "a stream cannot carry references to objects: answer with them"));
+      outlet->put(encode(item),
+                  [item](const std::weak_ptr<CallHub>& hub) { return encode_answer(item, hub); });
+    } else {
+      outlet->put(encode(item));
     }
-    outlet->put(encode(item));
     return {*outlet};
   }
   YieldAwaiter yield_value(Error error) {
@@ -69,7 +71,9 @@ class StreamPromise final : public PromiseBase {
 /// method, ends the stream with it. When the reader is dropped, its process ends or its actor does,
 /// the method is destroyed where it waits.
 ///
-/// T must be encodable; vectors of std::byte or numbers are copied as blocks. Move only.
+/// T must be encodable; vectors of std::byte or numbers are copied as blocks. References to objects
+/// (ObjectRef) in an item are the stream's until the reader's process has them, as soon as the item
+/// is there, and are given back if the stream ends before. Move only.
 template <class T>
 class [[nodiscard]] Stream {
  public:

@@ -22,16 +22,21 @@ StreamId draw_id() {
 
 StreamInbox::StreamInbox(Error error) : end_(std::move(error)) {}
 
-StreamInbox::StreamInbox(const std::shared_ptr<CallHub>& hub, ActorAddress actor,
+StreamInbox::StreamInbox(const std::shared_ptr<CallHub>& hub, ActorAddress actor, Decode decode,
                          StreamWindow window)
-    : hub_(hub), actor_(std::move(actor)), window_(window), id_(draw_id()), is_asking_(true) {}
+    : hub_(hub),
+      actor_(std::move(actor)),
+      decode_(decode),
+      window_(window),
+      id_(draw_id()),
+      is_asking_(true) {}
 
 std::shared_ptr<StreamInbox> StreamInbox::open(const std::shared_ptr<CallHub>& hub,
                                                ActorAddress actor, std::uint16_t method,
                                                const Bytes& arguments,
                                                std::vector<std::shared_ptr<const void>> kept,
-                                               StreamWindow window) {
-  auto inbox = std::make_shared<StreamInbox>(hub, std::move(actor), window);
+                                               Decode decode, StreamWindow window) {
+  auto inbox = std::make_shared<StreamInbox>(hub, std::move(actor), decode, window);
   Encoder encoder;
   encoder(StreamOpen{inbox->id_, window});
   encoder.put_raw(arguments.data(), arguments.size());
@@ -44,12 +49,19 @@ std::shared_ptr<StreamInbox> StreamInbox::open(const std::shared_ptr<CallHub>& h
 
 void StreamInbox::on_answer(Result<Bytes> answer) {
   auto batch = answer.ok() ? decode<StreamBatch>(*answer) : Result<StreamBatch>(answer.error());
+  std::vector<Item> items;  // destroyed without the lock
+  if (batch.ok()) {
+    for (Bytes& bytes : batch->items) {
+      auto decoded = decode_ == nullptr ? nullptr : decode_(bytes, hub_);
+      items.push_back({std::move(bytes), std::move(decoded)});
+    }
+  }
   std::shared_ptr<DueCallback> listener;
   {
     std::lock_guard lock(mutex_);
     is_asking_ = false;
     if (batch.ok()) {
-      std::ranges::move(batch->items, std::back_inserter(items_));
+      if (!is_closed_) std::ranges::move(items, std::back_inserter(items_));
       if (batch->is_error) {
         end_ = Error{batch->code, std::move(batch->message)};
       } else if (batch->is_end) {
@@ -67,7 +79,7 @@ void StreamInbox::on_answer(Result<Bytes> answer) {
   if (listener) listener->run_due();
 }
 
-Result<std::optional<Bytes>> StreamInbox::take(std::chrono::nanoseconds timeout) {
+Result<std::optional<StreamInbox::Item>> StreamInbox::take(std::chrono::nanoseconds timeout) {
   std::unique_lock lock(mutex_);
   const bool asks_again = problem_.has_value() && items_.empty();
   if (!wait_for(changed_, lock, timeout, [this] { return is_ready_locked(); })) {
@@ -75,7 +87,7 @@ Result<std::optional<Bytes>> StreamInbox::take(std::chrono::nanoseconds timeout)
                 actor_.name, std::chrono::duration_cast<milliseconds>(timeout).count());
   }
   if (!items_.empty()) {
-    std::optional<Bytes> item = std::move(items_.front());
+    std::optional<Item> item = std::move(items_.front());
     items_.pop_front();
     ++read_;
     pull_if_due(std::move(lock));
@@ -83,7 +95,7 @@ Result<std::optional<Bytes>> StreamInbox::take(std::chrono::nanoseconds timeout)
   }
   if (end_) {
     if (!end_->ok()) return end_->error();
-    return std::optional<Bytes>();
+    return std::optional<Item>();
   }
   const Error problem = *std::exchange(problem_, std::nullopt);
   if (asks_again) pull_if_due(std::move(lock));
@@ -125,11 +137,12 @@ void StreamInbox::pull_if_due(std::unique_lock<std::mutex> lock) {
 
 void StreamInbox::close() {
   std::shared_ptr<DueCallback> listener;
+  std::deque<Item> items;  // destroyed without the lock
   {
     std::lock_guard lock(mutex_);
     if (std::exchange(is_closed_, true)) return;
     listener.swap(listener_);
-    items_.clear();
+    items.swap(items_);
     if (end_) return;
   }
   send_close(hub_, actor_, id_, first_retry);

@@ -21,18 +21,27 @@ namespace troupe {
 /// left. Callable from any thread; answers come in on any.
 class StreamInbox final : public std::enable_shared_from_this<StreamInbox> {
  public:
+  struct Item {
+    Bytes bytes;
+    std::shared_ptr<void> decoded{};  ///< by Decode
+  };
+  /// Decodes items as they come: of a type with references to objects, which become this process's
+  /// then.
+  using Decode = std::shared_ptr<void> (*)(const Bytes& item, const std::weak_ptr<CallHub>& hub);
+
   /// Opens a stream by calling method number `method`; `arguments` are the encoded ones, and `kept`
   /// what is to live until they are taken (Encoder::take_kept).
   static std::shared_ptr<StreamInbox> open(const std::shared_ptr<CallHub>& hub, ActorAddress actor,
                                            std::uint16_t method, const Bytes& arguments,
                                            std::vector<std::shared_ptr<const void>> kept = {},
-                                           StreamWindow window = {});
+                                           Decode decode = nullptr, StreamWindow window = {});
   /// A stream that has failed from the start.
   explicit StreamInbox(Error error);
-  StreamInbox(const std::shared_ptr<CallHub>& hub, ActorAddress actor, StreamWindow window);
+  StreamInbox(const std::shared_ptr<CallHub>& hub, ActorAddress actor, Decode decode,
+              StreamWindow window);
 
   /// Waits at most `timeout` for the next item; nothing at the end. See StreamReader::next.
-  Result<std::optional<Bytes>> take(std::chrono::nanoseconds timeout);
+  Result<std::optional<Item>> take(std::chrono::nanoseconds timeout);
   /// True if `take` returns at once.
   bool is_ready();
   /// Has `listener->run_due()` called once, as soon as is_ready(): on the thread that brings the
@@ -52,12 +61,13 @@ class StreamInbox final : public std::enable_shared_from_this<StreamInbox> {
 
   const std::weak_ptr<CallHub> hub_;
   const ActorAddress actor_;
+  const Decode decode_ = nullptr;
   const StreamWindow window_;
   StreamId id_ = 0;
 
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::deque<Bytes> items_;
+  std::deque<Item> items_;
   std::uint64_t read_ = 0;       ///< items that were taken
   std::uint64_t told_read_ = 0;  ///< read_ when more was asked for last
   bool is_asking_ = false;       ///< a call is unanswered

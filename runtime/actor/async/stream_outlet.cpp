@@ -1,15 +1,14 @@
 #include "runtime/actor/async/stream_outlet.hpp"
 
 #include <algorithm>
-#include <iterator>
 #include <utility>
 
 namespace troupe {
 
-void StreamOutlet::put(Bytes item) {
+void StreamOutlet::put(Bytes item, Encode encode) {
   unread_.push_back(item.size());
   unread_bytes_ += item.size();
-  ready_.push_back(std::move(item));
+  ready_.push_back({std::move(item), std::move(encode)});
   send();
 }
 
@@ -41,7 +40,9 @@ void StreamOutlet::refuse(const Error& why) {
 void StreamOutlet::send() {
   if (!waiting_ || (ready_.empty() && !end_)) return;
   StreamBatch batch;
-  std::ranges::move(ready_, std::back_inserter(batch.items));
+  for (auto& [bytes, encode] : ready_) {
+    batch.items.push_back(encode ? encode(hub_) : std::move(bytes));
+  }
   ready_.clear();
   batch.is_end = is_delivered_ = end_.has_value();
   if (end_ && !end_->ok()) {

@@ -3,8 +3,10 @@
 #include <coroutine>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <optional>
+#include <utility>
 
 #include "runtime/actor/async/stream_protocol.hpp"
 #include "runtime/call/call_hub.hpp"
@@ -15,13 +17,19 @@ namespace troupe {
 /// here. Used on the actor's thread.
 class StreamOutlet {
  public:
-  explicit StreamOutlet(const StreamOpen& open) : id_(open.id), window_(open.window) {}
+  /// Encodes an item once it is sent, as an answer: references to objects in it live until the
+  /// reader has them.
+  using Encode = std::function<Bytes(const std::weak_ptr<CallHub>& hub)>;
+
+  StreamOutlet(const StreamOpen& open, std::weak_ptr<CallHub> hub)
+      : id_(open.id), window_(open.window), hub_(std::move(hub)) {}
 
   StreamId id() const { return id_; }
   /// True if the producer may go on.
   bool has_room() const { return unread_.size() < window_.items && unread_bytes_ < window_.bytes; }
-  /// Adds an item, and answers the pull that waits for it.
-  void put(Bytes item);
+  /// Adds an item, and answers the pull that waits for it. With `encode`, which keeps the item's
+  /// references until then, the item is sent as that encodes it.
+  void put(Bytes item, Encode encode = nullptr);
   /// Nothing follows.
   void finish(Result<void> how);
   bool is_finished() const { return end_.has_value(); }
@@ -45,7 +53,12 @@ class StreamOutlet {
 
   const StreamId id_;
   const StreamWindow window_;
-  std::deque<Bytes> ready_;         ///< items to be sent
+  const std::weak_ptr<CallHub> hub_;
+  struct Ready {
+    Bytes bytes;
+    Encode encode;
+  };
+  std::deque<Ready> ready_;         ///< items to be sent
   std::deque<std::size_t> unread_;  ///< bytes of the items that the reader has not taken
   std::size_t unread_bytes_ = 0;
   std::uint64_t read_ = 0;  ///< items that the reader has taken

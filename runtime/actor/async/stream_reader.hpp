@@ -7,6 +7,7 @@
 
 #include "runtime/actor/async/await.hpp"
 #include "runtime/actor/async/stream_inbox.hpp"
+#include "runtime/object/reference_scan.hpp"
 
 namespace troupe {
 
@@ -25,6 +26,10 @@ template <class T>
 class StreamReader {
  public:
   explicit StreamReader(std::shared_ptr<StreamInbox> inbox) : inbox_(std::move(inbox)) {}
+  /// For StreamInbox::open.
+  static StreamInbox::Decode decode_of_items() {
+    return may_hold_refs<T>() ? &decode_early : nullptr;
+  }
   StreamReader(StreamReader&& other) noexcept = default;
   StreamReader& operator=(StreamReader&& other) noexcept {
     std::swap(inbox_, other.inbox_);
@@ -59,10 +64,17 @@ class StreamReader {
   Next next() { return Next(*this); }
 
  private:
-  Result<std::optional<T>> decoded(Result<std::optional<Bytes>> item) {
+  static std::shared_ptr<void> decode_early(const Bytes& item, const std::weak_ptr<CallHub>& hub) {
+    return std::make_shared<Result<T>>(decode<T>(item, hub));
+  }
+  Result<std::optional<T>> decoded(Result<std::optional<StreamInbox::Item>> item) {
     if (!item.ok()) return std::move(item).error();
     if (!*item) return std::optional<T>();
-    TROUPE_TRY(auto value, decode<T>(**item, inbox_->hub()));
+    if (const auto& early = (*item)->decoded) {
+      TROUPE_TRY(auto value, std::move(*std::static_pointer_cast<Result<T>>(early)));
+      return std::optional<T>(std::move(value));
+    }
+    TROUPE_TRY(auto value, decode<T>((*item)->bytes, inbox_->hub()));
     return std::optional<T>(std::move(value));
   }
 

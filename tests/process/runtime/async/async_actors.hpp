@@ -57,6 +57,26 @@ class Worker {
     for (int i = 0;; ++i) co_yield i;
   }
   int ended_streams() { return ended_; }
+  /// Puts so many objects of so many bytes, one after the other, and keeps none.
+  Stream<ObjectRef<std::string>> objects(int count, int bytes) {
+    for (int i = 0; i < count; ++i) {
+      co_yield context_.put(
+          std::string(static_cast<std::size_t>(bytes), static_cast<char>('a' + i % 26)));
+    }
+  }
+  int objects_owned() { return static_cast<int>(context_.objects().counts().owned); }
+  /// Reads some of the objects of another one, and then waits for its own end.
+  Async<int> hold_objects(ActorHandle<Worker> other, int count) {
+    auto objects = other.call<&Worker::objects>(1000, 10);
+    std::vector<ObjectRef<std::string>> held;
+    for (int i = 0; i < count; ++i) {
+      TROUPE_CO_TRY(auto object, co_await objects.next());
+      held.push_back(std::move(*object));
+    }
+    read_ = count;
+    TROUPE_CO_CHECK(co_await sleep_for(1h));
+    co_return 0;
+  }
   /// Reads some of the numbers of another one, and then waits for its own end.
   Async<int> read_and_wait(ActorHandle<Worker> other, int count) {
     auto numbers = other.call<&Worker::numbers>();
@@ -78,7 +98,8 @@ class Worker {
   using Methods =
       troupe::Methods<&Worker::pid, &Worker::double_of, &Worker::sum_of_doubles, &Worker::sleep,
                       &Worker::numbers, &Worker::ended_streams, &Worker::read_and_wait,
-                      &Worker::read, &Worker::tick, &Worker::ticks>;
+                      &Worker::read, &Worker::tick, &Worker::ticks, &Worker::objects,
+                      &Worker::objects_owned, &Worker::hold_objects>;
 
  private:
   ActorContext& context_;

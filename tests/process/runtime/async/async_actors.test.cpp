@@ -110,6 +110,50 @@ TEST_F(AsyncActors, tell_readers_that_their_process_was_killed) {
   EXPECT_TRUE(is_death(end)) << end.message;
 }
 
+constexpr auto none_left = [](int owned) { return owned == 0; };
+
+TEST_F(AsyncActors, stream_references_that_live_as_long_as_their_readers_have_them) {
+  const auto worker = spawn();
+  std::vector<ObjectRef<std::string>> held;
+  auto objects = worker.call<&Worker::objects>(100, 1000);
+  while (true) {
+    auto object = must(objects.next(limit));
+    if (!object) break;
+    held.push_back(*std::move(object));
+    std::this_thread::sleep_for(1ms);
+  }
+  ASSERT_EQ(held.size(), 100U);
+  EXPECT_EQ(must(worker.call<&Worker::objects_owned>().get(limit)), 100);
+  for (std::size_t i = 0; i < held.size(); ++i) {
+    EXPECT_EQ(must(cluster_->get(held[i], limit)).get(),
+              std::string(1000, static_cast<char>('a' + i % 26)));
+  }
+  held.clear();
+  EXPECT_TRUE(wait_until<&Worker::objects_owned>(worker, none_left));
+}
+
+TEST_F(AsyncActors, give_the_references_back_of_streams_that_are_dropped) {
+  const auto worker = spawn();
+  {
+    auto objects = worker.call<&Worker::objects>(1000, 1000);
+    const auto first = must(objects.next(limit));  // others have come, and others wait to be sent
+    EXPECT_GT(must(worker.call<&Worker::objects_owned>().get(limit)), 1);
+    EXPECT_EQ(must(cluster_->get(*first, limit))->size(), 1000U);
+  }
+  EXPECT_TRUE(wait_until<&Worker::objects_owned>(worker, none_left));
+  (void)worker.call<&Worker::objects>(1000, 1000);  // none was read
+  EXPECT_TRUE(wait_until<&Worker::objects_owned>(worker, none_left));
+}
+
+TEST_F(AsyncActors, give_the_references_back_of_streams_whose_readers_process_was_killed) {
+  const auto worker = spawn(), reader = spawn();
+  (void)reader.call<&Worker::hold_objects>(worker, 30);
+  EXPECT_TRUE(wait_until<&Worker::read>(reader, [](int read) { return read == 30; }));
+  EXPECT_GE(must(worker.call<&Worker::objects_owned>().get(limit)), 30);
+  ::kill(must(reader.call<&Worker::pid>().get(limit)), SIGKILL);
+  EXPECT_TRUE(wait_until<&Worker::objects_owned>(worker, none_left));
+}
+
 TEST_F(AsyncActors, do_not_go_on_with_the_streams_of_an_earlier_incarnation) {
   const auto worker = spawn({.max_restarts = 1});
   auto numbers = worker.call<&Worker::numbers>();

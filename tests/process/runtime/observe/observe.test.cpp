@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <filesystem>
@@ -193,6 +194,12 @@ TEST_P(Observe, the_timeline_has_flows_from_each_call_to_where_it_ran) {
   EXPECT_GT(spans_named(events, "call Front.ask").size(), 0U);
   EXPECT_GT(count_of(events, "b"), 0U);
   EXPECT_EQ(count_of(events, "b"), count_of(events, "e"));
+  // A coroutine runs twice, before and after its wait.
+  const auto suspended = std::ranges::count_if(events, [](const json& event) {
+    return event["ph"] == "b" && event["cat"] == "suspended" && event["name"] == "Back.doze";
+  });
+  EXPECT_GT(suspended, 0);
+  EXPECT_GE(spans_named(events, "Back.doze").size(), 2 * static_cast<std::size_t>(suspended));
 }
 
 TEST_P(Observe, actors_tell_how_many_calls_they_have_and_run) {

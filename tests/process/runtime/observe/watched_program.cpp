@@ -32,9 +32,13 @@ class Back {
     return number + 1;
   }
   Result<void> refuse() { return fail(ErrorCode::unsupported, "never"); }
+  Async<int> doze() {
+    TROUPE_CO_CHECK(co_await sleep_for(1ms));
+    co_return 1;
+  }
 
   static constexpr std::string_view actor_type = "Back";
-  using Methods = troupe::Methods<&Back::answer, &Back::refuse>;
+  using Methods = troupe::Methods<&Back::answer, &Back::refuse, &Back::doze>;
 
  private:
   const Counter answers_;
@@ -48,6 +52,7 @@ class Front {
   Result<int> ask(const ActorHandle<Back>& back, int number) {
     const auto begin = std::chrono::steady_clock::now();
     (void)back.call<&Back::refuse>().get(limit);
+    (void)back.call<&Back::doze>().get(limit);
     auto answer = back.call<&Back::answer>(number).get(limit);
     seconds_.observe(
         std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());

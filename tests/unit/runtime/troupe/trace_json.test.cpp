@@ -1,5 +1,7 @@
 #include "runtime/troupe/trace_json.hpp"
 
+#include <chrono>
+#include <ctime>
 #include <map>
 #include <set>
 
@@ -80,6 +82,72 @@ TEST(TraceJson, begins_where_a_process_that_has_overwritten_events_begins) {
   EXPECT_EQ(test::spans_named(events, "Back.answer").size(), 1U);
   EXPECT_EQ(test::count_of(events, "s"), 0U);
   EXPECT_THAT(test::broken_flows(events), IsEmpty());
+}
+
+/// Two calls of a coroutine that run in turn, and a call that one of them makes.
+std::vector<ProcessTrace> coroutines() {
+  ProcessTrace driver{{.node = "driver", .name = "driver", .pid = 1}, {}};
+  driver.timeline = {{{.call = 1, .thread = 11, .name = 0, .made_ns = 1000},
+                      {.call = 2, .thread = 11, .name = 0, .made_ns = 1100}},
+                     {"Door"},
+                     {},
+                     {{11, "main"}}};
+  ProcessTrace door{{.node = "node0", .process = 1, .name = "door", .pid = 2}, {}};
+  door.timeline = {{{.call = 1, .actor = 7, .queued_ns = 1500, .begin_ns = 2000, .end_ns = 3000},
+                    {.call = 2, .actor = 7, .queued_ns = 1600, .begin_ns = 3000, .end_ns = 4000},
+                    {.call = 3, .actor = 7, .name = 1, .made_ns = 5500},
+                    {.call = 1, .actor = 7, .begin_ns = 5000, .end_ns = 6000, .is_resumed = true},
+                    {.call = 2, .actor = 7, .begin_ns = 7000, .end_ns = 8000, .is_resumed = true},
+                    {.call = 1, .actor = 7, .begin_ns = 9000, .end_ns = 9500, .is_resumed = true}},
+                   {"Door.open", "Bell"},
+                   {{7, "door"}},
+                   {}};
+  return {driver, door};
+}
+
+TEST(TraceJson, shows_the_parts_of_coroutines_and_when_they_are_suspended) {
+  const json whole = json::parse(trace_json(coroutines()));
+  const json events = whole["traceEvents"];
+  EXPECT_THAT(tests::TraceEvents::mistakes_of(whole), IsEmpty());
+  EXPECT_THAT(test::broken_flows(events), IsEmpty());
+  EXPECT_EQ(test::spans_named(events, "Door.open").size(), 5U);
+  EXPECT_EQ(test::count_of(events, "f"), 2U) << "flows go to the first parts";
+  std::map<std::string, double> us;  // of each kind of wait and call, in all
+  std::set<int> rows;
+  for (const json& event : events) {
+    if (event["ph"] == "X" && event["name"] == "Door.open") rows.insert(event["tid"].get<int>());
+    if (event["ph"] != "b" && event["ph"] != "e") continue;
+    const std::string wait = event["cat"].get<std::string>() + " " + event["id"].get<std::string>();
+    us[wait] += (event["ph"] == "e" ? 1 : -1) * event["ts"].get<double>();
+  }
+  EXPECT_EQ(rows.size(), 1U) << "parts do not overlap";
+  EXPECT_DOUBLE_EQ(us.at("suspended 1"), 2.0 + 3.0);
+  EXPECT_DOUBLE_EQ(us.at("suspended 2"), 3.0);
+  EXPECT_DOUBLE_EQ(us.at("queued 1"), 0.5);
+  EXPECT_DOUBLE_EQ(us.at("queued 2"), 1.4);
+}
+
+std::chrono::nanoseconds cpu_time() {
+  timespec time{};
+  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return std::chrono::seconds(time.tv_sec) + std::chrono::nanoseconds(time.tv_nsec);
+}
+
+TEST(TraceJson, takes_time_that_grows_with_the_calls_and_not_with_their_square) {
+  auto processes = two_hosts(0);
+  auto& events = processes[1].timeline.events;
+  events.clear();
+  constexpr std::int64_t count = 200000;
+  for (std::int64_t i = 0; i < count; ++i) {
+    const auto call = static_cast<std::uint64_t>(i + 1);
+    // The actor makes a call between two that it runs, as a thread of its own would.
+    events.push_back({.call = call, .actor = 7, .begin_ns = 10 * i + 1, .end_ns = 10 * i + 5});
+    events.push_back({.call = count + call, .actor = 7, .made_ns = 10 * i + 8});
+  }
+  const auto begin = cpu_time();
+  const std::string trace = trace_json(processes);
+  EXPECT_LT(cpu_time() - begin, std::chrono::seconds(5));
+  EXPECT_GT(trace.size(), static_cast<std::size_t>(count) * 50);
 }
 
 TEST(TraceJson, of_nothing_is_a_trace_without_events) {

@@ -105,6 +105,37 @@ class Coroutines : public ::testing::TestWithParam<bool> {
   CellHost host_;
 };
 
+TEST_P(Coroutines, are_recorded_in_the_parts_between_their_waits) {
+  const auto actor = start();
+  CallTimeline& timeline = host_.hub().observer()->timeline();
+  timeline.start(60s);
+  auto asked = actor.call<&Asker::ask>("one");
+  ASSERT_TRUE(gate_->wait_for_calls(1));
+  std::this_thread::sleep_for(20ms);
+  gate_->answer(0, 1);
+  must(asked.get(limit));
+  must(actor.call<&Asker::count_to>(100).get(limit));  // never waits
+  actor.end();
+  const Timeline taken = timeline.take();
+  std::vector<TimelineEvent> parts, whole, calls_of_actor;
+  for (const TimelineEvent& event : taken.events) {
+    const std::string& name = taken.names[event.name];
+    if (name == "Asker.ask") parts.push_back(event);
+    if (name == "Asker.count_to") whole.push_back(event);
+    if (event.made_ns != 0 && event.actor == actor.handle.id()) calls_of_actor.push_back(event);
+  }
+  ASSERT_EQ(parts.size(), 2U);
+  EXPECT_FALSE(parts[0].is_resumed);
+  EXPECT_TRUE(parts[1].is_resumed);
+  EXPECT_EQ(parts[0].call, parts[1].call);
+  EXPECT_NE(parts[0].queued_ns, 0);
+  EXPECT_EQ(parts[1].queued_ns, 0);
+  EXPECT_LE(parts[0].begin_ns, parts[0].end_ns);
+  EXPECT_GE(parts[1].begin_ns - parts[0].end_ns, 20'000'000) << "it did not run meanwhile";
+  EXPECT_EQ(whole.size(), 1U);
+  EXPECT_EQ(calls_of_actor.size(), 1U) << "the call that it made is its own";
+}
+
 TEST_P(Coroutines, let_their_actor_take_calls_while_they_wait) {
   const auto actor = start();
   auto first = actor.call<&Asker::ask>("first");
