@@ -6,11 +6,10 @@ namespace troupe {
 
 std::string ranges_of(const std::set<std::int64_t>& numbers) {
   std::string text;
-  for (auto at = numbers.begin(); at != numbers.end();) {
+  for (auto at = numbers.lower_bound(0); at != numbers.end();) {
     const std::int64_t first = *at;
     std::int64_t last = first;
-    while (++at != numbers.end() && *at == last + 1) last = *at;
-    if (first < 0) continue;
+    for (++at; at != numbers.end() && *at == last + 1; ++at) last = *at;
     if (!text.empty()) text += ", ";
     text += first == last ? fmt::to_string(first) : fmt::format("{}-{}", first, last);
   }
