@@ -85,8 +85,8 @@ Result<void> ClusterImpl::start_services() {
         local->regions.release(prefix);
         return {};
       },
-      [gate = gate_](ActorId owner, const SpawnOptions& options, std::string type, Bytes arguments,
-                     const AddressCallback& done) {
+      [gate = gate_](ActorId owner, const SpawnOptions& options, std::string type,
+                     EncodedArguments arguments, const AddressCallback& done) {
         std::unique_lock lock(gate->mutex);
         if (gate->cluster == nullptr) {
           lock.unlock();
@@ -100,7 +100,7 @@ Result<void> ClusterImpl::start_services() {
       },
       std::make_shared<TaskPool>(TaskPool::Options{.name = "local actors"}),
       [tasks = tasks_](SubmittedTask task, CallCompletion done) {
-        (void)tasks->submit(std::move(task), std::move(done));
+        return tasks->submit(std::move(task), std::move(done));
       }});
   TROUPE_CHECK(start_objects(call_plane));
   Promise<void> made;
