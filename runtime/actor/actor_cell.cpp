@@ -17,6 +17,9 @@ namespace {
 /// Then others that wait for a thread of the pool are served.
 constexpr int calls_per_turn = 16;
 
+/// So long the construction of an actor waits until references among its arguments are registered.
+constexpr std::chrono::seconds registering_limit{10};
+
 }  // namespace
 
 void HostServices::answer(const CallReply& reply, CallAnswer answer) const {
@@ -86,14 +89,15 @@ class ActorCell::Context final : public ActorContext {
   void stop(const ActorAddress& owned) override { services().stop(address().id, owned.id); }
 
  protected:
-  void spawn_actor(const SpawnOptions& options, std::string type, Bytes arguments,
+  void spawn_actor(const SpawnOptions& options, std::string type, EncodedArguments arguments,
                    AddressCallback done) override {
     services().spawn(address().id, options, std::move(type), std::move(arguments), std::move(done));
   }
   const std::shared_ptr<ActorTimers>& timers() override { return cell_.timers(); }
-  void submit_task(SubmittedTask task, CallCompletion done) override {
-    services().submit_task(std::move(task), std::move(done));
+  CallTicket submit_task(SubmittedTask task, CallCompletion done) override {
+    return services().submit_task(std::move(task), std::move(done));
   }
+  SendTask task_sender() const override { return services().submit_task; }
 
  private:
   const HostServices& services() const { return *cell_.services_; }
@@ -238,6 +242,8 @@ bool ActorCell::make() {
   const auto made = [this]() -> Result<void> {
     try {
       TROUPE_TRY(actor_, making_->factory(*context_));
+      // Whoever spawns it keeps the objects among the arguments until it is there.
+      if (services_->objects) wait_until_registered(*services_->objects, registering_limit);
       load_ = services_->hub->observer()->add_actor(address_, actor_->method_names());
       return prepare_concurrency();
     } catch (...) {

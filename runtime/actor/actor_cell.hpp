@@ -39,15 +39,15 @@ struct HostServices {
   std::function<Result<UniqueFd>(std::string_view name, std::size_t bytes)> shared_memory;
   std::function<Result<void>(std::string_view prefix)> release_shared_memory;
   /// See ActorContext::spawn. `done` is called once, unless this process ends before.
-  std::function<void(ActorId owner, const SpawnOptions& options, std::string type, Bytes arguments,
-                     std::function<void(Result<ActorAddress>)> done)>
+  std::function<void(ActorId owner, const SpawnOptions& options, std::string type,
+                     EncodedArguments arguments, std::function<void(Result<ActorAddress>)> done)>
       spawn;
   /// See ActorContext::stop.
   std::function<void(ActorId owner, ActorId actor)> stop;
   /// For actors without a thread of their own.
   std::shared_ptr<TaskPool> threads;
   /// See ActorContext::submit. `done` is called once.
-  std::function<void(SubmittedTask task, CallCompletion done)> submit_task;
+  SendTask submit_task;
   /// See ActorContext::put. Set before the first actor.
   std::shared_ptr<ObjectStore> objects{};
 

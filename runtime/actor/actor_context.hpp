@@ -14,6 +14,7 @@
 #include "runtime/base/result.hpp"
 #include "runtime/link/port_range.hpp"
 #include "runtime/metrics/metrics_registry.hpp"
+#include "runtime/object/encoded_arguments.hpp"
 #include "runtime/object/object_access.hpp"
 #include "runtime/process/unique_fd.hpp"
 #include "runtime/security/plane_keys.hpp"
@@ -94,7 +95,7 @@ class ActorContext : public ObjectAccess {
     const ConstructionArguments<A> arguments(std::forward<Args>(args)...);
     const auto calls = hub().lock();
     const Promise<ActorHandle<A>> promise({calls ? calls->callbacks() : nullptr});
-    spawn_actor(options, std::string(actor_type_of<A>()), encode(arguments),
+    spawn_actor(options, std::string(actor_type_of<A>()), encode_arguments(arguments),
                 [promise, hub = hub()](Result<ActorAddress> address) {
                   if (!address.ok()) return promise.complete(std::move(address).error());
                   promise.complete(ActorHandle<A>(*std::move(address), hub));
@@ -140,8 +141,8 @@ class ActorContext : public ObjectAccess {
   /// said, and on a thread that runs none. Calls that the method makes inherit it, unless theirs is
   /// nearer.
   virtual CallDeadline deadline() const = 0;
-  /// True once nobody waits for the answer of the method that runs on this thread: its caller has
-  /// cancelled the call (Future::cancel), or the deadline has passed.
+  /// True once nobody waits for the answer of the method or task that runs on this thread: its
+  /// caller has cancelled it (Future::cancel), or the deadline has passed.
   virtual bool is_cancelled() const = 0;
   /// Runs `function` on this actor once, `delay` from now, as a method of it: on the actor's thread
   /// of the moment, while no other method runs (in an actor whose methods run on several threads,
@@ -168,17 +169,24 @@ class ActorContext : public ObjectAccess {
     return task_detail::submit<function>(
         hub(), options,
         [this](SubmittedTask task, CallCompletion done) {
-          submit_task(std::move(task), std::move(done));
+          return submit_task(std::move(task), std::move(done));
         },
         std::forward<Args>(args)...);
+  }
+  /// See Cluster::submit_object. The object is lost with this process, which owns it.
+  template <auto function, class... Args>
+  auto submit_object(const TaskOptions& options, Args&&... args) {
+    return task_detail::submit_object<function>(objects(), hub(), options, task_sender(),
+                                                std::forward<Args>(args)...);
   }
 
  protected:
   virtual const std::shared_ptr<ActorTimers>& timers() = 0;
   using AddressCallback = std::function<void(Result<ActorAddress>)>;
-  virtual void spawn_actor(const SpawnOptions& options, std::string type, Bytes arguments,
-                           AddressCallback done) = 0;
-  virtual void submit_task(SubmittedTask task, CallCompletion done) = 0;
+  virtual void spawn_actor(const SpawnOptions& options, std::string type,
+                           EncodedArguments arguments, AddressCallback done) = 0;
+  virtual CallTicket submit_task(SubmittedTask task, CallCompletion done) = 0;
+  virtual SendTask task_sender() const = 0;
 };
 
 }  // namespace troupe

@@ -61,8 +61,8 @@ class ActorProcess {
   Future<Key> begin_to_ask(Make&& make);
   void on_key_reply(const KeyReply& reply);
   using AddressCallback = std::function<void(Result<ActorAddress>)>;
-  void spawn(ActorId owner, const SpawnOptions& options, std::string type, Bytes arguments,
-             AddressCallback done);
+  void spawn(ActorId owner, const SpawnOptions& options, std::string type,
+             EncodedArguments arguments, AddressCallback done);
   void on_spawn_reply(const SpawnReply& reply);
   Result<UniqueFd> ask_region(std::string_view name, std::size_t bytes, bool release);
   void forget(ActorId id);
@@ -138,16 +138,16 @@ Result<void> ActorProcess::boot() {
         (void)nothing;
         return {};
       },
-      [this](ActorId owner, const SpawnOptions& options, std::string type, Bytes arguments,
-             AddressCallback done) {
+      [this](ActorId owner, const SpawnOptions& options, std::string type,
+             EncodedArguments arguments, AddressCallback done) {
         spawn(owner, options, std::move(type), std::move(arguments), std::move(done));
       },
       [this](ActorId owner, ActorId actor) { tell(StopOwned{owner, actor}); },
       std::make_shared<TaskPool>(TaskPool::Options{.name = "actors"}),
       [hub, service = task_service_at(bootstrap->directory.endpoint)](SubmittedTask task,
                                                                       CallCompletion done) {
-        hub->call(service, static_cast<std::uint16_t>(ServiceMethod::submit), encode(task),
-                  std::move(done));
+        return hub->call(service, static_cast<std::uint16_t>(ServiceMethod::submit), encode(task),
+                         std::move(done));
       }});
   return start_objects(*bootstrap, std::move(keys));
 }
@@ -345,17 +345,24 @@ void ActorProcess::on_key_reply(const KeyReply& reply) {
 }
 
 void ActorProcess::spawn(ActorId owner, const SpawnOptions& options, std::string type,
-                         Bytes arguments, AddressCallback done) {
-  if (auto fits = check_argument_bytes(type, arguments); !fits.ok()) {
+                         EncodedArguments arguments, AddressCallback done) {
+  if (auto fits = check_argument_bytes(type, arguments.bytes); !fits.ok()) {
     return run_callback(done, std::move(fits).error());
+  }
+  // The driver keeps the objects for later incarnations, this process until there is the first.
+  std::vector<ObjectOnTheWire> objects;
+  if (options.max_restarts != 0) {
+    for (const auto& share : arguments.objects) objects.push_back({share->address(), 0, ""});
   }
   std::uint64_t ask = 0;
   {
     std::lock_guard lock(mutex_);
     ask = next_ask_++;
-    spawn_asks_.emplace(ask, std::move(done));
+    spawn_asks_.emplace(ask, [done = std::move(done), kept = std::move(arguments.objects)](
+                                 Result<ActorAddress> actor) { done(std::move(actor)); });
   }
-  tell(SpawnRequest{ask, 0, owner, encode(options), std::move(type), std::move(arguments)});
+  tell(SpawnRequest{ask, 0, owner, encode(options, objects), std::move(type),
+                    std::move(arguments.bytes)});
 }
 
 void ActorProcess::on_spawn_reply(const SpawnReply& reply) {

@@ -75,8 +75,8 @@ Result<void> ClusterImpl::start_services() {
         local->release(prefix);
         return {};
       },
-      [gate = gate_](ActorId owner, const SpawnOptions& options, std::string type, Bytes arguments,
-                     const ActorRegistry::AddressCallback& done) {
+      [gate = gate_](ActorId owner, const SpawnOptions& options, std::string type,
+                     EncodedArguments arguments, const ActorRegistry::AddressCallback& done) {
         std::unique_lock lock(gate->mutex);
         if (gate->cluster == nullptr) {
           lock.unlock();
@@ -90,7 +90,7 @@ Result<void> ClusterImpl::start_services() {
       },
       std::make_shared<TaskPool>(TaskPool::Options{.name = "local actors"}),
       [tasks = tasks_](SubmittedTask task, CallCompletion done) {
-        (void)tasks->submit(std::move(task), std::move(done));
+        return tasks->submit(std::move(task), std::move(done));
       }});
   TROUPE_CHECK(start_objects(call_plane));
   Promise<void> made;

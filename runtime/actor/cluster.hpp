@@ -229,7 +229,8 @@ class Cluster : public ObjectAccess {
     actor_detail::register_class<A>();
     const ConstructionArguments<A> arguments(std::forward<Args>(args)...);
     return typed<A>([&](AddressCallback done) {
-      spawn_remote(options, std::string(actor_type_of<A>()), encode(arguments), std::move(done));
+      spawn_remote(options, std::string(actor_type_of<A>()), encode_arguments(arguments),
+                   std::move(done));
     });
   }
 
@@ -280,14 +281,33 @@ class Cluster : public ObjectAccess {
   /// Errors come through the future: the function's own; exception with type and text;
   /// unschedulable if no node has the resources; actor_died with the cause, if its process died in
   /// each try; timed_out; resource_exhausted beyond the limits; cancelled by the shutdown.
+  ///
+  /// Future::cancel ends the future with `cancelled`, at once: a task that has not begun never
+  /// runs; one that runs goes on, and its ActorContext says so (is_cancelled), as after the
+  /// timeout.
   template <auto function, class... Args>
   auto submit(const TaskOptions& options, Args&&... args) {
     return task_detail::submit<function>(
         hub(), options,
         [this](SubmittedTask task, CallCompletion done) {
-          submit_task(std::move(task), std::move(done));
+          return submit_task(std::move(task), std::move(done));
         },
         std::forward<Args>(args)...);
+  }
+  /// The same, but the answer becomes an object (ObjectRef<R>), which is returned at once and may
+  /// be passed to other tasks and actors before it is there: they wait in `get`, and read it where
+  /// it was computed. This process owns it. Up to 100 KiB it is kept here; a larger one stays in
+  /// the worker's process, which is not ended as long as it has some, unless it holds devices or
+  /// the value has references in it.
+  ///
+  /// If the process that has the object dies, the task is run again, at most max_retries times; its
+  /// arguments are kept for that as long as the object is. Objects among them that are lost are
+  /// computed again, too. get returns the errors of submit, and object_lost with the cause when no
+  /// retry is left, or this process has ended. ObjectAccess::cancel cancels the task.
+  template <auto function, class... Args>
+  auto submit_object(const TaskOptions& options, Args&&... args) {
+    return task_detail::submit_object<function>(objects(), hub(), options, task_sender(),
+                                                std::forward<Args>(args)...);
   }
 
   /// Lets the actor finish its current method, ends it, and waits until it is gone. If it is not
@@ -412,12 +432,13 @@ class Cluster : public ObjectAccess {
  protected:
   using AddressCallback = std::function<void(Result<SharedAddress>)>;
   using LocalFactory = std::function<Result<std::unique_ptr<ActorObject>>(ActorContext&)>;
-  virtual void spawn_remote(const SpawnOptions& options, std::string type, Bytes arguments,
-                            AddressCallback done) = 0;
+  virtual void spawn_remote(const SpawnOptions& options, std::string type,
+                            EncodedArguments arguments, AddressCallback done) = 0;
   virtual void spawn_here(const SpawnOptions& options, std::string type, LocalFactory make,
                           AddressCallback done) = 0;
   virtual Result<ActorAddress> find_address(std::string_view name, std::string_view type) const = 0;
-  virtual void submit_task(SubmittedTask task, CallCompletion done) = 0;
+  virtual CallTicket submit_task(SubmittedTask task, CallCompletion done) = 0;
+  virtual SendTask task_sender() const = 0;
 
  private:
   template <class A, class Start>

@@ -60,6 +60,7 @@ void ClusterImpl::publish(const std::vector<ActorDown>& downs) {
     services_->report_end(down);
     insight_.count_end(down);
     tasks_->on_down(down.id, down.message);
+    if (!down.restarts) forget_argument_objects(down.id);
     std::set<std::size_t> nodes;
     {
       std::lock_guard lock(followers_mutex_);
@@ -98,12 +99,19 @@ void ClusterImpl::spawn_for(std::size_t node, SpawnRequest request) {
       reply.code = address.error().code;
       reply.message = address.error().message;
     }
-    (void)agents_.send(node, reply);
+    // Its process keeps the objects among the arguments until then.
+    services_->objects->when_registered([this, node, reply] { (void)agents_.send(node, reply); });
   };
-  const auto options = decode<SpawnOptions>(request.options);
-  if (!options.ok()) return answer(options.error());
-  spawn_owned(request.owner, *options, std::move(request.type), std::move(request.arguments),
-              answer);
+  SpawnOptions options;
+  std::vector<ObjectOnTheWire> objects;
+  Decoder decoder(request.options);
+  decoder(options, objects);
+  if (const auto decoded = decoder.finish(); !decoded.ok()) return answer(decoded.error());
+  EncodedArguments arguments{std::move(request.arguments), {}};
+  for (const auto& object : objects) {
+    arguments.objects.push_back(services_->objects->adopt(object));
+  }
+  spawn_owned(request.owner, options, std::move(request.type), std::move(arguments), answer);
 }
 
 /// Reports where an actor is that was started again.
@@ -163,8 +171,8 @@ Result<void> ClusterImpl::send_start(const ActorRegistry::Admission& admission, 
   return agents_.send(admission.node, start);
 }
 
-void ClusterImpl::spawn_remote(const SpawnOptions& options, std::string type, Bytes arguments,
-                               AddressCallback done) {
+void ClusterImpl::spawn_remote(const SpawnOptions& options, std::string type,
+                               EncodedArguments arguments, AddressCallback done) {
   spawn_owned(0, options, std::move(type), std::move(arguments),
               [done = std::move(done)](Result<ActorAddress> address) {
                 if (!address.ok()) return done(std::move(address).error());
@@ -172,14 +180,27 @@ void ClusterImpl::spawn_remote(const SpawnOptions& options, std::string type, By
               });
 }
 
+void ClusterImpl::forget_argument_objects(ActorId actor) {
+  std::vector<ObjectSharePtr> objects;  // destroyed without the lock
+  const std::lock_guard lock(mutex_);
+  if (auto node = argument_objects_.extract(actor)) objects.swap(node.mapped());
+}
+
 void ClusterImpl::spawn_owned(ActorId owner, const SpawnOptions& options, std::string type,
-                              Bytes arguments, const ActorRegistry::AddressCallback& done) {
+                              EncodedArguments encoded,
+                              const ActorRegistry::AddressCallback& done) {
   if (shutting_down_) return done(fail(ErrorCode::cancelled, "the cluster is shutting down"));
+  Bytes& arguments = encoded.bytes;
   if (auto fits = check_argument_bytes(type, arguments); !fits.ok()) {
     return done(std::move(fits).error());
   }
-  const auto started = [this, done](Result<ActorAddress> address) {
-    if (address.ok() && address->is_restartable) services_->hub->mark_moved(*address);
+  const auto started = [this, done,
+                        objects = std::move(encoded.objects)](Result<ActorAddress> address) {
+    if (address.ok() && address->is_restartable) {
+      services_->hub->mark_moved(*address);
+      const std::lock_guard lock(mutex_);
+      if (!objects.empty()) argument_objects_[address->id] = objects;
+    }
     done(std::move(address));
   };
   std::optional<ActorFailed> unsent;

@@ -83,15 +83,20 @@ class ClusterImpl final : public Cluster {
   ObjectStore& objects() override { return *services_->objects; }
 
  protected:
-  void spawn_remote(const SpawnOptions& options, std::string type, Bytes arguments,
+  void spawn_remote(const SpawnOptions& options, std::string type, EncodedArguments arguments,
                     AddressCallback done) override;
   void spawn_here(const SpawnOptions& options, std::string type, LocalFactory make,
                   AddressCallback done) override;
   Result<ActorAddress> find_address(std::string_view name, std::string_view type) const override {
     return registry_->find(name, type);
   }
-  void submit_task(SubmittedTask task, CallCompletion done) override {
-    (void)tasks_->submit(std::move(task), std::move(done));
+  CallTicket submit_task(SubmittedTask task, CallCompletion done) override {
+    return tasks_->submit(std::move(task), std::move(done));
+  }
+  SendTask task_sender() const override {
+    return [tasks = tasks_](SubmittedTask task, CallCompletion done) {
+      return tasks->submit(std::move(task), std::move(done));
+    };
   }
 
  private:
@@ -111,13 +116,14 @@ class ClusterImpl final : public Cluster {
   void on_agent_message(std::size_t node, ControlMessage message);
   void follow(std::size_t node, const FollowActor& wish);
   void restart(const DueRestart& due);
-  void spawn_owned(ActorId owner, const SpawnOptions& options, std::string type, Bytes arguments,
-                   const ActorRegistry::AddressCallback& done);
+  void spawn_owned(ActorId owner, const SpawnOptions& options, std::string type,
+                   EncodedArguments arguments, const ActorRegistry::AddressCallback& done);
   /// For the actors of this process.
   std::shared_ptr<const ActorCell::Events> local_events();
   static void forget_local(const std::shared_ptr<ClusterGate>& gate, ActorId id,
                            const std::vector<ActorDown>& downs);
   void spawn_for(std::size_t node, SpawnRequest request);
+  void forget_argument_objects(ActorId actor);
   /// Ends the actor if it is the owner's.
   void stop_owned(ActorId owner, ActorId actor) {
     if (registry_->owns(owner, actor)) begin_stop(actor);
@@ -149,6 +155,8 @@ class ClusterImpl final : public Cluster {
   std::mutex mutex_;
   LocalActors local_;
   const std::shared_ptr<const ActorCell::Events> local_events_ = local_events();
+  /// Objects that construction arguments refer to, for later incarnations.
+  std::map<ActorId, std::vector<ObjectSharePtr>> argument_objects_;
   std::mutex followers_mutex_;
   Followers<std::size_t> followers_;  ///< nodes
   std::mutex spawning_;  ///< agents get actors in the order in which they were admitted

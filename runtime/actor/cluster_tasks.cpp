@@ -38,7 +38,7 @@ void ClusterImpl::start_task_worker(const TaskScheduler::Orders::Start& start,
     done(TaskService::Started{*std::move(actor), place->node});
   };
   spawn_owned(0, options, std::string(TaskWorkerActor::actor_type),
-              encode(std::tuple(task_service_at(services_->hub->endpoint()))), started);
+              encode_arguments(std::tuple(task_service_at(services_->hub->endpoint()))), started);
 }
 
 void ClusterImpl::stop_task_worker(const ActorAddress& worker, bool kill) {

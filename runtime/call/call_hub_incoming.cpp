@@ -101,8 +101,10 @@ void HubImpl::on_cancel(const std::shared_ptr<Link>& link, const Trailer& traile
 }
 
 void HubImpl::cancel_incoming(ActorId actor, const std::shared_ptr<IncomingCallState>& call) {
-  if (!call->cancel()) return;  // it runs or has run: nothing is queued
-  if (const auto target = target_of(actor)) target->drop(CancelToken(call));
+  const bool was_queued = call->cancel();
+  const auto target = target_of(actor);
+  if (!target) return;
+  was_queued ? target->drop(CancelToken(call)) : target->on_cancelled(CancelToken(call));
 }
 
 void HubImpl::on_acknowledge(const std::shared_ptr<Link>& link, std::span<const std::byte> body) {

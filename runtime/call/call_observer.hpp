@@ -67,7 +67,8 @@ class ActorLoad {
  private:
   friend class CallObserver;
   std::string_view method_of(const Running& running) const {
-    return running.method < type_.methods.size() ? type_.methods[running.method] : "unknown";
+    if (running.method >= type_.methods.size()) return "unknown";
+    return type_.methods[running.method];
   }
   /// The actors of one class in this process.
   struct Type {

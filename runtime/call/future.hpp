@@ -205,10 +205,10 @@ class Future {
   /// are logged as errors. A second `then` gets invalid_argument.
   void then(std::function<void(Result<T>)> callback) { state_->then(state_, std::move(callback)); }
 
-  /// Asks that the call be not run, or not to its end: one that is still queued is answered with
-  /// `cancelled`, a running method may look at ActorContext::is_cancelled, and its answer counts,
-  /// whatever it is. The answer comes as usual. Nothing happens where there is none to wait for,
-  /// and to a future that is not of a call.
+  /// Asks that the call or task be not run, or not to its end: one that is still queued is answered
+  /// with `cancelled`, and what runs may look at ActorContext::is_cancelled. The answer of a
+  /// running method counts, whatever it is; a running task is answered with `cancelled` at once.
+  /// Nothing happens where there is no answer to wait for, and to a future of another kind.
   void cancel() const { state_->cancel(); }
 
   /// Has the observer told once, when the answer is there, on the thread that brings it; false if

@@ -43,7 +43,12 @@ class IncomingCallState {
   void answer(CallAnswer answer);
   /// Marks it as cancelled. True if the method had not begun: it is answered with `cancelled` then.
   bool cancel();
-  bool is_cancelled() const { return is_cancelled_.load(std::memory_order_relaxed); }
+  bool is_cancelled() const { return is_cancelled_.load(); }
+
+  /// A number by which its target finds it when it is cancelled; 0: none yet. Whoever sets it looks
+  /// at is_cancelled() after that.
+  std::uint64_t target_id() const { return target_id_.load(); }
+  void set_target_id(std::uint64_t id) { target_id_.store(id); }
 
  protected:
   /// Takes the one answer.
@@ -53,6 +58,7 @@ class IncomingCallState {
   enum class Phase : std::uint8_t { queued, running, answered };
   std::atomic<Phase> phase_ = Phase::queued;
   std::atomic<bool> is_cancelled_ = false;
+  std::atomic<std::uint64_t> target_id_ = 0;
 };
 
 /// Says whether a call was cancelled by its caller; copies concern the same call. Callable from any
@@ -122,6 +128,8 @@ class CallTarget {
   /// The call of this token was cancelled before it ran, and has been answered: it need not be kept
   /// any more. Must not block.
   virtual void drop(const CancelToken& cancelled) { (void)cancelled; }
+  /// The call of this token was cancelled after it had begun. Must not block.
+  virtual void on_cancelled(const CancelToken& cancelled) { (void)cancelled; }
 };
 
 }  // namespace troupe

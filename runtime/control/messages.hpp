@@ -86,7 +86,7 @@ struct SpawnRequest {
   std::uint64_t request = 0;
   ProcessId process = 0;  ///< set by A
   ActorId owner = 0;
-  Bytes options;
+  Bytes options;  ///< and the objects among the arguments that the driver is to keep
   std::string type;
   Bytes arguments;
   template <class Archive>

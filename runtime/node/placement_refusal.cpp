@@ -144,8 +144,7 @@ Error PlacementTable::refusal(const PlacementGroupOptions& options) const {
                                                          : why_closed(node);
                       }));
   }
-  return fail(could_hold(options) ? ErrorCode::resource_exhausted : ErrorCode::unschedulable,
-              "there is no room for {} ({}, {} bundles): {}",
+  return fail(code_of_lack(could_hold(options)), "there is no room for {} ({}, {} bundles): {}",
               options.name.empty() ? "a placement group"
                                    : fmt::format("placement group '{}'", options.name),
               name_of(options.strategy), options.bundles.size(), why);

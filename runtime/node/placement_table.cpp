@@ -36,8 +36,7 @@ Result<PlacementTable::Reservation> PlacementTable::place(const Resources& asked
   if (!node.empty()) {
     TROUPE_TRY(best, find_node(node));
     if (!nodes_[best].has_room(asked)) {
-      const bool fits = nodes_[best].spec.capacity().covers(asked);
-      return fail(fits ? ErrorCode::resource_exhausted : ErrorCode::unschedulable,
+      return fail(code_of_lack(nodes_[best].spec.capacity().covers(asked)),
                   "there is no room for {}: {}", asked.describe(), lack(nodes_[best], asked));
     }
   } else {
@@ -50,8 +49,8 @@ Result<PlacementTable::Reservation> PlacementTable::place(const Resources& asked
     if (best == nodes_.size()) {
       const bool fits = std::ranges::any_of(
           nodes_, [&](const Node& one) { return one.spec.capacity().covers(asked); });
-      return fail(fits ? ErrorCode::resource_exhausted : ErrorCode::unschedulable,
-                  "there is no room for {}: {}", asked.describe(), lacks(asked));
+      return fail(code_of_lack(fits), "there is no room for {}: {}", asked.describe(),
+                  lacks(asked));
     }
   }
   ++nodes_[best].actors;
@@ -86,8 +85,7 @@ Result<PlacementTable::Reservation> PlacementTable::place_in(const Resources& as
   Group& group = groups_.at(bundle.group);
   Bundle& one = group.bundles[bundle.index];
   if (!one.free.amounts.covers(asked)) {
-    const bool fits = one.whole.amounts.covers(asked);
-    return fail(fits ? ErrorCode::resource_exhausted : ErrorCode::unschedulable,
+    return fail(code_of_lack(one.whole.amounts.covers(asked)),
                 "there is no room for {} in bundle {} of placement group '{}', which has {}; left "
                 "there: {}",
                 asked.describe(), bundle.index, group.name, one.whole.amounts.describe(),

@@ -97,6 +97,11 @@ class PlacementTable {
   void remove_node(std::size_t node);
 
  private:
+  /// The error where there is no room for what would fit if nothing was held, or would not.
+  static ErrorCode code_of_lack(bool fits_when_free) {
+    return fits_when_free ? ErrorCode::resource_exhausted : ErrorCode::unschedulable;
+  }
+
   /// Nodes on trial and closed ones take only actors that name them.
   enum class Stage { awaited, on_trial, open, closed, lost, drained };
   struct Node {

@@ -35,6 +35,13 @@ class ObjectAccess {
                      std::chrono::nanoseconds timeout) {
     return wait_for_objects(objects(), std::span<const ObjectRef<T>>(refs), count, timeout);
   }
+  /// Asks that the task whose result the object is (submit_object) be not run, or not to its end,
+  /// as Future::cancel does; then get says `cancelled`. Any process with a reference may ask, for
+  /// all others. Nothing happens to an object that is there, nor if its owner is gone.
+  template <class T>
+  void cancel(const ObjectRef<T>& ref) {
+    objects().cancel(ref.share());
+  }
   /// The objects of this process.
   virtual ObjectStore& objects() = 0;
 

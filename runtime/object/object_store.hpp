@@ -13,6 +13,7 @@
 #include "runtime/call/codec.hpp"
 #include "runtime/link/port_range.hpp"
 #include "runtime/object/object_ref.hpp"
+#include "runtime/object/object_source.hpp"
 #include "runtime/object/object_view.hpp"
 #include "runtime/process/unique_fd.hpp"
 #include "runtime/security/plane_keys.hpp"
@@ -36,8 +37,9 @@
 // give_back, received, unpin, drop_copy, copied, pull_failed: batched, one such call under way to
 // each peer), `locate` (reader to owner: the bytes, or who holds them, or "pull it, you are the
 // first of your machine"), `open` (reader to holder: pins the object and tells its segment),
-// `await`, `make_room`, `list`, and `live`, which is never answered: it fails when the peer's
-// process ends, and so every store knows of the ends of those that it keeps something for.
+// `await`, `make_room`, `list`, `offer` (the process that has computed an object to its owner),
+// `cancel`, and `live`, which is never answered: it fails when the peer's process ends, and so
+// every store knows of the ends of those that it keeps something for.
 //
 // Between machines the first reader pulls the object in pieces over TLS connections of its own
 // (DataClient, DataServer) and holds a copy, which the owner then names to others of that machine.
@@ -119,19 +121,23 @@ class ObjectStore {
   virtual ReadyIndices wait_ready(std::span<const ObjectSharePtr> shares, std::size_t count,
                                   std::chrono::nanoseconds timeout) = 0;
 
-  /// For results that are computed elsewhere: makes an object that is not there yet. `recompute`,
-  /// if given, is called on a thread of the runtime when all its copies are lost: it must have
-  /// fulfil called again.
-  virtual ObjectSharePtr make_pending(std::function<void()> recompute) = 0;
+  /// For results that are computed elsewhere: makes an object that is not there yet. `source`, if
+  /// given, computes it again when all its copies are lost.
+  virtual ObjectSharePtr make_pending(std::shared_ptr<ObjectSource> source) = 0;
   /// Gives a pending object of this process its bytes, or an error that get returns. Ignored for
   /// one that is not pending or is gone.
   virtual void fulfil(const ObjectId& object, Result<Bytes> value,
                       std::vector<std::shared_ptr<const void>> kept) = 0;
-  /// In another process: keeps a copy of an object here on behalf of its owner, who then calls
-  /// fulfil_at with this process's endpoint.
-  virtual Result<void> hold_result(const ObjectId& object, std::span<const std::byte> bytes) = 0;
-  virtual void fulfil_at(const ObjectId& object, const std::string& holder_endpoint,
-                         const std::string& holder_locality, std::uint64_t bytes) = 0;
+  /// In another process: gives a pending object its bytes, which stay here, and tells its owner so.
+  /// Nothing is kept if that does not want them any more. Blocks until the owner knows. Errors:
+  /// resource_exhausted, with who holds the memory; already_exists for an object that is here;
+  /// those of calls, if the owner is not reached.
+  virtual Result<void> hold_result(const ObjectAddress& object,
+                                   std::span<const std::byte> bytes) = 0;
+  /// Whether it is an object of this process that waits for its bytes.
+  virtual bool is_pending(const ObjectId& object) const = 0;
+  /// See ObjectAccess::cancel.
+  virtual void cancel(const ObjectSharePtr& share) = 0;
 
   /// This process's share in the object of a ref that has come in.
   virtual ObjectSharePtr adopt(const ObjectOnTheWire& wire) = 0;

@@ -94,88 +94,6 @@ Result<ObjectSharePtr> StoreImpl::put_bytes(std::span<const std::byte> bytes, Ke
   return ObjectSharePtr(share_of(own_address(number)));
 }
 
-ObjectSharePtr StoreImpl::make_pending(std::function<void()> recompute) {
-  const Lock lock(mutex_);
-  const Number number = next_number_++;
-  Owned& owned = owned_[number];
-  owned.state = Owned::State::pending;
-  owned.recompute = std::move(recompute);
-  references_.add(number);
-  return share_of(own_address(number));
-}
-
-void StoreImpl::fulfil(const ObjectId& object, Result<Bytes> value, Kept kept) {
-  std::shared_ptr<Segment> segment;
-  if (value.ok() && value->size() > max_small_bytes) {
-    auto filled = filled_segment(*value);
-    if (filled.ok()) {
-      segment = *std::move(filled);
-    } else {
-      value = std::move(filled).error();
-    }
-  }
-  Later later;
-  {
-    const Lock lock(mutex_);
-    const auto found = owned_.find(object.number);
-    if (object.owner != self_ || found == owned_.end() ||
-        found->second.state != Owned::State::pending) {
-      later.garbage = std::move(kept);
-      if (segment) later.freed.push_back({std::move(segment), false, nullptr, {}});
-    } else {
-      Owned& owned = found->second;
-      owned.state = Owned::State::ready;
-      owned.kept = std::move(kept);
-      if (!value.ok()) {
-        owned.error = std::move(value).error();
-      } else if (segment) {
-        owned.bytes = value->size();
-        held_.add(object, HeldObjects::State::ready, owned.bytes, endpoint_, std::move(segment));
-        copies_.add(object.number, {endpoint_, options_.locality, true});
-        tell_ledger();
-      } else {
-        owned.bytes = value->size();
-        owned.small = std::make_shared<const Bytes>(*std::move(value));
-      }
-      wake_waiters(owned, later);
-    }
-  }
-  finish(std::move(later));
-}
-
-Result<void> StoreImpl::hold_result(const ObjectId& object, std::span<const std::byte> bytes) {
-  TROUPE_TRY(auto segment, filled_segment(bytes));
-  const Lock lock(mutex_);
-  if (held_.find(object) != nullptr) {
-    return fail(ErrorCode::already_exists, "the object is held here already");
-  }
-  held_.add(object, HeldObjects::State::ready, bytes.size(), "", std::move(segment));
-  tell_ledger();
-  return {};
-}
-
-void StoreImpl::fulfil_at(const ObjectId& object, const std::string& holder_endpoint,
-                          const std::string& holder_locality, std::uint64_t bytes) {
-  Later later;
-  {
-    const Lock lock(mutex_);
-    const auto found = owned_.find(object.number);
-    const bool is_awaited = object.owner == self_ && found != owned_.end() &&
-                            found->second.state == Owned::State::pending;
-    if (!is_awaited) {
-      note(holder_endpoint, StoreNote::Kind::drop_copy, object, later);
-    } else {
-      Owned& owned = found->second;
-      owned.state = Owned::State::ready;
-      owned.bytes = bytes;
-      copies_.add(object.number, {holder_endpoint, holder_locality, true});
-      watch_peer(holder_endpoint, later);
-      wake_waiters(owned, later);
-    }
-  }
-  finish(std::move(later));
-}
-
 void StoreImpl::wake_waiters(Owned& owned, Later& later) {
   for (Waiter& waiter : owned.waiters) later.run.push_back(std::move(waiter.run));
   owned.waiters.clear();
@@ -202,6 +120,7 @@ void StoreImpl::free_owned(Number number, Later& later) {
   auto owned = owned_.extract(number);
   if (owned.empty()) return;
   wake_waiters(owned.mapped(), later);
+  later.garbage.push_back(std::move(owned.mapped().source));
   for (auto& kept : owned.mapped().kept) later.garbage.push_back(std::move(kept));
   for (const std::string& holder : copies_.forget(number)) {
     const ObjectId id{self_, number};
@@ -225,15 +144,17 @@ void StoreImpl::look_for_copies(Number number, const std::string& cause, Later& 
       note(puller, StoreNote::Kind::drop_copy, {self_, number}, later);
     }
   }
-  if (owned.recompute) {
+  Error why = lost(own_address(number), "the last process that held it " + cause);
+  if (owned.source) {
     owned.state = Owned::State::pending;
-    later.run.emplace_back([this, weak = weak_from_this(), again = owned.recompute] {
-      if (const auto self = weak.lock()) hub_->run_after(std::chrono::milliseconds(0), again);
+    later.run.emplace_back([this, weak = weak_from_this(), source = owned.source, why] {
+      if (!weak.lock()) return;
+      hub_->run_after(std::chrono::milliseconds(0), [source, why] { source->recompute(why); });
     });
     return;
   }
   owned.state = Owned::State::lost;
-  owned.error = lost(own_address(number), "the last process that held it " + cause);
+  owned.error = std::move(why);
   wake_waiters(owned, later);
 }
 

@@ -31,7 +31,8 @@ namespace troupe {
 
 /// The one implementation of ObjectStore. store_impl.cpp: puts, shares and what an owner does;
 /// store_notes.cpp: what is told to other stores, and their ends; store_serve.cpp: what others ask;
-/// store_get.cpp: get, pull and wait; store_room.cpp: segments, spilling and restoring.
+/// store_get.cpp: get, pull and wait; store_results.cpp: what is computed elsewhere;
+/// store_room.cpp: segments, spilling and restoring.
 ///
 /// mutex_ is held for tables only: no call, file or segment is touched under it. What follows from
 /// a change of the tables is collected in a Later and done by finish() without the lock.
@@ -48,12 +49,12 @@ class StoreImpl final : public ObjectStore,
                               std::chrono::nanoseconds timeout) override;
   ReadyIndices wait_ready(std::span<const ObjectSharePtr> shares, std::size_t count,
                           std::chrono::nanoseconds timeout) override;
-  ObjectSharePtr make_pending(std::function<void()> recompute) override;
+  ObjectSharePtr make_pending(std::shared_ptr<ObjectSource> source) override;
   void fulfil(const ObjectId& object, Result<Bytes> value,
               std::vector<std::shared_ptr<const void>> kept) override;
-  Result<void> hold_result(const ObjectId& object, std::span<const std::byte> bytes) override;
-  void fulfil_at(const ObjectId& object, const std::string& holder_endpoint,
-                 const std::string& holder_locality, std::uint64_t bytes) override;
+  Result<void> hold_result(const ObjectAddress& object, std::span<const std::byte> bytes) override;
+  bool is_pending(const ObjectId& object) const override;
+  void cancel(const ObjectSharePtr& share) override;
   ObjectSharePtr adopt(const ObjectOnTheWire& wire) override;
   std::uint64_t hold(ObjectSharePtr share) override;
   const std::string& endpoint() const override { return endpoint_; }
@@ -82,7 +83,7 @@ class StoreImpl final : public ObjectStore,
     std::shared_ptr<const Bytes> small;  ///< none: the bytes are where copies_ says
     std::optional<Error> error;          ///< what get returns; of a lost one, too
     Kept kept;
-    std::function<void()> recompute;
+    std::shared_ptr<ObjectSource> source;
     std::vector<Waiter> waiters;
   };
   struct OutNote {
@@ -115,6 +116,11 @@ class StoreImpl final : public ObjectStore,
   void free_owned(Number number, Later& later);
   void wake_waiters(Owned& owned, Later& later);
   void look_for_copies(Number number, const std::string& cause, Later& later);
+  /// For the owner: whether it has waited for the object, which is held elsewhere.
+  bool take_offer(const StoreOffer& offer);
+  /// Forgets an object that this process has offered and nobody wants.
+  void drop_offered(const ObjectId& object);
+  void cancel_own(const ObjectId& object);
 
   // Notes and peers.
   void note(const std::string& endpoint, StoreNote::Kind kind, const ObjectId& object, Later& later,

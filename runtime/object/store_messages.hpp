@@ -10,7 +10,17 @@
 namespace troupe {
 
 /// Numbers of the methods of a store on the call plane; see object_store.hpp.
-enum class StoreMethod : std::uint16_t { notes, locate, open, await, make_room, list, live };
+enum class StoreMethod : std::uint16_t {
+  notes,
+  locate,
+  open,
+  await,
+  make_room,
+  list,
+  live,
+  offer,
+  cancel
+};
 
 struct StoreNote {
   enum class Kind : std::uint8_t {
@@ -117,6 +127,16 @@ struct AwaitReply {
   template <class Archive>
   void fields(Archive& archive) {
     archive(ready);
+  }
+};
+/// The holder of an object that its owner waits for; answered with whether it still does.
+struct StoreOffer {
+  ObjectId object;
+  std::string holder, locality;
+  std::uint64_t bytes = 0;
+  template <class Archive>
+  void fields(Archive& archive) {
+    archive(object, holder, locality, bytes);
   }
 };
 struct ListRequest {

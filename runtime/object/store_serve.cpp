@@ -54,6 +54,14 @@ void StoreImpl::deliver(IncomingCall call) {
       return decode_and<ListRequest>(call, [&](const ListRequest& request) {
         call.answer(encode(list(request.after, std::min<std::size_t>(request.limit, 1024))));
       });
+    case StoreMethod::offer:
+      return decode_and<StoreOffer>(
+          call, [&](const StoreOffer& offer) { call.answer(encode(take_offer(offer))); });
+    case StoreMethod::cancel:
+      return decode_and<ObjectId>(call, [&](const ObjectId& object) {
+        cancel_own(object);
+        call.answer(Bytes{});
+      });
     case StoreMethod::live:
       return;  // the caller learns of this process's end by the end of its connection
   }

@@ -7,13 +7,15 @@
 #include "runtime/call/call_hub.hpp"
 #include "runtime/call/call_promise.hpp"
 #include "runtime/object/reference_scan.hpp"
+#include "runtime/task/result_task.hpp"
 #include "runtime/task/task_function.hpp"
 #include "runtime/task/task_messages.hpp"
 
 namespace troupe::task_detail {
 
-/// Encodes a task, gives it to `send(SubmittedTask, CallCompletion)`, and returns the future of its
-/// answer, whose callbacks run on the hub's callback thread.
+/// Encodes a task, gives it to `send(SubmittedTask, CallCompletion)`, which returns the ticket to
+/// cancel it by, and returns the future of its answer, whose callbacks run on the hub's callback
+/// thread.
 template <auto function, class Send, class... Args>
 auto submit(const std::weak_ptr<CallHub>& hub, const TaskOptions& options, Send&& send,
             Args&&... args) {
@@ -25,13 +27,44 @@ auto submit(const std::weak_ptr<CallHub>& hub, const TaskOptions& options, Send&
   const Arguments arguments(std::forward<Args>(args)...);
   Encoder encoder;
   encoder(arguments);
+  // References to objects live until the worker has registered, which is before it answers.
   const CallPromise<Answer> promise(
       {.place = {calls ? calls->callbacks() : nullptr, task_service_id},
        .hub = hub,
        .kept = encoder.take_kept(),
        .decodes_at_once = may_hold_refs<Answer>()});
-  send(SubmittedTask{options, Function::id, encoder.take()}, promise.completion());
+  promise.set_ticket(
+      send(SubmittedTask{options, Function::id, encoder.take()}, promise.completion()));
   return promise.future();
+}
+
+/// What a task has answered with as an object of type T: references in it become those of this
+/// process, which the object keeps.
+template <class T>
+Result<ResultTask::Value> to_object(Bytes answer, const std::weak_ptr<CallHub>& hub) {
+  if (!may_hold_refs<T>()) return ResultTask::Value{std::move(answer), {}};
+  TROUPE_TRY(const T value, decode<T>(answer, hub));
+  Encoder encoder;
+  encoder(value);
+  auto kept = encoder.take_kept();
+  return ResultTask::Value{encoder.take(), std::move(kept)};
+}
+
+/// The same as submit, for a task whose answer becomes an object of this process.
+template <auto function, class... Args>
+auto submit_object(ObjectStore& store, const std::weak_ptr<CallHub>& hub,
+                   const TaskOptions& options, SendTask send, Args&&... args) {
+  using Answer = typename TaskFunction<function>::Answer;
+  using Arguments = typename TaskFunction<function>::Arguments;
+  static_assert(sizeof...(Args) == std::tuple_size_v<Arguments>, "wrong number of arguments");
+  static_assert(!std::is_void_v<Answer>, "a function without a result makes no object");
+  const Arguments arguments(std::forward<Args>(args)...);
+  Encoder encoder;
+  encoder(arguments);
+  auto kept = encoder.take_kept();
+  return ObjectRef<Answer>(ResultTask::start(
+      store, hub, std::move(send), SubmittedTask{options, ObjectTask<function>::id, encoder.take()},
+      std::move(kept), &to_object<Answer>));
 }
 
 }  // namespace troupe::task_detail

@@ -88,6 +88,14 @@ class TaskFunction {
 
   static Result<Bytes> run(ActorContext& context, std::span<const std::byte> encoded,
                            const std::weak_ptr<CallHub>& hub) {
+    return run_with(context, encoded, hub, [&hub](auto&& call) {
+      return answer_of(std::forward<decltype(call)>(call), hub);
+    });
+  }
+  /// Decodes the arguments and returns what `finish(call)` does, where `call()` runs the function.
+  template <class Finish>
+  static Result<Bytes> run_with(ActorContext& context, std::span<const std::byte> encoded,
+                                const std::weak_ptr<CallHub>& hub, Finish&& finish) {
     Arguments arguments{};
     Decoder decoder(encoded, hub);
     decoder(arguments);
@@ -100,7 +108,7 @@ class TaskFunction {
           return function(std::move(values)...);
         }
       };
-      return answer_of([&]() -> Return { return std::apply(invoke, arguments); }, hub);
+      return finish([&]() -> Return { return std::apply(invoke, arguments); });
     } catch (...) {
       return fail(ErrorCode::exception, "task {} threw {}", task_detail::function_name<function>(),
                   current_exception_description());

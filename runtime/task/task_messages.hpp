@@ -31,8 +31,9 @@ inline ActorAddress task_service_at(const std::string& endpoint) {
 
 /// Method numbers of the TaskService.
 enum class ServiceMethod : std::uint16_t { submit, report };
-/// The one method of a TaskWorker: takes a TaskBatch and answers at once.
-inline constexpr std::uint16_t run_batch_method = 0;
+/// Method numbers of a TaskWorker, which answers both at once: `run` takes a TaskBatch, `cancel`
+/// the TaskId of one that nobody waits for any more.
+enum class WorkerMethod : std::uint16_t { run, cancel };
 
 /// A task on its way from another process to the service; answered with the task's answer.
 struct SubmittedTask {
@@ -75,6 +76,17 @@ struct TaskReport {
     void fields(Archive& archive) {
       archive(task, ok, code, answer);
     }
+
+    static Answer of(TaskId task, Result<Bytes> result) {
+      if (result.ok()) return {task, true, ErrorCode::internal, *std::move(result)};
+      const auto text = std::as_bytes(std::span(result.error().message));
+      return {task, false, result.error().code, Bytes(text.begin(), text.end())};
+    }
+    /// Moves the result out.
+    Result<Bytes> take() {
+      if (ok) return std::move(answer);
+      return Error{code, std::string(reinterpret_cast<const char*>(answer.data()), answer.size())};
+    }
   };
   TaskWorkerId worker = 0;
   std::vector<Answer> answers{};
@@ -82,9 +94,11 @@ struct TaskReport {
   /// Tasks that it has not begun and gives back, as the one before them takes long.
   std::vector<TaskId> returned{};
   bool is_blocked = false;  ///< the task that runs waits for something (BlockingScope)
+  /// Its process has objects that would be lost with it: results of tasks, and what these have put.
+  bool has_objects = false;
   template <class Archive>
   void fields(Archive& archive) {
-    archive(worker, answers, busy_ns, returned, is_blocked);
+    archive(worker, answers, busy_ns, returned, is_blocked, has_objects);
   }
 };
 

@@ -14,14 +14,15 @@ struct TaskOptions {
   /// which the node keeps warm. A task that asks for devices gets a process that sees only these
   /// (as SpawnOptions::hides_other_devices) and ends about a second after the last task like it.
   Resources resources{.cpus = 1};
-  /// How often the task is run again after the process that ran it has died; 0: it is never run
-  /// twice; -1: always. Errors and exceptions of the function are answers and not retried. A
-  /// process runs several tasks in turn, and the first death does not say which of them caused it:
-  /// the others are run again, each alone, without being counted.
+  /// How often the task is run again after the process that ran it, or that has its result
+  /// (submit_object), has died; 0: it is never run twice; -1: always. Errors and exceptions of the
+  /// function are answers and not retried. A process runs several tasks in turn, and the first
+  /// death does not say which of them caused it: the others are run again, each alone, without
+  /// being counted.
   std::int32_t max_retries = 3;
   std::string node{};  ///< empty: the node with room that has the fewest reservations
   /// From submit to the answer; then the future gets timed_out. A task that waits is dropped, one
-  /// that runs goes on to its end. 0: no limit.
+  /// that runs goes on to its end, and sees ActorContext::is_cancelled. 0: no limit.
   std::chrono::milliseconds timeout{0};
   std::string name{};  ///< for messages; empty: the function's
 

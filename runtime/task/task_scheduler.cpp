@@ -74,10 +74,16 @@ TaskId TaskScheduler::submit(Task task, const Resources& resources, const std::s
 
 bool TaskScheduler::cancel(TaskId id) {
   const auto found = index_.find(id);
-  if (found == index_.end() || found->second->worker != 0) return false;
+  if (found == index_.end() || !found->second->done) return false;
   const Tasks::iterator task = found->second;
   Shape& shape = *task->shape;
-  answer(*task, fail(ErrorCode::cancelled, "task {} was cancelled before it began", task->name));
+  const bool is_queued = task->worker == 0;
+  answer(*task, fail(ErrorCode::cancelled, "task {} was cancelled{}", task->name,
+                     is_queued ? " before it began" : ""));
+  if (!is_queued) {
+    leave_to_worker(*task);
+    return true;
+  }
   unlist(*task);
   shape.queue.erase(task);
   drop_if_unused(shape);

@@ -93,6 +93,12 @@ class TaskScheduler {
     };
     std::vector<Start> starts;
     std::vector<TaskBatch> batches;
+    /// A task that is with a worker and has been answered.
+    struct Cancel {
+      TaskWorkerId worker = 0;
+      TaskId task = 0;
+    };
+    std::vector<Cancel> cancels;
     std::vector<TaskWorkerId> stops;
     std::vector<Answer> answers;
   };
@@ -105,8 +111,8 @@ class TaskScheduler {
   /// are set here. Returns its id.
   TaskId submit(Task task, const Resources& resources, const std::string& node,
                 Clock::time_point now);
-  /// Answers a task that is queued with `cancelled`; false if there is none of this id, or it is
-  /// with a worker.
+  /// Answers a task with `cancelled`: one that is queued does not run, a worker that has it is told
+  /// (Orders::cancels). False if it is answered.
   bool cancel(TaskId task);
   void on_started(TaskWorkerId worker, std::size_t node, Clock::time_point now);
   /// The worker could not be started. After `resource_exhausted` it is tried again when there is
@@ -125,8 +131,8 @@ class TaskScheduler {
 
   Orders take_orders() { return std::exchange(orders_, {}); }
   bool has_orders() const {
-    return !orders_.answers.empty() || !orders_.batches.empty() || !orders_.starts.empty() ||
-           !orders_.stops.empty();
+    return !orders_.answers.empty() || !orders_.batches.empty() || !orders_.cancels.empty() ||
+           !orders_.starts.empty() || !orders_.stops.empty();
   }
 
   struct Counts {
@@ -150,6 +156,7 @@ class TaskScheduler {
     bool has_devices = false;  ///< is its shape's for good
     bool is_slow = false;      ///< gave tasks back: gets none before the one that runs ends
     bool is_blocked = false;   ///< the task waits; it has no lease
+    bool has_objects = false;  ///< is not stopped, as they would be lost
     Shape* shape = nullptr;    ///< that it is leased to
     std::optional<TaskRooms::Room> room{};
     Clock::time_point since{};  ///< of its lease, or since it is idle
@@ -181,6 +188,8 @@ class TaskScheduler {
   void answer(Task& task, Result<Bytes> answer);
   /// Removes it from all but the list that it is in.
   void unlist(Task& task);
+  /// It is answered, and goes on in its worker, which is told.
+  void leave_to_worker(Task& task);
   void fail_queue(Shape& shape, const Error& why);
 
   TaskRooms& rooms_;
@@ -200,6 +209,9 @@ class TaskScheduler {
     std::size_t all = 0;
     std::size_t blocked = 0;
     Idle idle{};  ///< those that rest longest first
+
+    /// The one that is stopped next; null if none may be.
+    Worker* next_to_stop() const;
   };
   std::unordered_map<std::size_t, NodeWorkers> nodes_;
   std::size_t idle_count_ = 0;

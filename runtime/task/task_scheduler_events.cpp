@@ -19,6 +19,19 @@ void TaskScheduler::unlist(Task& task) {
   --task.shape->tasks;
 }
 
+void TaskScheduler::leave_to_worker(Task& task) {
+  if (task.deadline) deadlines_.erase({*task.deadline, task.id});
+  task.deadline.reset();
+  orders_.cancels.push_back({task.worker, task.id});
+}
+
+TaskScheduler::Worker* TaskScheduler::NodeWorkers::next_to_stop() const {
+  if (idle.size() < 2) return nullptr;  // one is kept warm
+  const auto found =
+      std::ranges::find_if(idle, [](const Worker* worker) { return !worker->has_objects; });
+  return found == idle.end() ? nullptr : *found;
+}
+
 void TaskScheduler::on_started(TaskWorkerId id, std::size_t node, Clock::time_point now) {
   const auto found = workers_.find(id);
   if (found == workers_.end()) return;
@@ -55,6 +68,7 @@ void TaskScheduler::on_report(TaskReport report, Clock::time_point now) {
   const auto found = workers_.find(report.worker);
   if (found == workers_.end()) return;  // its tasks are others' already
   Worker& worker = *found->second;
+  worker.has_objects = report.has_objects;
   if (!report.answers.empty()) {
     worker.is_slow = false;
     if (worker.is_blocked) {
@@ -72,12 +86,7 @@ void TaskScheduler::on_report(TaskReport report, Clock::time_point now) {
     const auto entry = index_.find(one.task);
     if (entry == index_.end() || entry->second->worker != worker.id) continue;
     const Tasks::iterator task = entry->second;
-    if (one.ok) {
-      answer(*task, std::move(one.answer));
-    } else {
-      answer(*task, Error{one.code, std::string(reinterpret_cast<const char*>(one.answer.data()),
-                                                one.answer.size())});
-    }
+    answer(*task, one.take());
     worker.flight_bytes -= task->arguments.size();
     unlist(*task);
     worker.flight.erase(task);
@@ -111,7 +120,7 @@ void TaskScheduler::queue_again(Worker& worker, Tasks::iterator task) {
   task->worker = 0;
   shape.queue.splice(shape.queue.begin(), worker.flight, task);
   if (task->done) return;
-  unlist(*task);  // it has timed out
+  unlist(*task);  // it has timed out, or was cancelled
   shape.queue.erase(task);
 }
 
@@ -188,15 +197,14 @@ void TaskScheduler::on_time(Clock::time_point now) {
       shape.queue.erase(task);
       drop_if_unused(shape);
     } else {
-      deadlines_.erase(deadlines_.begin());
-      task->deadline.reset();
+      leave_to_worker(*task);
     }
   }
   for (auto& [index, node] : nodes_) {
-    while (node.idle.size() > 1 && now - node.idle.front()->since >= limits_.idle_limit) {
-      Worker& worker = *node.idle.front();
-      orders_.stops.push_back(worker.id);
-      forget(worker);
+    for (Worker* next = node.next_to_stop(); next != nullptr; next = node.next_to_stop()) {
+      if (now - next->since < limits_.idle_limit) break;
+      orders_.stops.push_back(next->id);
+      forget(*next);
     }
   }
   std::vector<Worker*> done;
@@ -221,7 +229,7 @@ std::optional<TaskScheduler::Clock::time_point> TaskScheduler::next_due() const 
   const auto consider = [&](Clock::time_point time) { due = due ? std::min(*due, time) : time; };
   if (!deadlines_.empty()) consider(deadlines_.begin()->first);
   for (const auto& [index, node] : nodes_) {
-    if (node.idle.size() > 1) consider(node.idle.front()->since + limits_.idle_limit);
+    if (const Worker* next = node.next_to_stop()) consider(next->since + limits_.idle_limit);
   }
   for (const auto& shape : shapes_) {
     if (!shape->has_devices()) continue;

@@ -21,6 +21,20 @@ TaskScheduler::Limits limits_of(const TaskLimits& limits) {
   return made;
 }
 
+/// A task that was submitted in this process, for those who want to cancel it.
+class LocalTask final : public IncomingCallState {
+ public:
+  explicit LocalTask(CallCompletion done) : done_(std::move(done)) {}
+
+ private:
+  void take_answer(CallAnswer answer) override {
+    // The future may keep this state: nothing of what it holds may outlive the answer.
+    const auto done = std::exchange(done_, nullptr);
+    run_callback(done, Result<Bytes>(std::move(answer)));
+  }
+  CallCompletion done_;
+};
+
 }  // namespace
 
 TaskService::TaskService(Host host)
@@ -42,7 +56,7 @@ bool TaskService::has_room(std::size_t bytes) const {
                         counts.bytes + due.bytes + bytes <= host_.limits.max_bytes);
 }
 
-TaskId TaskService::submit(SubmittedTask task, CallCompletion done) {
+CallTicket TaskService::submit(SubmittedTask task, CallCompletion done) {
   const std::size_t bytes = task.arguments.size();
   std::unique_lock lock(mutex_);
   if (!is_stopped_ && !has_room(bytes)) {
@@ -61,14 +75,18 @@ TaskId TaskService::submit(SubmittedTask task, CallCompletion done) {
                      "{} tasks with {} bytes of arguments are not answered; the limit is "
                      "{} tasks and {} bytes (ClusterOptions::tasks)",
                      counts.tasks, counts.bytes, host_.limits.max_tasks, host_.limits.max_bytes));
-      return 0;
+      return {};
     }
   }
-  return submit_now(std::move(task), std::move(done), std::move(lock));
+  const auto local = std::make_shared<LocalTask>(std::move(done));
+  const CancelToken token(local);
+  (void)local->begin();  // the scheduler answers, also when it is cancelled
+  submit_now(std::move(task), CallReply(local), token, std::move(lock));
+  return {task_service_id, 0, token};
 }
 
-TaskId TaskService::submit_now(SubmittedTask submitted, CallCompletion done,
-                               std::unique_lock<std::mutex> lock) {
+void TaskService::submit_now(SubmittedTask submitted, CallCompletion done, const CancelToken& token,
+                             std::unique_lock<std::mutex> lock) {
   TaskScheduler::Task task;
   task.function = submitted.function;
   task.name = std::move(submitted.options.name);
@@ -87,15 +105,15 @@ TaskId TaskService::submit_now(SubmittedTask submitted, CallCompletion done,
   const TaskId id =
       scheduler_.submit(std::move(task), submitted.options.resources, submitted.options.node, now);
   if (is_urgent) time_.notify_all();
+  token.state()->set_target_id(id);
   act(std::move(lock));
-  return id;
+  if (token.is_cancelled()) on_cancelled(token);
 }
 
-bool TaskService::cancel(TaskId task) {
+void TaskService::on_cancelled(const CancelToken& cancelled) {
   std::unique_lock lock(mutex_);
-  const bool was_queued = scheduler_.cancel(task);
+  (void)scheduler_.cancel(cancelled.state()->target_id());
   act(std::move(lock));
-  return was_queued;
 }
 
 TaskScheduler::Counts TaskService::counts() const {
@@ -110,6 +128,12 @@ void TaskService::act(std::unique_lock<std::mutex> lock) {
   for (std::size_t i = 0; i < orders.batches.size(); ++i) {
     receivers[i] = workers_[orders.batches[i].worker];
   }
+  std::vector<std::pair<ActorAddress, TaskId>> cancelled;
+  for (const auto& [worker, task] : orders.cancels) {
+    if (const auto found = workers_.find(worker); found != workers_.end()) {
+      cancelled.emplace_back(found->second, task);
+    }
+  }
   std::vector<ActorAddress> stopped;
   for (const TaskWorkerId worker : orders.stops) {
     if (auto node = workers_.extract(worker); !node.empty()) {
@@ -120,7 +144,13 @@ void TaskService::act(std::unique_lock<std::mutex> lock) {
   if (!orders.answers.empty() && waiting_ > 0) room_.notify_all();
   lock.unlock();
   for (std::size_t i = 0; i < receivers.size(); ++i) {
-    send(std::move(orders.batches[i]), receivers[i]);
+    send(orders.batches[i], receivers[i]);
+  }
+  for (const auto& [worker, task] : cancelled) {
+    run_callback([&] {
+      host_.hub->call(task_target_of(worker), static_cast<std::uint16_t>(WorkerMethod::cancel),
+                      encode(task), [](const Result<Bytes>&) {});
+    });
   }
   for (auto& [done, answer] : orders.answers) run_callback(done, std::move(answer));
   for (const auto& start : orders.starts) start_worker(start);
@@ -143,7 +173,7 @@ void TaskService::start_worker(const TaskScheduler::Orders::Start& start) {
   });
 }
 
-void TaskService::send(TaskBatch batch, const ActorAddress& worker) {
+void TaskService::send(const TaskBatch& batch, const ActorAddress& worker) {
   std::vector<TaskId> tasks;
   for (const auto& item : batch.items) tasks.push_back(item.task);
   auto on_sent = [weak = weak_from_this(), id = batch.worker,
@@ -155,7 +185,8 @@ void TaskService::send(TaskBatch batch, const ActorAddress& worker) {
   encoder(batch);
   // As in a callback: this may be the thread that brings answers, so it does not wait for credits.
   run_callback([&] {
-    host_.hub->call(task_target_of(worker), run_batch_method, encoder.take(), std::move(on_sent));
+    host_.hub->call(task_target_of(worker), static_cast<std::uint16_t>(WorkerMethod::run),
+                    encoder.take(), std::move(on_sent));
   });
 }
 
@@ -165,10 +196,7 @@ void TaskService::on_not_sent(TaskWorkerId worker, const std::vector<TaskId>& ta
   if (is_stopped_) return;
   if (why.code == ErrorCode::invalid_argument) {  // too large for a message
     TaskReport report{.worker = worker};
-    const auto text = std::as_bytes(std::span(why.message));
-    for (const TaskId task : tasks) {
-      report.answers.push_back({task, false, why.code, Bytes(text.begin(), text.end())});
-    }
+    for (const TaskId task : tasks) report.answers.push_back(TaskReport::Answer::of(task, why));
     scheduler_.on_report(std::move(report), Clock::now());
     return act(std::move(lock));
   }
@@ -205,8 +233,9 @@ void TaskService::deliver(IncomingCall call) {
     case ServiceMethod::submit: {
       auto task = decode<SubmittedTask>(call.arguments);
       if (!task.ok()) return call.answer(task.error());
-      (void)submit_now(*std::move(task), std::move(call.answer), std::unique_lock(mutex_));
-      return;
+      if (!call.answer.begin()) return;  // it was cancelled
+      return submit_now(*std::move(task), std::move(call.answer), call.cancel,
+                        std::unique_lock(mutex_));
     }
     case ServiceMethod::report: {
       auto report = decode<TaskReport>(call.arguments);

@@ -44,10 +44,10 @@ class TaskService final : public CallTarget, public std::enable_shared_from_this
   /// Runs a task somewhere; `done` gets its answer, once, on any thread, and must not block. Waits
   /// while there are as many tasks as the limits allow; then, or at once in a callback,
   /// resource_exhausted. Other errors, by `done` as well: unschedulable, invalid_argument,
-  /// cancelled, timed_out, actor_died with the cause.
-  TaskId submit(SubmittedTask task, CallCompletion done);
-  /// See TaskScheduler::cancel.
-  bool cancel(TaskId task);
+  /// cancelled, timed_out, actor_died with the cause. The ticket cancels it (CallHub::cancel): then
+  /// `done` gets `cancelled` at once; a task that has not begun never runs, and one that runs sees
+  /// ActorContext::is_cancelled and goes on to its end.
+  CallTicket submit(SubmittedTask task, CallCompletion done);
   TaskScheduler::Counts counts() const;
 
   /// An actor has ended for good.
@@ -58,16 +58,18 @@ class TaskService final : public CallTarget, public std::enable_shared_from_this
   void stop();
 
   void deliver(IncomingCall call) override;
+  void on_cancelled(const CancelToken& cancelled) override;
 
  private:
   explicit TaskService(Host host);
   /// Does what the scheduler has ordered; releases the lock.
   void act(std::unique_lock<std::mutex> lock);
   void start_worker(const TaskScheduler::Orders::Start& start);
-  void send(TaskBatch batch, const ActorAddress& worker);
+  void send(const TaskBatch& batch, const ActorAddress& worker);
   void on_not_sent(TaskWorkerId worker, const std::vector<TaskId>& tasks, const Error& why);
   bool has_room(std::size_t bytes) const;
-  TaskId submit_now(SubmittedTask task, CallCompletion done, std::unique_lock<std::mutex> lock);
+  void submit_now(SubmittedTask task, CallCompletion done, const CancelToken& token,
+                  std::unique_lock<std::mutex> lock);
   void keep_time(const std::stop_token& stop);
 
   const Host host_;

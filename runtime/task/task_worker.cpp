@@ -1,10 +1,12 @@
 #include "runtime/task/task_worker.hpp"
 
+#include <algorithm>
 #include <system_error>
 
 #include <pthread.h>
 
 #include "runtime/base/log.hpp"
+#include "runtime/call/call_scope.hpp"
 #include "runtime/object/object_store.hpp"
 
 namespace troupe {
@@ -25,6 +27,14 @@ constexpr milliseconds slow_task{5};
 constexpr milliseconds blocked_limit{1};
 /// So long an answer waits until references that came with its task are registered.
 constexpr std::chrono::seconds registering_limit{10};
+/// How late it may be noticed that the objects of this process are gone.
+constexpr std::chrono::seconds objects_turn{1};
+constexpr std::size_t kept_cancels = 256;
+
+/// The call that a task is, as far as its context knows.
+class RunningTask final : public IncomingCallState {
+  void take_answer(CallAnswer) override {}
+};
 
 }  // namespace
 
@@ -55,14 +65,50 @@ void TaskWorker::stop() {
 }
 
 void TaskWorker::deliver(IncomingCall call) {
-  auto batch = decode<TaskBatch>(call.arguments);
-  call.answer(batch.ok() ? Result<Bytes>(Bytes{}) : batch.error());
-  if (!batch.ok()) return;
+  const auto answered = [&](const auto& message) {
+    call.answer(message.ok() ? Result<Bytes>(Bytes{}) : message.error());
+    return message.ok();
+  };
+  switch (static_cast<WorkerMethod>(call.method)) {
+    case WorkerMethod::run:
+      if (auto batch = decode<TaskBatch>(call.arguments); answered(batch)) take(*std::move(batch));
+      return;
+    case WorkerMethod::cancel:
+      if (const auto task = decode<TaskId>(call.arguments); answered(task)) cancel(*task);
+      return;
+  }
+  call.answer(fail(ErrorCode::unsupported, "a task worker has no method {}", call.method));
+}
+
+void TaskWorker::take(TaskBatch batch) {
   const std::lock_guard lock(mutex_);
-  report_.worker = batch->worker;
-  for (auto& item : batch->items) queue_.push_back(std::move(item));
+  report_.worker = batch.worker;
+  for (auto& item : batch.items) queue_.push_back(std::move(item));
   if (std::exchange(is_resting_, false)) work_.notify_one();
   if (running_since_) wake_helper();
+}
+
+void TaskWorker::cancel(TaskId task) {
+  std::shared_ptr<IncomingCallState> running;
+  {
+    const std::lock_guard lock(mutex_);
+    if (running_ == task) {
+      running = token_.state();
+    } else {
+      cancelled_.push_back(task);
+      if (cancelled_.size() > kept_cancels) cancelled_.pop_front();
+    }
+  }
+  if (running) running->cancel();
+}
+
+Result<Bytes> TaskWorker::run_task(const TaskBatch::Item& item, const CancelToken& token) {
+  if (token.is_cancelled()) {
+    return fail(ErrorCode::cancelled, "the task was cancelled before it began");
+  }
+  TROUPE_TRY(const auto function, TaskFunctions::find(item.function));
+  const CallScope scope(no_deadline, token);
+  return function(context_, item.arguments, host_.hub);
 }
 
 void TaskWorker::run() {
@@ -81,11 +127,15 @@ void TaskWorker::run() {
     TaskBatch::Item item = std::move(queue_.front());
     queue_.pop_front();
     running_since_ = now;
+    running_ = item.task;
+    const CancelToken token(std::make_shared<RunningTask>());
+    token_ = token;
+    const bool is_cancelled =
+        !cancelled_.empty() && std::ranges::find(cancelled_, item.task) != cancelled_.end();
     if (!queue_.empty() || !report_.answers.empty()) wake_helper();
     lock.unlock();
-    const auto function = TaskFunctions::find(item.function);
-    auto answer = function.ok() ? (*function)(context_, item.arguments, host_.hub)
-                                : Result<Bytes>(function.error());
+    if (is_cancelled) token.state()->cancel();
+    auto answer = run_task(item, token);
     item.arguments = {};
     // The submitter keeps the references to objects among the arguments until it has the answer.
     if (const auto objects = host_.hub->objects(); objects && objects->is_registering()) {
@@ -95,6 +145,7 @@ void TaskWorker::run() {
     lock.lock();
     report_.busy_ns += static_cast<std::uint64_t>((end - *running_since_).count());
     running_since_.reset();
+    running_ = 0;
     blocked_since_.reset();
     told_blocked_ = false;
     now = end;
@@ -112,33 +163,37 @@ void TaskWorker::run() {
 }
 
 void TaskWorker::add_answer(TaskId task, Result<Bytes> answer) {
-  TaskReport::Answer& added = report_.answers.emplace_back();
-  added.task = task;
-  added.ok = answer.ok();
-  if (answer.ok()) {
-    added.answer = *std::move(answer);
-  } else {
-    added.code = answer.error().code;
-    const auto text = std::as_bytes(std::span(answer.error().message));
-    added.answer.assign(text.begin(), text.end());
-  }
-  report_bytes_ += added.answer.size();
+  report_.answers.push_back(TaskReport::Answer::of(task, std::move(answer)));
+  report_bytes_ += report_.answers.back().answer.size();
+}
+
+bool TaskWorker::has_objects() const {
+  const auto objects = host_.hub->objects();
+  // On a thread of the driver's own process, whose objects do not end with this worker.
+  if (!objects || host_.service.endpoint == host_.hub->endpoint()) return false;
+  const ObjectCounts counts = objects->counts();
+  return counts.owned > 0 || counts.held > 0;
 }
 
 void TaskWorker::send_report(std::unique_lock<std::mutex>& lock) {
   TaskReport report = std::exchange(report_, TaskReport{.worker = report_.worker});
   report_bytes_ = 0;
   lock.unlock();
+  report.has_objects = has_objects();
   const TaskWorkerId worker = report.worker;
   const TaskId only = report.answers.size() == 1 ? report.answers.front().task : 0;
   call_service(report, [this, worker, only](const Error& why) {
     if (why.code != ErrorCode::invalid_argument || only == 0) return lose_service(why);
-    TaskReport refusal{.worker = worker};  // the answer is too large for a message
-    const auto text = std::as_bytes(std::span(why.message));
-    refusal.answers.push_back({only, false, why.code, Bytes(text.begin(), text.end())});
+    TaskReport refusal{.worker = worker,
+                       .has_objects = has_objects()};  // the answer is too large for a message
+    refusal.answers.push_back(TaskReport::Answer::of(only, why));
     call_service(refusal, [this](const Error& again) { lose_service(again); });
   });
   lock.lock();
+  looks_at_.reset();
+  if (!report.has_objects) return;
+  looks_at_ = Clock::now() + objects_turn;
+  wake_helper();
 }
 
 void TaskWorker::call_service(const TaskReport& report,
@@ -170,6 +225,21 @@ std::optional<TaskWorker::Clock::time_point> TaskWorker::next_help(Clock::time_p
   return due;
 }
 
+void TaskWorker::rest_helper(std::unique_lock<std::mutex>& lock) {
+  const auto is_woken = [this] { return is_stopping_ || !helper_rests_; };
+  helper_rests_ = true;
+  if (!looks_at_) {
+    help_.wait(lock, is_woken);
+  } else if (!help_.wait_until(lock, *looks_at_, is_woken)) {
+    looks_at_ = Clock::now() + objects_turn;
+    lock.unlock();
+    const bool has_some = has_objects();
+    lock.lock();
+    if (!has_some && looks_at_) send_report(lock);
+  }
+  helper_rests_ = false;
+}
+
 void TaskWorker::help() {
   ::pthread_setname_np(::pthread_self(), "task reports");
   std::unique_lock lock(mutex_);
@@ -177,9 +247,7 @@ void TaskWorker::help() {
     const auto now = Clock::now();
     const auto due = next_help(now);
     if (!due) {
-      helper_rests_ = true;
-      help_.wait(lock, [this] { return is_stopping_ || !helper_rests_; });
-      helper_rests_ = false;
+      rest_helper(lock);
       continue;
     }
     if (*due > now) {

@@ -37,7 +37,9 @@ case $step in
     expect "y = 3.00 a -2.00 b +1.00 after 300 steps" examples/parameter_server
     expect "130000 words: 30000 the, 20000 fox, 20000 river" examples/word_count
     expect "1000 pages with 41636 words, 1 crash survived" examples/pipeline
-    for program in counter parameter_server word_count pipeline; do
+    expect "136000000 in 1000000 places" examples/tree_sum
+    expect "136000000 in 1000000 places" examples/tree_sum --crash
+    for program in counter parameter_server word_count tree_sum pipeline; do
       timeout 10 examples/$program --help | grep -q -- --hosts
       if timeout 10 examples/$program --nonsense >/dev/null; then echo "$program takes --nonsense"; exit 1; fi
     done
@@ -51,6 +53,7 @@ case $step in
     expect "y = 3.00 a -2.00 b +1.00 after 300 steps" "${over[@]}" examples/parameter_server --hosts h1,h2,h3,h4
     expect "130000 words: 30000 the, 20000 fox, 20000 river" "${over[@]}" examples/word_count --hosts h1,h2,h3,h4
     expect "1000 pages with 41636 words, 1 crash survived" "${over[@]}" examples/pipeline --hosts h1,h2,h3,h4
+    expect "136000000 in 1000000 places" "${over[@]}" examples/tree_sum --hosts h1,h2,h3,h4
     ;;
   a_project_adds_this_one)
     configure "$source/tests/process/library/user" user -DTROUPE="$source" -DFETCHCONTENT_FULLY_DISCONNECTED=ON

@@ -33,6 +33,28 @@ struct Chapter {
   }
 };
 
+/// Is given an object when it is made.
+class Keeper {
+ public:
+  Keeper(ActorContext& context, ObjectRef<Floats> ref) : context_(context), ref_(std::move(ref)) {}
+  Result<double> sum() {
+    TROUPE_TRY(const auto view, context_.get(ref_, limit));
+    return std::accumulate(view.get().begin(), view.get().end(), 0.0);
+  }
+  int pid_after_forgetting() {
+    ref_ = {};
+    return ::getpid();
+  }
+
+  static constexpr std::string_view actor_type = "Keeper";
+  using Arguments = troupe::Arguments<ObjectRef<Floats>>;
+  using Methods = troupe::Methods<&Keeper::sum, &Keeper::pid_after_forgetting>;
+
+ private:
+  ActorContext& context_;
+  ObjectRef<Floats> ref_;
+};
+
 /// Reads, keeps and makes objects.
 class Reader {
  public:
@@ -88,13 +110,10 @@ class Reader {
     return {counts.owned, counts.held, counts.shares, counts.pulls, counts.spills, counts.restores};
   }
 
-  /// Keeps the result of a task here, for its owner: where that is.
-  Result<std::vector<std::string>> hold_for(const ObjectRef<Floats>& ref, std::uint64_t count,
-                                            float value) {
+  /// Keeps the result of a task here, for its owner.
+  Result<void> hold_for(const ObjectRef<Floats>& ref, std::uint64_t count, float value) {
     const Floats result(count, value);
-    auto& store = context_.objects();
-    TROUPE_CHECK(store.hold_result(ref.id(), std::as_bytes(std::span(result))));
-    return std::vector<std::string>{store.endpoint(), store.locality()};
+    return context_.objects().hold_result(ref.share()->address(), std::as_bytes(std::span(result)));
   }
   /// Puts so many objects of `count` floats and keeps them.
   Result<void> fill(std::uint64_t objects, std::uint64_t count) {
@@ -105,6 +124,9 @@ class Reader {
     return {};
   }
   Result<double> sum_of_first() { return sum(many_.front()); }
+  Result<ActorHandle<Keeper>> spawn_keeper(const ObjectRef<Floats>& ref, int max_restarts) {
+    return context_.spawn<Keeper>({.max_restarts = max_restarts}, ref).get(limit);
+  }
 
   static constexpr std::string_view actor_type = "Reader";
   using Methods =
@@ -112,7 +134,8 @@ class Reader {
                       &Reader::keep, &Reader::sum_of_kept, &Reader::forget, &Reader::view_kept,
                       &Reader::sum_of_view, &Reader::drop_ref, &Reader::make,
                       &Reader::make_and_keep, &Reader::sum_through, &Reader::sum_of_chapter,
-                      &Reader::counts, &Reader::hold_for, &Reader::fill, &Reader::sum_of_first>;
+                      &Reader::counts, &Reader::hold_for, &Reader::fill, &Reader::sum_of_first,
+                      &Reader::spawn_keeper>;
 
  private:
   ActorContext& context_;

@@ -1,3 +1,5 @@
+#include <csignal>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -9,6 +11,15 @@ namespace {
 using ::testing::HasSubstr;
 
 constexpr std::size_t large = 1 << 20;  ///< floats
+
+/// Remembers what it was asked.
+class Source final : public ObjectSource {
+ public:
+  void recompute(const Error& why) override { asked.complete(Result<std::string>(why.message)); }
+  void cancel() override { cancelled.complete({}); }
+  const Promise<std::string> asked;
+  const Promise<void> cancelled;
+};
 
 TEST(Objects, of_the_driver_are_read_by_actors_where_they_lie) {
   const auto cluster = start_cluster();
@@ -135,7 +146,8 @@ TEST(Objects, may_be_read_after_the_cluster_has_ended) {
 TEST(Objects, that_are_pending_are_waited_for) {
   const auto cluster = start_cluster();
   auto& store = cluster->objects();
-  const ObjectRef<std::string> late(store.make_pending({}));
+  const auto source = std::make_shared<Source>();
+  const ObjectRef<std::string> late(store.make_pending(source));
   const auto there = must(cluster->put(std::string("there")));
   auto waited = cluster->wait<std::string>({late, there}, 2, 50ms);
   ASSERT_EQ(waited.ready.size(), 1);
@@ -144,6 +156,8 @@ TEST(Objects, that_are_pending_are_waited_for) {
   EXPECT_EQ(cluster->get(late, 10ms).error().code, ErrorCode::timed_out);
   const auto reader = must(cluster->spawn<Reader>({}).get(limit));
   auto text = reader.call<&Reader::text>(late);
+  cluster->cancel(late);
+  EXPECT_TRUE(source->cancelled.future().ready());
   const std::string value = "late";
   const auto bytes = std::as_bytes(std::span(value));
   store.fulfil(late.id(), Bytes(bytes.begin(), bytes.end()), {});
@@ -156,18 +170,57 @@ TEST(Objects, whose_copies_are_lost_are_computed_again) {
   const auto cluster = start_cluster();
   auto& store = cluster->objects();
   const auto worker = must(cluster->spawn<Reader>({}).get(limit));
-  const Promise<void> again;
-  const ObjectRef<Floats> result(store.make_pending([again] { again.complete({}); }));
-  const auto place = must(worker.call<&Reader::hold_for>(result, large, 5.0F).get(limit));
-  store.fulfil_at(result.id(), place[0], place[1], large * sizeof(float));
+  const auto source = std::make_shared<Source>();
+  const ObjectRef<Floats> result(store.make_pending(source));
+  EXPECT_TRUE(store.is_pending(result.id()));
+  must(worker.call<&Reader::hold_for>(result, large, 5.0F).get(limit));
+  EXPECT_FALSE(store.is_pending(result.id()));
   EXPECT_EQ(must(cluster->get(result, limit)).get()[large - 1], 5.0F);
   ASSERT_TRUE(cluster->kill(worker).ok());
-  ASSERT_TRUE(again.future().get(limit).ok());
+  EXPECT_THAT(must(source->asked.future().get(limit)), HasSubstr("is lost"));
   EXPECT_EQ(cluster->get(result, 1ms).error().code, ErrorCode::timed_out);
   const Floats value(large, 6.0F);
   const auto bytes = std::as_bytes(std::span(value));
   store.fulfil(result.id(), Bytes(bytes.begin(), bytes.end()), {});
   EXPECT_EQ(must(cluster->get(result, limit)).get()[large - 1], 6.0F);
+}
+
+TEST(Objects, that_are_not_waited_for_are_not_held) {
+  const auto cluster = start_cluster();
+  const auto worker = must(cluster->spawn<Reader>({}).get(limit));
+  const auto there = must(cluster->put(Floats{1.0F}));
+  must(worker.call<&Reader::hold_for>(there, large, 5.0F).get(limit));
+  EXPECT_EQ(must(worker.call<&Reader::counts>().get(limit))[1], 0U);
+  EXPECT_EQ(must(cluster->get(there, limit))->size(), 1U);
+}
+
+TEST(Objects, among_construction_arguments_are_kept_until_the_actor_has_them) {
+  const auto cluster = start_cluster();
+  auto ref = must(cluster->put(Floats(large, 2.0F)));
+  auto keeper = cluster->spawn<Keeper>({}, ref);
+  ref = {};
+  const auto made = must(keeper.get(limit));
+  EXPECT_EQ(must(made.call<&Keeper::sum>().get(limit)), 2.0 * large);
+  ASSERT_TRUE(cluster->stop(made).ok());
+  EXPECT_TRUE(comes_true([&] { return cluster->objects().counts().owned == 0; }));
+}
+
+TEST(Objects, among_construction_arguments_are_kept_for_later_incarnations) {
+  const auto cluster = start_cluster();
+  const auto reader = must(cluster->spawn<Reader>({}).get(limit));
+  auto ref = must(cluster->put(Floats(large, 3.0F)));
+  auto of_driver = must(cluster->spawn<Keeper>({.max_restarts = 1}, ref).get(limit));
+  auto of_actor = must(reader.call<&Reader::spawn_keeper>(ref, 1).get(limit));
+  ref = {};
+  for (const auto& keeper : {of_driver, of_actor}) {
+    const int pid = must(keeper.call<&Keeper::pid_after_forgetting>().get(limit));
+    ::kill(pid, SIGKILL);
+    EXPECT_EQ(must(keeper.with({.max_retries = -1}).call<&Keeper::sum>().get(limit)), 3.0 * large);
+  }
+  ASSERT_TRUE(cluster->stop(of_driver).ok());
+  EXPECT_EQ(cluster->objects().counts().owned, 1U);
+  ASSERT_TRUE(cluster->stop(of_actor).ok());
+  EXPECT_TRUE(comes_true([&] { return cluster->objects().counts().owned == 0; }));
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include <csignal>
 #include <fstream>
+#include <numeric>
 #include <thread>
 
 #include <unistd.h>
@@ -41,6 +42,44 @@ std::string visible_devices(ActorContext& context) {
   const char* set = std::getenv("CUDA_VISIBLE_DEVICES");
   return fmt::format("{} of {}", set == nullptr ? "not set" : set, context.device_ids().size());
 }
+Floats make_floats(const std::string& file, int count, float value) {
+  std::ofstream(file, std::ios::app) << ::getpid() << std::endl;
+  return Floats(static_cast<std::size_t>(count), value);
+}
+Floats make_slowly(const std::string& file, int ms, int count) {
+  sleep_for_ms(ms);
+  return make_floats(file, count, 1.0F);
+}
+Result<Floats> doubled(ActorContext& context, const std::string& file,
+                       const ObjectRef<Floats>& floats) {
+  std::ofstream(file, std::ios::app) << ::getpid() << std::endl;
+  TROUPE_TRY(const auto view, context.get(floats, limit));
+  Floats all(view->begin(), view->end());
+  for (float& one : all) one *= 2;
+  return all;
+}
+Result<double> sum_of(ActorContext& context, const ObjectRef<Floats>& floats) {
+  TROUPE_TRY(const auto view, context.get(floats, limit));
+  return std::accumulate(view->begin(), view->end(), 0.0);
+}
+Result<std::vector<ObjectRef<Floats>>> put_parts(ActorContext& context, int parts, int count) {
+  std::vector<ObjectRef<Floats>> refs;
+  for (int i = 0; i < parts; ++i) {
+    TROUPE_TRY(auto ref, context.put(Floats(static_cast<std::size_t>(count), 1.0F)));
+    refs.push_back(std::move(ref));
+  }
+  return refs;
+}
+void run_until_cancelled(ActorContext& context, const std::string& file) {
+  std::ofstream(file, std::ios::app) << "begun" << std::endl;
+  Deadline deadline(limit);
+  while (!context.is_cancelled() && !deadline.is_over()) std::this_thread::sleep_for(1ms);
+  if (context.is_cancelled()) std::ofstream(file, std::ios::app) << "cancelled" << std::endl;
+}
+int sum_until_cancelled(ActorContext& context, const std::string& file) {
+  run_until_cancelled(context, file);
+  return 1;
+}
 std::string echo(const std::string& text) { return text; }
 
 Result<int> Submitter::sum_of_tasks(int count) {
@@ -52,6 +91,14 @@ Result<int> Submitter::sum_of_tasks(int count) {
     total += one;
   }
   return total;
+}
+
+Result<std::string> Submitter::cancel_a_task(const std::string& file) {
+  auto running = context_.submit<&run_until_cancelled>({}, file);
+  if (!comes_true([&] { return !lines_of(file).empty(); })) return std::string("has not begun");
+  running.cancel();
+  const auto ended = running.get(limit);
+  return std::string(ended.ok() ? "ok" : to_string(ended.error().code));
 }
 
 }  // namespace troupe::test

@@ -1,12 +1,16 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <cstdlib>
+#include <fstream>
 #include <stdexcept>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "runtime/actor/cluster.hpp"
+#include "runtime/base/deadline.hpp"
 
 namespace troupe::test {
 
@@ -30,13 +34,58 @@ void die();
 std::string visible_devices(ActorContext& context);
 std::string echo(const std::string& text);
 
+using Floats = std::vector<float>;
+/// More floats than an object that travels inside answers has.
+inline constexpr int many = 100000;
+
+/// Writes its pid as a line of the file, and returns so many floats.
+Floats make_floats(const std::string& file, int count, float value);
+/// The same, of ones, after so many milliseconds.
+Floats make_slowly(const std::string& file, int ms, int count);
+/// The same, of twice the floats of an object.
+Result<Floats> doubled(ActorContext& context, const std::string& file,
+                       const ObjectRef<Floats>& floats);
+Result<double> sum_of(ActorContext& context, const ObjectRef<Floats>& floats);
+/// Puts objects in its process.
+Result<std::vector<ObjectRef<Floats>>> put_parts(ActorContext& context, int parts, int count);
+/// Writes "begun" into the file, and "cancelled" once it is.
+void run_until_cancelled(ActorContext& context, const std::string& file);
+int sum_until_cancelled(ActorContext& context, const std::string& file);
+
+/// The lines of a file, as the tasks that have run have written them; none if there is none.
+inline std::vector<std::string> lines_of(const std::string& file) {
+  std::vector<std::string> lines;
+  std::ifstream in(file);
+  for (std::string line; std::getline(in, line);) lines.push_back(line);
+  return lines;
+}
+
+/// Waits until `holds()`; false if it does not within the limit.
+template <class Holds>
+bool comes_true(Holds holds) {
+  Deadline deadline(limit);
+  while (!holds()) {
+    if (deadline.is_over()) return false;
+    std::this_thread::sleep_for(2ms);
+  }
+  return true;
+}
+
 /// An actor that submits tasks.
 class Submitter {
  public:
   explicit Submitter(ActorContext& context) : context_(context) {}
   Result<int> sum_of_tasks(int count);
+  ObjectRef<Floats> submit_floats(const std::string& file, int count, float value) {
+    return context_.submit_object<&make_floats>({}, file, count, value);
+  }
+  Result<double> sum(const ObjectRef<Floats>& floats) { return sum_of(context_, floats); }
+  /// Cancels a task that runs, and returns the name of its error.
+  Result<std::string> cancel_a_task(const std::string& file);
+  void cancel(const ObjectRef<int>& result) { context_.cancel(result); }
   static constexpr std::string_view actor_type = "Submitter";
-  using Methods = troupe::Methods<&Submitter::sum_of_tasks>;
+  using Methods = troupe::Methods<&Submitter::sum_of_tasks, &Submitter::submit_floats,
+                                  &Submitter::sum, &Submitter::cancel_a_task, &Submitter::cancel>;
 
  private:
   ActorContext& context_;

@@ -121,18 +121,40 @@ TEST(TaskScheduler, refuses_what_no_node_has_and_waits_for_what_others_hold) {
   EXPECT_EQ(sim.answers[1].size(), 1U);
 }
 
-TEST(TaskScheduler, cancels_only_what_is_queued) {
+TEST(TaskScheduler, drops_cancelled_tasks_that_are_queued_and_tells_the_worker_of_others) {
   SimulatedWorkers sim({1});
-  const TaskId running = sim.submit(), queued = sim.submit();
+  const TaskId running = sim.submit(1, "", 3, sim.now + 1s), queued = sim.submit();
   sim.start_all();
-  EXPECT_FALSE(sim.scheduler.cancel(running));
-  EXPECT_TRUE(sim.scheduler.cancel(queued));
-  EXPECT_FALSE(sim.scheduler.cancel(queued));
-  sim.obey();
-  EXPECT_EQ(sim.answers[1][0], ErrorCode::cancelled);
+  for (const TaskId task : {running, queued}) {
+    EXPECT_TRUE(sim.scheduler.cancel(task));
+    EXPECT_FALSE(sim.scheduler.cancel(task));
+  }
+  auto orders = sim.scheduler.take_orders();
+  ASSERT_EQ(orders.cancels.size(), 1U);
+  EXPECT_EQ(orders.cancels[0].task, running);
+  EXPECT_EQ(orders.cancels[0].worker, sim.workers.begin()->first);
+  for (auto& [done, answer] : orders.answers) done(std::move(answer));
+  for (const auto& answer : sim.answers) {
+    ASSERT_EQ(answer.size(), 1U) << "at once";
+    EXPECT_EQ(answer[0], ErrorCode::cancelled);
+  }
+  EXPECT_EQ(sim.scheduler.counts().tasks, 1U) << "the one that runs";
+  sim.now += 2s;  // after its time
+  sim.scheduler.on_time(sim.now);
   sim.run_all();
   EXPECT_EQ(sim.answers[0].size(), 1U);
-  EXPECT_EQ(sim.answers[1].size(), 1U);
+  EXPECT_EQ(sim.scheduler.counts().tasks, 0U);
+}
+
+TEST(TaskScheduler, does_not_run_cancelled_tasks_again) {
+  SimulatedWorkers sim({1});
+  const TaskId task = sim.submit();
+  sim.start_all();
+  EXPECT_TRUE(sim.scheduler.cancel(task));
+  sim.obey();
+  sim.lose(sim.workers.begin()->first);
+  EXPECT_EQ(sim.scheduler.counts().tasks, 0U);
+  EXPECT_TRUE(sim.workers.empty());
 }
 
 TEST(TaskScheduler, answers_what_is_late_and_forgets_it) {
@@ -162,6 +184,25 @@ TEST(TaskScheduler, ends_idle_workers_but_one) {
   sim.now += 61s;
   sim.scheduler.on_time(sim.now);
   sim.obey();
+  EXPECT_EQ(sim.workers.size(), 1U);
+}
+
+TEST(TaskScheduler, ends_no_idle_workers_that_have_objects) {
+  SimulatedWorkers sim({4});
+  for (int i = 0; i < 4; ++i) sim.submit();
+  sim.run_all();
+  const auto report = [&](bool has_objects) {
+    for (const auto& [id, worker] : sim.workers) {
+      sim.scheduler.on_report({.worker = id, .has_objects = has_objects}, sim.now);
+    }
+    sim.now += 61s;
+    sim.scheduler.on_time(sim.now);
+    sim.obey();
+  };
+  report(true);
+  EXPECT_EQ(sim.workers.size(), 4U);
+  EXPECT_FALSE(sim.scheduler.next_due()) << "it is not looked at all the time";
+  report(false);
   EXPECT_EQ(sim.workers.size(), 1U);
 }
 

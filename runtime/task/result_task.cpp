@@ -1,0 +1,131 @@
+#include "runtime/task/result_task.hpp"
+
+#include <atomic>
+#include <utility>
+
+#include "runtime/base/log.hpp"
+
+namespace troupe {
+namespace {
+
+/// So long a task that is to run again waits where there is no room for it.
+constexpr std::chrono::milliseconds room_turn{100};
+
+}  // namespace
+
+ResultTask::ResultTask(std::weak_ptr<CallHub> hub, SendTask send, SubmittedTask task, Kept kept,
+                       ToObject to_object)
+    : hub_(std::move(hub)),
+      send_(std::move(send)),
+      to_object_(to_object),
+      task_(std::move(task)),
+      kept_(std::move(kept)),
+      retries_left_(task_.options.max_retries) {}
+
+ObjectSharePtr ResultTask::start(ObjectStore& store, const std::weak_ptr<CallHub>& hub,
+                                 SendTask send, SubmittedTask task, Kept kept, ToObject to_object) {
+  const auto made = std::make_shared<ResultTask>(hub, std::move(send), std::move(task),
+                                                 std::move(kept), to_object);
+  ObjectSharePtr share = store.make_pending(made);
+  made->object_ = share->address();
+  made->submit(false);
+  return share;
+}
+
+void ResultTask::submit(bool is_repeat) {
+  SubmittedTask task;
+  {
+    const std::lock_guard lock(mutex_);
+    is_under_way_ = true;
+    // Also if this is the last time: it may be given to a worker whose death is not known yet.
+    task.options = task_.options;
+    task.function = task_.function;
+    Encoder encoder;
+    encoder.reserve(task_.arguments.size() + 256);
+    encoder(task_detail::ResultTarget{object_, task_.options.resources.devices > 0});
+    encoder.put_raw(task_.arguments.data(), task_.arguments.size());
+    task.arguments = encoder.take();
+  }
+  // An answer that is there before `send_` returns is a refusal of the task.
+  const auto is_taken = std::make_shared<std::atomic<bool>>(false);
+  auto done = [self = shared_from_this(), is_taken, is_repeat](Result<Bytes> answer) {
+    const bool has_no_room = is_repeat && !*is_taken && !answer.ok() &&
+                             answer.error().code == ErrorCode::resource_exhausted;
+    const auto hub = self->hub_.lock();
+    if (has_no_room && hub) return hub->run_after(room_turn, [self] { self->submit(true); });
+    self->on_answer(std::move(answer));
+  };
+  const CallTicket ticket = send_(std::move(task), std::move(done));
+  *is_taken = true;
+  bool is_cancelled = false;
+  {
+    const std::lock_guard lock(mutex_);
+    ticket_ = ticket;
+    is_cancelled = is_cancelled_;
+  }
+  if (!is_cancelled) return;
+  if (const auto hub = hub_.lock()) hub->cancel(ticket);
+}
+
+void ResultTask::on_answer(Result<Bytes> answer) {
+  auto decoded = answer.ok() ? decode<task_detail::ObjectAnswer>(*answer)
+                             : Result<task_detail::ObjectAnswer>(std::move(answer).error());
+  Kept garbage;  // destroyed without the lock
+  std::optional<Error> lost;
+  {
+    const std::lock_guard lock(mutex_);
+    is_under_way_ = false;
+    ticket_ = {};
+    lost = std::exchange(lost_, std::nullopt);
+    const bool may_run_again = decoded.ok() && decoded->is_held && retries_left_ != 0;
+    if (!may_run_again) {
+      garbage.swap(kept_);
+      task_.arguments = {};
+    }
+  }
+  if (!decoded.ok()) return fulfil(std::move(decoded).error());
+  if (!decoded->is_held) return fulfil(to_object_(std::move(decoded->value), hub_));
+  // The holder may have died before its answer came.
+  const auto hub = hub_.lock();
+  const auto store = hub ? hub->objects() : nullptr;
+  if (lost && store && store->is_pending(object_.id)) recompute(*lost);
+}
+
+void ResultTask::fulfil(Result<Value> value) {
+  const auto hub = hub_.lock();
+  const auto store = hub ? hub->objects() : nullptr;
+  if (!store) return;
+  if (!value.ok()) return store->fulfil(object_.id, std::move(value).error(), {});
+  store->fulfil(object_.id, std::move(value->bytes), std::move(value->kept));
+}
+
+void ResultTask::recompute(const Error& why) {
+  bool runs_again = false;
+  {
+    const std::lock_guard lock(mutex_);
+    if (is_under_way_) {
+      lost_ = why;
+      return;
+    }
+    runs_again = retries_left_ != 0 && !is_cancelled_;
+    if (runs_again && retries_left_ > 0) --retries_left_;
+  }
+  if (runs_again) {
+    log::info("task {} runs again: {}", TaskFunctions::name_of(task_.function), why.message);
+    return submit(true);
+  }
+  fulfil(fail(ErrorCode::object_lost, "{}; task {} is not run again (max_retries {})", why.message,
+              TaskFunctions::name_of(task_.function), task_.options.max_retries));
+}
+
+void ResultTask::cancel() {
+  CallTicket ticket;
+  {
+    const std::lock_guard lock(mutex_);
+    is_cancelled_ = true;
+    ticket = ticket_;
+  }
+  if (const auto hub = hub_.lock()) hub->cancel(ticket);
+}
+
+}  // namespace troupe

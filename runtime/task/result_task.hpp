@@ -1,0 +1,66 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "runtime/call/call_hub.hpp"
+#include "runtime/object/object_source.hpp"
+#include "runtime/object/object_store.hpp"
+#include "runtime/task/object_task.hpp"
+#include "runtime/task/task_messages.hpp"
+
+namespace troupe {
+
+/// Gives a task to the TaskService. It outlives the actor that has submitted the task.
+using SendTask = std::function<CallTicket(SubmittedTask task, CallCompletion done)>;
+
+/// The task that computes an object of this process: its lineage. The arguments, with the objects
+/// that they refer to, are kept as long as the object may have to be computed again. Callable from
+/// any thread.
+class ResultTask final : public ObjectSource, public std::enable_shared_from_this<ResultTask> {
+ public:
+  using Kept = std::vector<std::shared_ptr<const void>>;
+  /// An object's bytes, and what they refer to.
+  struct Value {
+    Bytes bytes;
+    Kept kept;
+  };
+  /// What a task has answered with as the object; see task_detail::ObjectAnswer.
+  using ToObject = Result<Value> (*)(Bytes answer, const std::weak_ptr<CallHub>& hub);
+
+  /// Makes the object and submits the task, whose arguments are encoded and refer to `kept`.
+  static ObjectSharePtr start(ObjectStore& store, const std::weak_ptr<CallHub>& hub, SendTask send,
+                              SubmittedTask task, Kept kept, ToObject to_object);
+
+  /// See start().
+  ResultTask(std::weak_ptr<CallHub> hub, SendTask send, SubmittedTask task, Kept kept,
+             ToObject to_object);
+
+  void recompute(const Error& why) override;
+  void cancel() override;
+
+ private:
+  void submit(bool is_repeat);
+  void on_answer(Result<Bytes> answer);
+  void fulfil(Result<Value> value);
+
+  const std::weak_ptr<CallHub> hub_;
+  const SendTask send_;
+  const ToObject to_object_;
+  ObjectAddress object_;  ///< set by start()
+
+  std::mutex mutex_;
+  SubmittedTask task_;
+  Kept kept_;
+  std::int32_t retries_left_;
+  bool is_under_way_ = false;
+  bool is_cancelled_ = false;
+  std::optional<Error> lost_;  ///< while it is under way
+  CallTicket ticket_;
+};
+
+}  // namespace troupe
