@@ -34,8 +34,35 @@ Result<void> give_memory_to_groups_below(const std::filesystem::path& parent) {
   if (why == 0) return {};
   return fail(ErrorCode::unsupported,
               "the control group {} does not give memory to groups below ({}): version 2 wants a "
-              "group that is delegated to this user and has no processes itself",
+              "group that is delegated to this user and has no processes itself, as the parent of "
+              "this process's own group may be",
               parent.string(), std::strerror(why));
+}
+
+/// A group of version 2 beside which another one may be made, as it has a parent that gives memory
+/// to its groups and is not the system's own. A process there escapes no limit of this one.
+bool may_have_neighbours(const MemoryGroup& own) {
+  const auto parent = own.folder().parent_path();
+  if (own.group.parent_path() == own.group.root_path()) return false;  // or it is the root itself
+  std::string limit;
+  std::ifstream(own.folder() / "memory.max") >> limit;
+  std::ifstream file(parent / "cgroup.subtree_control");
+  for (std::string controller; file >> controller;) {
+    if (controller == "memory") return limit == "max";
+  }
+  return false;
+}
+
+void remove_left_groups_in(const std::filesystem::path& folder) {
+  std::error_code error;
+  for (std::filesystem::directory_iterator entry(folder, error), end; !error && entry != end;
+       entry.increment(error)) {
+    const std::string name = entry->path().filename().string();
+    if (!name.starts_with(prefix)) continue;
+    const std::string maker = name.substr(std::strlen(prefix));  // its pid, then "-..."
+    const std::string pid = maker.substr(0, maker.find('-'));
+    if (!std::filesystem::exists("/proc/" + pid)) ::rmdir(entry->path().c_str());
+  }
 }
 
 }  // namespace
@@ -47,6 +74,10 @@ Result<std::unique_ptr<MemoryLimit>> MemoryLimit::create(const std::string& name
     if (!std::filesystem::exists(own.folder())) continue;
     auto made = create_in(own.folder(), name, bytes);
     if (made.ok()) return made;
+    if (may_have_neighbours(own)) {
+      auto beside = create_in(own.folder().parent_path(), name, bytes);
+      if (beside.ok()) return beside;
+    }
     if (last.code != ErrorCode::permission_denied) last = std::move(made).error();
   }
   return last;
@@ -90,15 +121,8 @@ std::optional<std::string> MemoryLimit::overrun() const {
 
 void remove_left_memory_groups() {
   for (const MemoryGroup& own : memory_groups()) {
-    std::error_code error;
-    for (std::filesystem::directory_iterator entry(own.folder(), error), end;
-         !error && entry != end; entry.increment(error)) {
-      const std::string name = entry->path().filename().string();
-      if (!name.starts_with(prefix)) continue;
-      const std::string maker = name.substr(std::strlen(prefix));  // its pid, then "-..."
-      const std::string pid = maker.substr(0, maker.find('-'));
-      if (!std::filesystem::exists("/proc/" + pid)) ::rmdir(entry->path().c_str());
-    }
+    remove_left_groups_in(own.folder());
+    if (may_have_neighbours(own)) remove_left_groups_in(own.folder().parent_path());
   }
 }
 

@@ -10,8 +10,10 @@
 
 namespace troupe {
 
-/// A memory control group for one process, below the group of this process: the kernel ends the
-/// process if it uses more, and no other. Version 2 or 1. The destructor removes the group, which
+/// A memory control group for one process: the kernel ends the process if it uses more, and no
+/// other. It lies below the group of this process; with version 2, where groups with processes have
+/// none below them that count memory, beside it, if its parent allows that and it has no limit
+/// itself. The destructor removes the group, which
 /// must be empty. Not synchronised.
 class MemoryLimit {
  public:
@@ -36,8 +38,7 @@ class MemoryLimit {
   const std::filesystem::path folder_;
 };
 
-/// Removes groups without processes that agents which were killed have left in this process's
-/// group.
+/// Removes groups without processes that agents which were killed have left.
 void remove_left_memory_groups();
 
 /// Memory that a process has for itself, in bytes, with what is swapped out; none if it has ended.

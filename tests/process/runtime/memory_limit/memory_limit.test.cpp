@@ -1,12 +1,16 @@
 #include "runtime/node/memory_limit.hpp"
 
+#include <csignal>
 #include <cstdlib>
 #include <filesystem>
 #include <string>
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "runtime/base/control_groups.hpp"
@@ -22,7 +26,7 @@ constexpr auto limit = 20s;
 constexpr std::int64_t mib = std::int64_t{1} << 20;
 
 std::unique_ptr<Cluster> start() {
-  auto cluster = Cluster::start({.nodes = {{"node0", 2, {}, 1024 * mib}}});
+  auto cluster = Cluster::start({.nodes = {{"node0", 2, {}, 1024 * mib}}, .start_timeout = 60s});
   EXPECT_TRUE(cluster.ok()) << cluster.error().message;
   return *std::move(cluster);
 }
@@ -46,6 +50,31 @@ bool can_make_groups() {
   return MemoryLimit::create(fmt::format("try-{}", ::getpid()), 64 * mib).ok();
 }
 
+TEST(MemoryLimit, has_the_kernel_end_a_process_that_is_in_its_group) {
+  auto group = MemoryLimit::create(fmt::format("{}-child", ::getpid()), 64 * mib);
+  if (!group.ok()) GTEST_SKIP() << group.error().message;
+  const std::string members = (*group)->members_file();
+  EXPECT_FALSE((*group)->overrun());
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const int file = ::open(members.c_str(), O_WRONLY);
+    if (::write(file, "0", 1) != 1) ::_exit(1);
+    for (int i = 0; i < 200; ++i) {
+      void* const memory = ::mmap(nullptr, mib, PROT_READ | PROT_WRITE,
+                                  MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+      if (memory == MAP_FAILED) ::_exit(2);
+    }
+    ::_exit(0);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL) << status;
+  EXPECT_TRUE((*group)->overrun());
+  const auto folder = (*group)->members_file().parent_path();
+  group->reset();
+  EXPECT_FALSE(std::filesystem::exists(folder));
+}
+
 TEST(MemoryLimit, ends_the_actor_that_goes_beyond_and_no_other) {
   if (!can_make_groups()) GTEST_SKIP() << "no memory control group can be made here";
   const auto cluster = start();
@@ -66,8 +95,10 @@ TEST(MemoryLimit, leaves_no_control_group_behind) {
   }
   for (const MemoryGroup& group : memory_groups()) {
     std::error_code error;
-    for (const auto& entry : std::filesystem::directory_iterator(group.folder(), error)) {
-      EXPECT_FALSE(entry.path().filename().string().starts_with("troupe-")) << entry.path();
+    for (const auto& folder : {group.folder(), group.folder().parent_path()}) {
+      for (const auto& entry : std::filesystem::directory_iterator(folder, error)) {
+        EXPECT_FALSE(entry.path().filename().string().starts_with("troupe-")) << entry.path();
+      }
     }
   }
 }
