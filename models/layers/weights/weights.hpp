@@ -3,6 +3,7 @@
 #include <initializer_list>
 #include <memory>
 #include <span>
+#include <string_view>
 
 #include "models/checkpoint/checkpoint.hpp"
 #include "models/config/model_config.hpp"
@@ -37,6 +38,7 @@ class Weights {
         dense_shard_{mesh.dense_index(rank), mesh.dense_size()},
         experts_(expert_share(config.moe ? config.moe->experts : 0, mesh, rank)),
         compute_(limits.compute),
+        kv_dtype_(limits.kv_dtype),
         encoding_(limits.encoding),
         exact_sums_(limits.exact_sums),
         ops_(ops) {}
@@ -68,6 +70,10 @@ class Weights {
   /// the vocabulary does not have are zero, so that all ranks have as many.
   Result<StoredMatrix> vocabulary_rows(Parameter parameter) const;
 
+  /// Sets the fixed scales of a layer's keys and values, if the checkpoint has some for the codes
+  /// of the KV cache. Errors: one that is not a positive number.
+  Result<void> set_kv_scales(std::int64_t layer, AttentionShape& shape) const;
+
   /// How Ops shall hold a matrix of this parameter.
   WeightEncoding encoding_of(Parameter parameter) const {
     return may_be_encoded(parameter) ? encoding_ : WeightEncoding::plain;
@@ -82,6 +88,8 @@ class Weights {
   }
 
  private:
+  /// The number of a tensor of a layer's attention; 0 if there is none.
+  Result<float> kv_scale(std::string_view name, std::int64_t layer) const;
   const WeightRule& rule(Parameter parameter) const;
   /// This rank's share of a parameter's rows or columns.
   ShardOf shard_of(Parameter parameter) const {
@@ -103,6 +111,7 @@ class Weights {
   ShardOf dense_shard_;
   ExpertShare experts_;
   DType compute_;
+  DType kv_dtype_;
   WeightEncoding encoding_;
   bool exact_sums_;
   Ops& ops_;

@@ -85,8 +85,8 @@ Result<LoadedModel> load(const std::filesystem::path& folder, DType precision,
 }
 
 Result<LoadedModel> load(const std::filesystem::path& folder, DType precision,
-                         const ParallelContext& parallel, std::unique_ptr<Ops> ops,
-                         bool exact_sums) {
+                         const ParallelContext& parallel, std::unique_ptr<Ops> ops, bool exact_sums,
+                         std::optional<DType> kv_codes) {
   LoadedModel loaded;
   loaded.ops = std::move(ops);
   TROUPE_TRY(const ModelConfig config, load_model_config(folder));
@@ -95,7 +95,7 @@ Result<LoadedModel> load(const std::filesystem::path& folder, DType precision,
   limits.max_batch_tokens = 512;
   limits.max_head_rows = 512;
   limits.compute = precision;
-  limits.kv_dtype = precision;
+  limits.kv_dtype = kv_codes.value_or(precision);
   limits.exact_sums = exact_sums;
   TROUPE_TRY(loaded.model, load_model(config, checkpoint, *loaded.ops, parallel, limits));
   TROUPE_TRY(loaded.runner,
