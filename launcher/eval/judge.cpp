@@ -177,6 +177,7 @@ Result<void> Judge::judge_model(std::size_t number) {
   model.path = plan.config.model.path;
   model.dtype = to_string(plan.engine.dtype);
   if (plan.engine.encoding == WeightEncoding::fp8) model.dtype += ", weights fp8";
+  if (plan.engine.kv_codes) model.dtype += fmt::format(", KV {}", to_string(*plan.engine.kv_codes));
   Answers& answers = answers_.emplace_back();
   if (!input_.windows.empty()) TROUPE_CHECK(score_text(engine, number, model));
   if (greedy_prompts() > 0) TROUPE_CHECK(answer_greedily(engine, answers));

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 #include "parallel/device/dtype.hpp"
@@ -10,14 +11,10 @@ namespace troupe {
 /// cache are copied.
 template <class Use>
 void with_elements(DType stored, const Use& use) {
-  switch (size_of(stored)) {
-    case 4:
-      return use(std::uint32_t());
-    case 2:
-      return use(std::uint16_t());
-    default:
-      return use(std::uint8_t());
-  }
+  const std::size_t size = size_of(stored);
+  if (size == sizeof(std::uint32_t)) return use(std::uint32_t());
+  if (size == sizeof(std::uint16_t)) return use(std::uint16_t());
+  use(std::uint8_t());
 }
 
 }  // namespace troupe
