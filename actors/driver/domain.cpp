@@ -93,6 +93,7 @@ WorkerSpec Domain::worker_spec(int rank, const ActorHandle<LoadProgress>& load_p
           .device = spec_.device,
           .threads = spec_.threads_per_worker,
           .dtype = spec_.dtype,
+          .kv_codes = spec_.kv_codes,
           .encoding = spec_.encoding,
           .deterministic = spec_.deterministic,
           .cascade_attention = spec_.cascade_attention,

@@ -149,7 +149,7 @@ Result<WorkerReport> Worker::load(std::vector<std::string> nodes) {
                            .threads = spec_.threads,
                            .encoding = spec_.encoding,
                            .compute = dtype,
-                           .kv_dtype = dtype,
+                           .kv_dtype = spec_.kv_codes.value_or(dtype),
                            .kv_policy = spec_.kv_policy,
                            .cascade_attention = spec_.cascade_attention,
                            .exact_sums = spec_.deterministic};
@@ -210,7 +210,7 @@ Error Worker::not_loaded(Error error, const Checkpoint& checkpoint,
   const DType dtype = spec_.dtype;
   const auto wanted = rank_footprint(config_, checkpoint, groups_->mesh(), spec_.rank,
                                      {.compute = dtype,
-                                      .kv_dtype = dtype,
+                                      .kv_dtype = spec_.kv_codes.value_or(dtype),
                                       .block_size = spec_.block_size,
                                       .on_gpu = true,
                                       .shares_tables = true});

@@ -72,6 +72,7 @@ struct Config {
     std::optional<bool> deterministic;
   };
   struct KvCache {
+    std::string dtype;
     std::string policy;
     std::int64_t sink_tokens = 0;
     std::optional<std::int64_t> window_tokens;

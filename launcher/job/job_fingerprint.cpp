@@ -102,6 +102,9 @@ Result<Fingerprint> job_fingerprint(const JobPlan& plan, const KeepGoing& keep_g
   if (plan.engine.encoding != WeightEncoding::plain) {
     fingerprint.parts.push_back({"model.quantization", config.model.quantization});
   }
+  if (plan.engine.kv_codes) {
+    fingerprint.parts.push_back({"kv_cache.dtype", std::string(to_string(*plan.engine.kv_codes))});
+  }
   const KvPolicy& policy = plan.engine.kv_policy;
   if (!policy.is_full()) {
     fingerprint.parts.push_back({"kv_cache", describe(policy)});

@@ -53,7 +53,7 @@ Result<std::vector<RankFootprint>> footprints(const ModelConfig& model,
   const bool on_gpu = engine.device == DeviceKind::cuda;
   const FootprintOptions options{.compute = dtype,
                                  .encoding = engine.encoding,
-                                 .kv_dtype = dtype,
+                                 .kv_dtype = engine.kv_codes.value_or(dtype),
                                  .max_positions = engine.max_model_len,
                                  .block_size = engine.block_size,
                                  .kv_policy = engine.kv_policy,
@@ -116,7 +116,7 @@ void warn_of_swap_space(JobPlan& plan) {
 /// Refuses a model whose attention the device cannot run, before anything is started.
 Result<void> check_attention(const ModelConfig& model, const Mesh& mesh, const EngineSpec& engine) {
   TROUPE_TRY(const AttentionShape shape, attention_shape(model, 0, head_shard(model, mesh, 0)));
-  const DType dtype = engine.dtype;
+  const DType dtype = engine.kv_codes.value_or(engine.dtype);
   return engine.device == DeviceKind::cuda ? check_gpu_attention(shape, dtype)
                                            : check_cpu_attention(shape, engine.block_size, dtype);
 }
@@ -312,6 +312,9 @@ std::string describe(const JobPlan& plan) {
     text += "\n";
   } else {
     text += fmt::format("threads each: {}, cores: {}\n", engine.threads_per_worker, plan.cores);
+  }
+  if (engine.kv_codes) {
+    text += fmt::format("KV cache in {}\n", to_string(*engine.kv_codes));
   }
   if (!engine.kv_policy.is_full()) {
     text += fmt::format("KV cache: {}\n", describe(engine.kv_policy));

@@ -166,6 +166,26 @@ Result<QuantizationConfig::Group> read_group(const Fields& group, const std::str
   return read;
 }
 
+/// What is said of the KV cache in compressed-tensors' terms. Other schemes than fixed scales of a
+/// whole tensor are noted only: the cache need not follow them.
+Result<void> read_kv_scheme(const Fields& fields, QuantizationConfig& config) {
+  const nlohmann::json* const found = fields.find({"kv_cache_scheme"});
+  if (found == nullptr) return {};
+  config.has_kv_scheme = true;
+  if (!found->is_object()) return {};
+  const Fields scheme(*found, fmt::format("{}: kv_cache_scheme", fields.where()));
+  TROUPE_TRY(const std::int64_t bits, scheme.integer_or({"num_bits"}, 1, 16, 8));
+  TROUPE_TRY(const std::string type, scheme.string_or({"type"}, "int"));
+  TROUPE_TRY(const std::string strategy, scheme.string_or({"strategy"}, "tensor"));
+  TROUPE_TRY(const bool symmetric, scheme.boolean_or({"symmetric"}, true));
+  const nlohmann::json* const dynamic = scheme.find({"dynamic"});
+  const bool is_fixed = dynamic == nullptr || *dynamic == false;
+  if (bits != 8 || strategy != "tensor" || !symmetric || !is_fixed) return {};
+  if (type == "float") config.kv_codes = DType::f8_e4m3;
+  if (type == "int") config.kv_codes = DType::i8;
+  return {};
+}
+
 Result<QuantizationConfig> read_compressed_tensors(const Fields& fields) {
   QuantizationConfig config;
   const nlohmann::json* const sparsity = fields.find({"sparsity_config"});
@@ -186,7 +206,7 @@ Result<QuantizationConfig> read_compressed_tensors(const Fields& fields) {
     TROUPE_TRY(auto read, read_group(group, format, config.has_activation_scheme));
     config.groups.push_back(std::move(read));
   }
-  config.has_kv_scheme = fields.find({"kv_cache_scheme"}) != nullptr;
+  TROUPE_CHECK(read_kv_scheme(fields, config));
   TROUPE_CHECK(add_patterns(fields, {"ignore"}, config.excluded));
   return config;
 }
@@ -204,7 +224,12 @@ Result<QuantizationConfig> read_modelopt(const Fields& fields) {
     return fields.unsupported("quant_algo", algorithm, "FP8, FP8_PER_CHANNEL_PER_TOKEN, FP8_PB_WO");
   }
   config.has_activation_scheme = algorithm != "FP8_PB_WO";
-  config.has_kv_scheme = fields.find({"kv_cache_scheme", "kv_cache_quant_algo"}) != nullptr;
+  TROUPE_CHECK(read_kv_scheme(fields, config));
+  const nlohmann::json* const kv_algorithm = fields.find({"kv_cache_quant_algo"});
+  if (kv_algorithm != nullptr) {
+    config.has_kv_scheme = true;
+    if (*kv_algorithm == "FP8") config.kv_codes = DType::f8_e4m3;
+  }
   add_for_all(config, scheme);
   TROUPE_CHECK(add_patterns(fields, {"ignore", "exclude_modules"}, config.excluded));
   return config;
@@ -343,10 +368,17 @@ const WeightScheme* QuantizationConfig::scheme_of(std::string_view module) const
 }
 
 std::string QuantizationConfig::describe() const {
-  if (groups.empty()) return "";
-  std::string text = fmt::format("weights of {} are decoded as they are read", method);
+  if (method.empty()) return "";
+  std::string text = groups.empty()
+                         ? fmt::format("{}: no weights are quantised", method)
+                         : fmt::format("weights of {} are decoded as they are read", method);
   if (has_activation_scheme) text += "; scales for activations are not used";
-  if (has_kv_scheme) text += "; the KV cache stays as it is, its scales are not used";
+  if (kv_codes) {
+    text += fmt::format("; scales of the KV cache are used with kv_cache.dtype {}",
+                        to_string(*kv_codes));
+  } else if (has_kv_scheme) {
+    text += "; its scheme for the KV cache is not used";
+  }
   return text;
 }
 
@@ -372,11 +404,11 @@ Result<QuantizationConfig> load_quantization(const std::filesystem::path& folder
     TROUPE_TRY(const nlohmann::json object, read_json_object(path));
     const Fields fields(object, path.string());
     TROUPE_TRY(auto config, quantization_of(fields));
-    if (!config.groups.empty()) return config;
+    if (!config.method.empty()) return config;
     const nlohmann::json* const text = fields.find({"text_config"});
     if (text != nullptr && text->is_object()) {
       TROUPE_TRY(config, quantization_of(Fields(*text, path.string())));
-      if (!config.groups.empty()) return config;
+      if (!config.method.empty()) return config;
     }
   }
   for (const SideFile& file : side_files) {

@@ -2,11 +2,13 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "models/config/module_pattern.hpp"
+#include "parallel/device/dtype.hpp"
 #include "runtime/base/result.hpp"
 
 namespace troupe {
@@ -40,8 +42,8 @@ struct WeightScheme {
 };
 
 /// What a checkpoint says of its quantised weights: `quantization_config` of config.json, or a file
-/// beside it. A value. Weights are decoded as they are read: schemes for activations and the
-/// KV cache are known to be there, and not used.
+/// beside it. A value. Weights are decoded as they are read: schemes for activations are
+/// known to be there, and not used.
 struct QuantizationConfig {
   /// Matrices of one scheme.
   struct Group {
@@ -54,6 +56,8 @@ struct QuantizationConfig {
   std::vector<ModulePattern> excluded;  ///< modules that are not quantised
   bool has_activation_scheme = false;   ///< activations would be quantised, too
   bool has_kv_scheme = false;           ///< the KV cache would
+  /// Codes of the KV cache, i8 or f8_e4m3, for which the layers may have fixed scales.
+  std::optional<DType> kv_codes = {};
 
   /// The scheme of a module, such as "model.layers.0.mlp.up_proj"; null: it is not quantised.
   const WeightScheme* scheme_of(std::string_view module) const;

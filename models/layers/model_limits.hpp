@@ -21,7 +21,7 @@ struct ModelLimits {
   int threads = 1;                       ///< that compute tables while the model is loaded
   WeightEncoding encoding = WeightEncoding::plain;  ///< of the layers' dense matrices
   DType compute = DType::f32;   ///< f32, or bf16 (then weights are rounded to bf16)
-  DType kv_dtype = DType::f32;  ///< of the KV cache: f32 or bf16
+  DType kv_dtype = DType::f32;  ///< of the KV cache: f32, bf16, i8 or f8_e4m3
   /// The tokens that the KV cache keeps. Models do not check if they can do with another than all.
   KvPolicy kv_policy = {};
   /// Attention may look for prefixes that sequences of a pass share, to read them once.
@@ -31,6 +31,8 @@ struct ModelLimits {
   /// outputs of a token, which one rank adds up.
   bool exact_sums = false;
 
+  /// Dtype of the index keys of sparse attention, by which rows choose what they attend to.
+  DType index_dtype() const { return is_code(kv_dtype) ? compute : kv_dtype; }
   /// Dtype of sums over columns that ranks share, and of what blocks add to the residual stream.
   DType sum_dtype(DType activation) const { return exact_sums ? DType::f32 : activation; }
 };

@@ -345,14 +345,9 @@ Result<void> DecoderModel::check_replicas(const ForwardBatch& batch) const {
 }
 
 std::size_t DecoderModel::kv_bytes_per_block() const {
-  const std::int64_t elements = cache_tensors(caches_) * limits_.block_size *
-                                (attention_.cached_elements() + attention_.index.dim);
-  const std::int64_t weights =
-      limits_.kv_policy.observes_attention()
-          ? cache_tensors(caches_) * limits_.block_size * attention_.kv_heads
-          : 0;
-  return static_cast<std::size_t>(elements) * size_of(limits_.kv_dtype) +
-         static_cast<std::size_t>(weights) * size_of(DType::f32);
+  const auto tokens = static_cast<std::size_t>(cache_tensors(caches_) * limits_.block_size);
+  return tokens *
+         kv_bytes_per_token(attention_, limits_.kv_dtype, limits_.index_dtype(), limits_.kv_policy);
 }
 
 Result<void> DecoderModel::allocate_kv_cache(std::int64_t blocks) {
@@ -380,9 +375,9 @@ Result<void> DecoderModel::allocate_kv_cache(std::int64_t blocks) {
 
 Result<void> DecoderModel::allocate_index_keys(std::int64_t blocks) {
   for (KvLayer& layer : kv_) {
-    TROUPE_TRY(auto pages,
-               ops_.attention().allocate_kv(blocks, limits_.block_size,
-                                            index_cache_shape(attention_.index), limits_.kv_dtype));
+    TROUPE_TRY(auto pages, ops_.attention().allocate_kv(blocks, limits_.block_size,
+                                                        index_cache_shape(attention_.index),
+                                                        limits_.index_dtype()));
     layer.index_keys = pages.first;
     index_keys_.push_back(std::move(pages.first));
   }

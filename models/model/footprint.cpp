@@ -233,13 +233,9 @@ Result<RankFootprint> rank_footprint(const ModelConfig& config, const Checkpoint
              attention_shape(config, 0, head_shard(config, mesh, rank)));
   const std::int64_t tensors = cache_tensors(stage_caches(config, footprint.layers));
   const std::int64_t tokens = tensors * options.block_size;
-  footprint.kv_bytes_per_block =
-      static_cast<std::size_t>(tokens * (attention.cached_elements() + attention.index.dim)) *
-      size_of(options.kv_dtype);
-  if (policy.observes_attention()) {
-    footprint.kv_bytes_per_block +=
-        static_cast<std::size_t>(tokens * attention.kv_heads) * size_of(DType::f32);
-  }
+  const DType index = is_code(options.kv_dtype) ? options.compute : options.kv_dtype;
+  footprint.kv_bytes_per_block = static_cast<std::size_t>(tokens) *
+                                 kv_bytes_per_token(attention, options.kv_dtype, index, policy);
   return footprint;
 }
 

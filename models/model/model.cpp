@@ -58,10 +58,10 @@ Result<void> check_limits(const ModelConfig& config, const ModelLimits& limits) 
                 longest, config.max_position_embeddings);
   }
   const auto floating = [](DType dtype) { return dtype == DType::f32 || dtype == DType::bf16; };
-  if (!floating(limits.compute) || !floating(limits.kv_dtype)) {
+  if (!floating(limits.compute) || (!floating(limits.kv_dtype) && !is_code(limits.kv_dtype))) {
     return fail(ErrorCode::unsupported,
-                "computing in {} with a KV cache in {}; f32 and bf16 are "
-                "supported",
+                "computing in {} with a KV cache in {}; f32 and bf16 are supported, and caches of "
+                "i8 and f8_e4m3",
                 to_string(limits.compute), to_string(limits.kv_dtype));
   }
   return {};

@@ -10,8 +10,14 @@ constexpr std::int64_t max_gpu_head_dim = 576;
 /// A block has a thread for each element.
 constexpr std::int64_t max_gpu_index_dim = 1024;
 
-Result<void> check_dtype(DType dtype) {
-  if (dtype == DType::f32 || dtype == DType::bf16) return {};
+Result<void> check_dtype(DType dtype, bool has_codes) {
+  if (dtype == DType::f32 || dtype == DType::bf16 || (has_codes && is_code(dtype))) return {};
+  if (is_code(dtype)) {
+    return fail(ErrorCode::unsupported,
+                "kv_cache.dtype: {}: GPUs have no kernels yet that read and write a KV cache of 8 "
+                "bits; leave it at auto",
+                to_string(dtype));
+  }
   return fail(ErrorCode::unsupported, "attention reads a KV cache of f32 or bf16, not {}",
               to_string(dtype));
 }
@@ -39,7 +45,7 @@ Result<void> check_cpu_attention(const AttentionShape& shape, std::int64_t block
                 "the CPU's attention wants a block_size that is a multiple of 16, found {}",
                 block_size);
   }
-  TROUPE_CHECK(check_dtype(dtype));
+  TROUPE_CHECK(check_dtype(dtype, true));
   return check_heads(shape);
 }
 
@@ -55,7 +61,7 @@ Result<void> check_gpu_attention(const AttentionShape& shape, DType dtype) {
                 "the GPU's sparse attention wants an index_head_dim of at most {}, found {}",
                 max_gpu_index_dim, shape.index.dim);
   }
-  TROUPE_CHECK(check_dtype(dtype));
+  TROUPE_CHECK(check_dtype(dtype, false));
   return check_heads(shape);
 }
 

@@ -7,6 +7,7 @@
 
 #include "models/ops/columns.hpp"
 #include "models/ops/kv_compaction.hpp"
+#include "models/ops/kv_row_layout.hpp"
 #include "models/ops/kv_swap.hpp"
 #include "models/ops/op_checks.hpp"
 #include "models/ops/sparse_index.hpp"
@@ -97,9 +98,20 @@ struct AttentionShape {
   /// Which keys a row attends to (attend_sparse); of latent attention only.
   SparseIndex index = {};
 
+  /// Fixed scales of keys and values in a cache of 8-bit codes (KvRowLayout); 0: each row has that
+  /// of its largest magnitude. Not of latent attention.
+  float key_scale = 0.0F;
+  float value_scale = 0.0F;
+
   std::int64_t value_dim() const { return latent > 0 ? latent : head_dim; }
-  /// Elements that a layer's cache holds of a token.
+  /// Numbers that a layer's cache holds of a token.
   std::int64_t cached_elements() const { return latent > 0 ? head_dim : 2 * kv_heads * head_dim; }
+  /// How a cache of `stored` holds them.
+  KvRowLayout row_layout(DType stored) const { return KvRowLayout::of(head_dim, latent, stored); }
+  /// Elements of a token in a cache of `stored`, with the scales of codes.
+  std::int64_t stored_elements(DType stored) const {
+    return (latent > 0 ? 1 : 2 * kv_heads) * row_layout(stored).row_elements;
+  }
 };
 
 /// The shape of a cache of index keys: keys alone, of index.dim elements, which no head attends to.
@@ -128,7 +140,8 @@ class AttentionOps {
  public:
   virtual ~AttentionOps() = default;
 
-  /// One layer's cache: `blocks` pages of `block_size` tokens. dtype f32 or bf16.
+  /// One layer's cache: `blocks` pages of `block_size` tokens. dtype f32 or bf16; on CPUs
+  /// also i8 or f8_e4m3, whose pages hold scales, too (KvRowLayout).
   virtual Result<std::pair<DeviceTensor, DeviceTensor>> allocate_kv(std::int64_t blocks,
                                                                     std::int32_t block_size,
                                                                     const AttentionShape& shape,
@@ -196,7 +209,7 @@ class AttentionOps {
   }
 
   /// Copies what the cache holds of the tokens at `slots` [tokens] i32 (as kv_slots) to `rows`
-  /// [tokens, cached_elements] of the cache's dtype, in an order of elements known only to Ops.
+  /// [tokens, stored_elements] of the cache's dtype, in an order of elements known only to Ops.
   void gather_kv(const KvLayer& cache, const AttentionShape& shape, const Tensor& slots,
                  const Tensor& rows) {
     if constexpr (op_checks::enabled) op_checks::kv_rows(cache, shape, slots, rows);

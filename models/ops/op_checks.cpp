@@ -57,7 +57,7 @@ void expect_pass(const AttentionBatch& batch) {
 void expect_cache(const AttentionShape& shape, const KvLayer& cache) {
   const Tensor& keys = cache.keys;
   require(keys.shape().rank() == 4 && keys[1] == shape.kv_heads &&
-              keys.elements() % (shape.kv_heads * shape.head_dim) == 0,
+              keys.elements() % (shape.kv_heads * shape.row_layout(keys.dtype()).row_elements) == 0,
           "attention: keys of a cache are [blocks, kv_heads, ...] of allocate_kv");
   require(cache.values.empty() == (shape.latent > 0), "attention: only latent caches lack values");
 }
@@ -182,7 +182,8 @@ void kv_rows(const KvLayer& cache, const AttentionShape& shape, const Tensor& sl
              const Tensor& rows) {
   expect_cache(shape, cache);
   expect("kv_rows: slots", slots, {rows[0]}, DType::i32);
-  expect("kv_rows: rows", rows, {slots[0], shape.cached_elements()}, cache.keys.dtype());
+  const DType stored = cache.keys.dtype();
+  expect("kv_rows: rows", rows, {slots[0], shape.stored_elements(stored)}, stored);
 }
 
 void accumulate_weights(const Tensor& q, const AttentionShape& shape, const AttentionBatch& batch,

@@ -10,7 +10,7 @@
 namespace troupe {
 
 /// Element types of tensors, in memory and in checkpoints.
-enum class DType : std::uint8_t { f32, bf16, f16, i32, i64, u8 };
+enum class DType : std::uint8_t { f32, bf16, f16, i32, i64, u8, i8, f8_e4m3 };
 
 constexpr std::size_t size_of(DType dtype) {
   switch (dtype) {
@@ -23,6 +23,8 @@ constexpr std::size_t size_of(DType dtype) {
     case DType::i64:
       return 8;
     case DType::u8:
+    case DType::i8:
+    case DType::f8_e4m3:
       return 1;
   }
   return 0;
@@ -43,9 +45,16 @@ constexpr std::string_view to_string(DType dtype) {
       return "i64";
     case DType::u8:
       return "u8";
+    case DType::i8:
+      return "int8";
+    case DType::f8_e4m3:
+      return "fp8_e4m3";
   }
   return "unknown";
 }
+
+/// True for codes of 8 bits, which are numbers only together with a scale.
+constexpr bool is_code(DType dtype) { return dtype == DType::i8 || dtype == DType::f8_e4m3; }
 
 /// The upper half of an fp32: 8 bits of exponent, 7 of fraction. Storage only; compute in float.
 struct BFloat16 {

@@ -14,6 +14,7 @@ Result<std::unique_ptr<AttentionBlock>> Attention::create(const LayerContext& co
   std::unique_ptr<Attention> block(new Attention(context));
   block->norm_eps_ = config.norm.eps;
   TROUPE_TRY(block->shape_, attention_shape(config, layer, weights.shard()));
+  TROUPE_CHECK(weights.set_kv_scales(layer, block->shape_));
   TROUPE_TRY(auto projection, HeadProjection::load(context, weights, block->shape_, layer));
   block->projection_.emplace(std::move(projection));
   TROUPE_CHECK(block->load_norms(context, layer));

@@ -43,6 +43,16 @@ Result<AttentionShape> attention_shape(const ModelConfig& config, std::int64_t l
   return shape;
 }
 
+std::size_t kv_bytes_per_token(const AttentionShape& shape, DType stored, DType index,
+                               const KvPolicy& policy) {
+  const auto bytes = [](std::int64_t elements, DType dtype) {
+    return static_cast<std::size_t>(elements) * size_of(dtype);
+  };
+  const std::int64_t weights = policy.observes_attention() ? shape.kv_heads : 0;
+  return bytes(shape.stored_elements(stored), stored) + bytes(shape.index.dim, index) +
+         bytes(weights, DType::f32);
+}
+
 bool context_shares_heads(const ModelConfig& config, const MeshShape& shape) {
   return shape.context > 1 && !config.latent && config.query_key_norm != QueryKeyNorm::projection &&
          config.kv_heads % (std::int64_t{shape.context} * shape.tensor) == 0;

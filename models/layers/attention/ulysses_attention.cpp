@@ -22,6 +22,7 @@ Result<std::unique_ptr<AttentionBlock>> UlyssesAttention::create(const LayerCont
     block->projections_.push_back(std::move(projection));
     if (rank != context.context.rank()) continue;
     block->shape_ = shape;
+    TROUPE_CHECK(weights.set_kv_scales(layer, block->shape_));
     if (!config.attention_sinks) continue;
     TROUPE_TRY(block->sinks_, weights.vector(sinks, layer));
     block->shape_.sinks = block->sinks_;

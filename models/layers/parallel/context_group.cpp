@@ -8,8 +8,8 @@ Result<ContextGroup> ContextGroup::create(Collectives* collectives, const Attent
                                           bool shares_heads, const ModelLimits& limits, Ops& ops) {
   ContextGroup group(collectives, shape, shares_heads, ops);
   if (collectives == nullptr) return group;
-  const std::int64_t width =
-      shares_heads ? (shape.heads + 2 * shape.kv_heads) * shape.head_dim : shape.cached_elements();
+  const std::int64_t width = shares_heads ? (shape.heads + 2 * shape.kv_heads) * shape.head_dim
+                                          : shape.stored_elements(limits.kv_dtype);
   TROUPE_TRY(group.received_,
              ops.memory().allocate(shares_heads ? ops.activation_dtype() : limits.kv_dtype,
                                    {limits.max_batch_tokens, width}));

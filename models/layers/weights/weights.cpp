@@ -2,12 +2,14 @@
 
 #include <algorithm>
 #include <cassert>
+#include <cmath>
 #include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "models/ops/coded_matrix.hpp"
+#include "models/ops/weight_format.hpp"
 
 namespace troupe {
 
@@ -246,6 +248,34 @@ Result<StoredMatrix> Weights::vocabulary_rows(Parameter parameter) const {
   StoredMatrix table = stack_parts(std::move(parts), compute_);
   table.rows = ceil_slice(config_.vocab_size, {0, dense_shard_.size}).count;
   return table;
+}
+
+// Beside the attention's matrices, as compressed-tensors writes them, or beside the projection of
+// the keys or values (ModelOpt).
+Result<float> Weights::kv_scale(std::string_view name, std::int64_t layer) const {
+  std::string attention = checkpoint_name(rule(Parameter::output), layer, 0);
+  for (int parts = 0; parts < 2; ++parts) attention.resize(attention.rfind('.'));  // o_proj.weight
+  const std::string own = fmt::format("{}.{}", attention, name);
+  const std::string of_projection = fmt::format("{}.{}_proj.{}", attention, name.front(), name);
+  const std::string& found = checkpoint_.contains(own) ? own : of_projection;
+  if (!checkpoint_.contains(found)) return 0.0F;
+  TROUPE_TRY(const Tensor scale, checkpoint_.tensor(found));
+  if (scale.elements() != 1 || (scale.dtype() != DType::f32 && scale.dtype() != DType::bf16 &&
+                                scale.dtype() != DType::f16)) {
+    return fail(ErrorCode::unsupported, "{}: {} is not one number", checkpoint_.folder().string(),
+                found);
+  }
+  const float value = scale_at(scale, 0);
+  if (std::isfinite(value) && value > 0.0F) return value;
+  return fail(ErrorCode::corrupt_data, "{}: {} is {}, not a positive number",
+              checkpoint_.folder().string(), found, value);
+}
+
+Result<void> Weights::set_kv_scales(std::int64_t layer, AttentionShape& shape) const {
+  if (checkpoint_.quantization().kv_codes != kv_dtype_) return {};
+  TROUPE_TRY(shape.key_scale, kv_scale("k_scale", layer));
+  TROUPE_TRY(shape.value_scale, kv_scale("v_scale", layer));
+  return {};
 }
 
 Result<void> check_scales(const ModelConfig& config, const Checkpoint& checkpoint,

@@ -41,6 +41,7 @@ class Weights {
         dense_shard_{mesh.dense_index(rank), mesh.dense_size()},
         experts_(expert_share(config.moe ? config.moe->experts : 0, mesh, rank)),
         compute_(limits.compute),
+        kv_dtype_(limits.kv_dtype),
         encoding_(limits.encoding),
         is_quantized_(!checkpoint.quantization().groups.empty()),
         exact_sums_(limits.exact_sums),
@@ -73,6 +74,10 @@ class Weights {
   /// the vocabulary does not have are zero, so that all ranks have as many.
   Result<StoredMatrix> vocabulary_rows(Parameter parameter) const;
 
+  /// Sets the fixed scales of a layer's keys and values, if the checkpoint has some for the codes
+  /// of the KV cache. Errors: one that is not a positive number.
+  Result<void> set_kv_scales(std::int64_t layer, AttentionShape& shape) const;
+
   /// How Ops shall hold a matrix of this parameter; of the embedding as a tied head.
   WeightEncoding encoding_of(Parameter parameter) const {
     return encoding_for(parameter, encoding_, is_quantized_);
@@ -95,6 +100,8 @@ class Weights {
   }
 
  private:
+  /// The number of a tensor of a layer's attention; 0 if there is none.
+  Result<float> kv_scale(std::string_view name, std::int64_t layer) const;
   const WeightRule& rule(Parameter parameter) const;
   /// This rank's share of a parameter's rows or columns.
   ShardOf shard_of(Parameter parameter) const {
@@ -116,6 +123,7 @@ class Weights {
   ShardOf dense_shard_;
   ExpertShare experts_;
   DType compute_;
+  DType kv_dtype_;
   WeightEncoding encoding_;
   bool is_quantized_;
   std::shared_ptr<KernelTable> kernels_ = std::make_shared<KernelTable>();

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "models/ops/cpu/kernels.hpp"
+#include "models/ops/cpu/kv_codes.hpp"
 #include "models/ops/cpu/vec.hpp"
 
 namespace troupe::TROUPE_ISA {
@@ -20,27 +21,36 @@ inline constexpr int groups_per_chunk = attention_chunk / 16;
 /// Prefetches the line at `address` into the second-level cache.
 TROUPE_INLINE void prefetch(const void* address) { __builtin_prefetch(address, 0, 2); }
 
-/// Computes the scores of `rows` rows. With `prefetches`, the data read next of each group is
+/// What a tile of scores reads: `elements` of each query row and key.
+struct ScoredPart {
+  std::int64_t elements;
+  std::int64_t q_stride;    // from row to row
+  std::int64_t block_size;  // from element to element of a key
+  bool adds;                // to the scores that are there, which other elements have given
+};
+
+/// Computes the scores of `rows` rows. Of codes each is multiplied by its key's scale: scales are
+/// fp16, 16 for each group; otherwise null. With `prefetches`, the data read next of each group is
 /// prefetched while the keys are read: `upcoming`, [16, head_dim]. A block is a page of a few KiB
 /// at any address, where the hardware prefetcher starts anew.
 template <class Stored, int rows, int vectors, bool prefetches>
-void score_tile(const float* q, std::int64_t head_dim, const Stored* const* keys,
-                const Stored* const* upcoming, std::int64_t block_size, float* scores) {
+void score_tile(const float* q, const ScoredPart& part, const Stored* const* keys,
+                const std::uint16_t* const* scales, const Stored* const* upcoming, float* scores) {
   F16 sum[rows][vectors];
 #pragma GCC unroll 8
   for (int r = 0; r < rows; ++r)
 #pragma GCC unroll 4
     for (int v = 0; v < vectors; ++v) sum[r][v] = zero();
-  for (std::int64_t d = 0; d < head_dim; ++d) {
+  for (std::int64_t d = 0; d < part.elements; ++d) {
     F16 key[vectors];
 #pragma GCC unroll 4
     for (int v = 0; v < vectors; ++v) {
-      key[v] = load(keys[v] + d * block_size);
+      key[v] = load(keys[v] + d * part.block_size);
       if constexpr (prefetches) prefetch(upcoming[v] + d * 16);
     }
 #pragma GCC unroll 8
     for (int r = 0; r < rows; ++r) {
-      const F16 a = broadcast(q[r * head_dim + d]);
+      const F16 a = broadcast(q[r * part.q_stride + d]);
 #pragma GCC unroll 4
       for (int v = 0; v < vectors; ++v) sum[r][v] = fma(a, key[v], sum[r][v]);
     }
@@ -48,7 +58,14 @@ void score_tile(const float* q, std::int64_t head_dim, const Stored* const* keys
 #pragma GCC unroll 8
   for (int r = 0; r < rows; ++r)
 #pragma GCC unroll 4
-    for (int v = 0; v < vectors; ++v) store(scores + r * attention_chunk + 16 * v, sum[r][v]);
+    for (int v = 0; v < vectors; ++v) {
+      float* const score = scores + r * attention_chunk + 16 * v;
+      if constexpr (is_code<Stored>) {
+        sum[r][v] = sum[r][v] * load_half(scales[v]);
+        if (part.adds) sum[r][v] = sum[r][v] + load(score);
+      }
+      store(score, sum[r][v]);
+    }
 }
 
 /// sum = sum * alpha + scores . values over positions [begin, end) of the chunk. `upcoming` as in
@@ -105,23 +122,24 @@ void value_tile(const float* scores, const float* alpha, const Stored* const* va
 
 /// Scores of `count` rows, at most score_rows, against `groups` groups of positions.
 template <class Stored, bool prefetches, int rows = score_rows>
-void score_rows_of(int count, const float* q, std::int64_t head_dim, const Stored* const* keys,
-                   const Stored* const* upcoming, std::int64_t block_size, int groups,
+void score_rows_of(int count, const float* q, const ScoredPart& part, const Stored* const* keys,
+                   const std::uint16_t* const* scales, const Stored* const* upcoming, int groups,
                    float* scores) {
   if constexpr (rows > 1) {
     if (count < rows) {
-      score_rows_of<Stored, prefetches, rows - 1>(count, q, head_dim, keys, upcoming, block_size,
-                                                  groups, scores);
+      score_rows_of<Stored, prefetches, rows - 1>(count, q, part, keys, scales, upcoming, groups,
+                                                  scores);
       return;
     }
   }
+  const auto scales_at = [scales](int g) { return scales == nullptr ? nullptr : scales + g; };
   int g = 0;
   for (; g + score_vectors <= groups; g += score_vectors) {
-    score_tile<Stored, rows, score_vectors, prefetches>(q, head_dim, keys + g, upcoming + g,
-                                                        block_size, scores + 16 * g);
+    score_tile<Stored, rows, score_vectors, prefetches>(q, part, keys + g, scales_at(g),
+                                                        upcoming + g, scores + 16 * g);
   }
   for (; g < groups; ++g) {
-    score_tile<Stored, rows, 1, prefetches>(q, head_dim, keys + g, upcoming + g, block_size,
+    score_tile<Stored, rows, 1, prefetches>(q, part, keys + g, scales_at(g), upcoming + g,
                                             scores + 16 * g);
   }
 }

@@ -6,6 +6,9 @@
 // sums of 2^(score - maximum) by position modulo 16, and for each element of the output one chain
 // of FMAs over the positions, started from its value times alpha. None of it depends on which rows
 // share the tile: a row skips the positions that it does not see, and chunks without any.
+//
+// Codes of 8 bits are widened in registers. The scale of a key multiplies its score, behind the
+// chain; that of a value its term, once the term is in the sum.
 #pragma once
 
 #include "models/ops/cpu/attention_gemms.hpp"
@@ -40,6 +43,8 @@ template <class Stored>
 struct Chunk {
   const Stored* keys[groups_per_chunk];    // [head_dim, block_size] from the group's first position
   const Stored* values[groups_per_chunk];  // [16, head_dim]
+  const std::uint16_t* key_scales[groups_per_chunk];    // of codes: [scales, block_size]
+  const std::uint16_t* value_scales[groups_per_chunk];  // of codes: [16]
 };
 
 /// With windows, x with `other` in its first n lanes; otherwise x.
@@ -103,8 +108,46 @@ void transpose_values(const Stored* keys, std::int64_t block_size, std::int64_t 
 TROUPE_INLINE std::int64_t page_of(const AttentionJob& job, std::int64_t position) {
   const std::int64_t kv_heads = job.shape.kv_heads;
   const std::int64_t kv_head = job.first_head / (job.shape.heads / kv_heads);
-  return (job.blocks[position / job.block_size] * kv_heads + kv_head) * job.shape.head_dim *
+  return (job.blocks[position / job.block_size] * kv_heads + kv_head) * job.layout.row_elements *
          job.block_size;
+}
+
+/// The first scales of the 16 positions from `position` in keys or values; null unless of codes.
+template <class Stored>
+const std::uint16_t* scales_at(const AttentionJob& job, const void* pages, std::int64_t position) {
+  if constexpr (!is_code<Stored>) return nullptr;
+  const Stored* page = static_cast<const Stored*>(pages) + page_of(job, position);
+  return scales_of_page(job.layout, page, job.block_size) + position % job.block_size;
+}
+
+/// Computes the scores of `count` rows with the keys of some groups: score_rows_of for each scale
+/// that keys have.
+template <class Stored, bool prefetches>
+void score_keys_of(const AttentionJob& job, int count, const float* q, const Stored* const* keys,
+                   const std::uint16_t* const* scales, const Stored* const* upcoming, int groups,
+                   float* scores) {
+  const std::int64_t dim = job.shape.head_dim, first = job.layout.first_part;
+  score_rows_of<Stored, prefetches>(count, q, {first, dim, job.block_size, false}, keys, scales,
+                                    upcoming, groups, scores);
+  if (first == dim) return;
+  const Stored* others[groups_per_chunk] = {};
+  const std::uint16_t* other_scales[groups_per_chunk] = {};
+  for (int g = 0; g < groups; ++g) {
+    others[g] = keys[g] + first * job.block_size;
+    other_scales[g] = scales[g] + job.block_size;
+  }
+  score_rows_of<Stored, false>(count, q + first, {dim - first, dim, job.block_size, true}, others,
+                               other_scales, others, groups, scores);
+}
+
+/// Multiplies the terms of a row by the scales of their values.
+template <class Stored>
+void scale_terms(const AttentionTile& tile, std::int64_t row, Seen seen,
+                 const Chunk<Stored>& chunk) {
+  float* scores = tile.scores + row * attention_chunk;
+  for (std::int64_t i = seen.begin / 16 * 16; i < seen.end; i += 16) {
+    store(scores + i, load(scores + i) * load_half(chunk.value_scales[i / 16]));
+  }
 }
 
 /// The keys of the 16 positions from `position`, [head_dim, block_size].
@@ -121,11 +164,14 @@ Chunk<Stored> locate_chunk(const AttentionJob& job, const AttentionTile& tile, s
   for (int g = begin; g < end; ++g) {
     const std::int64_t position = first + 16 * g;
     chunk.keys[g] = keys_at<Stored>(job, position);
+    chunk.key_scales[g] = scales_at<Stored>(job, job.keys, position);
     if (job.shape.latent == 0) {
       chunk.values[g] = static_cast<const Stored*>(job.values) + page_of(job, position) +
                         position % job.block_size * job.shape.head_dim;
+      chunk.value_scales[g] = scales_at<Stored>(job, job.values, position);
       continue;
     }
+    chunk.value_scales[g] = chunk.key_scales[g];
     Stored* values = reinterpret_cast<Stored*>(tile.values) + 16 * g * job.shape.latent;
     transpose_values(chunk.keys[g], job.block_size, job.shape.latent, values);
     chunk.values[g] = values;
@@ -213,9 +259,10 @@ void add_chunk(const AttentionJob& job, const AttentionTile& tile, std::int64_t 
   // With many rows a chunk takes long enough for the hardware prefetcher.
   const bool prefetches = end - begin <= score_rows && job.shape.latent == 0;
   const auto score = [&]<bool with_values>(std::int64_t r, int count) {
-    score_rows_of<Stored, with_values>(
-        count, tile.q + r * dim, dim, chunk.keys + first_group, chunk.values + first_group,
-        job.block_size, groups - first_group, tile.scores + r * attention_chunk + 16 * first_group);
+    score_keys_of<Stored, with_values>(job, count, tile.q + r * dim, chunk.keys + first_group,
+                                       chunk.key_scales + first_group, chunk.values + first_group,
+                                       groups - first_group,
+                                       tile.scores + r * attention_chunk + 16 * first_group);
   };
   for (std::int64_t r = begin; r < end; r += score_rows) {
     const int count = static_cast<int>(end - r < score_rows ? end - r : score_rows);
@@ -228,6 +275,7 @@ void add_chunk(const AttentionJob& job, const AttentionTile& tile, std::int64_t 
   for (std::int64_t r = begin; r < end; ++r) {
     if (job.shape.soft_cap > 0.0F) cap_scores(tile, r, seen_by(r), job.shape.soft_cap);
     softmax_row<windowed>(tile, r, seen_by(r));
+    if constexpr (is_code<Stored>) scale_terms(tile, r, seen_by(r), chunk);
   }
   const Stored* upcoming[groups_per_chunk] = {};
   const int upcoming_groups = prefetches ? keys_after<Stored>(job, first, upcoming) : 0;
@@ -305,11 +353,7 @@ void attend(const AttentionJob& job) {
 }
 
 void attention(const AttentionJob& job) {
-  if (job.dtype == DType::f32) {
-    attend<float>(job);
-  } else {
-    attend<std::uint16_t>(job);
-  }
+  with_stored(job.layout.stored, [&](auto stored) { attend<decltype(stored)>(job); });
 }
 
 }  // namespace troupe::TROUPE_ISA

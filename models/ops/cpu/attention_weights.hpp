@@ -18,9 +18,12 @@ std::int64_t score_chunk(const AttentionJob& job, const AttentionTile& tile, int
   const std::int64_t seen = end - first < attention_chunk ? end - first : attention_chunk;
   const int groups = static_cast<int>((seen + 15) / 16);
   const Stored* keys[groups_per_chunk] = {};
-  for (int g = 0; g < groups; ++g) keys[g] = keys_at<Stored>(job, first + 16 * g);
-  score_rows_of<Stored, false>(count, tile.q, job.shape.head_dim, keys, keys, job.block_size,
-                               groups, tile.scores);
+  const std::uint16_t* scales[groups_per_chunk] = {};
+  for (int g = 0; g < groups; ++g) {
+    keys[g] = keys_at<Stored>(job, first + 16 * g);
+    scales[g] = scales_at<Stored>(job, job.keys, first + 16 * g);
+  }
+  score_keys_of<Stored, false>(job, count, tile.q, keys, scales, keys, groups, tile.scores);
   if (job.shape.soft_cap > 0.0F) {
     for (int r = 0; r < count; ++r) cap_scores(tile, r, {0, seen}, job.shape.soft_cap);
   }
@@ -77,11 +80,8 @@ void add_weights(const AttentionWeightsJob& job) {
 }
 
 void attention_weights(const AttentionWeightsJob& job) {
-  if (job.attention.dtype == DType::f32) {
-    add_weights<float>(job);
-  } else {
-    add_weights<std::uint16_t>(job);
-  }
+  with_stored(job.attention.layout.stored,
+              [&](auto stored) { add_weights<decltype(stored)>(job); });
 }
 
 }  // namespace troupe::TROUPE_ISA

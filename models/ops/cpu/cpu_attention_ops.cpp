@@ -16,11 +16,12 @@ Result<std::pair<DeviceTensor, DeviceTensor>> CpuAttentionOps::allocate_kv(
     return fail(ErrorCode::resource_exhausted, "no memory for attention over heads of {}",
                 shape.head_dim);
   }
+  const std::int64_t row = shape.row_layout(dtype).row_elements;
   TROUPE_TRY(DeviceTensor keys,
-             allocate_on_cpu(dtype, Shape{blocks, shape.kv_heads, shape.head_dim, block_size}));
+             allocate_on_cpu(dtype, Shape{blocks, shape.kv_heads, row, block_size}));
   if (shape.latent != 0) return std::pair(std::move(keys), DeviceTensor());
   TROUPE_TRY(DeviceTensor values,
-             allocate_on_cpu(dtype, Shape{blocks, shape.kv_heads, block_size, shape.head_dim}));
+             allocate_on_cpu(dtype, Shape{blocks, shape.kv_heads, block_size, row}));
   return std::pair(std::move(keys), std::move(values));
 }
 
@@ -40,7 +41,7 @@ void CpuAttentionOps::do_norm_rope_store(const Tensor& qkv, const Tensor& q_norm
   job.block_size = batch.block_size;
   job.keys = cache.keys.data();
   job.values = cache.values.data();
-  job.dtype = cache.keys.dtype();
+  job.layout = shape.row_layout(cache.keys.dtype());
   job.q_out = q_out.as<float>();
   const std::int64_t tokens = batch.positions[0];
   context_.for_rows(tokens, 4 * row_bytes(qkv),
@@ -110,7 +111,7 @@ void CpuAttentionOps::do_latent_rope_store(const Columns& rotated_q, const Colum
   job.kv_slots = batch.kv_slots.as<std::int32_t>();
   job.block_size = batch.block_size;
   job.keys = cache.keys.data();
-  job.dtype = cache.keys.dtype();
+  job.layout = shape.row_layout(cache.keys.dtype());
   job.q_out = q_out.as<float>();
   context_.for_rows(batch.positions[0], row_bytes(q_out) + 4 * row_bytes(kv.matrix),
                     [&](std::int64_t begin, std::int64_t end, int member) {
@@ -134,7 +135,7 @@ void CpuAttentionOps::do_attend(const Tensor& q, const AttentionShape& shape,
   AttentionJob job;
   job.keys = cache.keys.data();
   job.values = cache.values.data();
-  job.dtype = cache.keys.dtype();
+  job.layout = shape.row_layout(cache.keys.dtype());
   job.block_size = batch.block_size;
   job.shape = shape;
   job.sinks = shape.sinks.empty() ? nullptr : shape.sinks.as<float>();

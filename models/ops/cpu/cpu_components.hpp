@@ -167,10 +167,9 @@ class CpuAttentionOps final : public AttentionOps {
   struct SparseScratch {
     std::vector<float> scores;
     std::vector<std::int32_t> chosen;
-    HostTensor gathered;  // [pages, 1, head_dim, block_size] of the cache's dtype
+    HostTensor gathered;  // pages of the cache's layout
     std::vector<std::int32_t> pages;
   };
-  template <class Stored>
   void attend_chosen(const SparseRow& row, SparseScratch& scratch);
 
   CpuContext& context_;

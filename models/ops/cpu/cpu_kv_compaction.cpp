@@ -6,25 +6,29 @@
 #include <vector>
 
 #include "models/ops/cpu/cpu_components.hpp"
-#include "models/ops/cpu/stored_element.hpp"
+#include "models/ops/cpu/kv_elements.hpp"
 
 namespace troupe {
 namespace {
 
-/// One KV head of one sequence's cache in a layer.
-template <class Stored>
+/// One KV head of one sequence's cache in a layer. `Element` is of the size of what is stored.
+template <class Element>
 class HeadEntries {
  public:
+  /// `turned` has room for a key.
   HeadEntries(const KvCompaction& compaction, const CompactedSequence& sequence,
-              const AttentionShape& shape, const KvLayer& cache, std::int64_t head)
-      : blocks_(compaction.block_tables.as<std::int32_t>() + sequence.block_offset),
+              const AttentionShape& shape, const KvLayer& cache, std::int64_t head,
+              const RowKernels& rows, float* turned)
+      : rows_(rows),
+        turned_(turned),
+        layout_(shape.row_layout(cache.keys.dtype())),
+        blocks_(compaction.block_tables.as<std::int32_t>() + sequence.block_offset),
         block_size_(compaction.block_size),
         heads_(shape.kv_heads),
         head_(head),
-        dim_(shape.head_dim),
         latent_(shape.latent),
-        keys_(static_cast<Stored*>(cache.keys.data())),
-        values_(static_cast<Stored*>(cache.values.data())),
+        keys_(static_cast<Element*>(cache.keys.data())),
+        values_(static_cast<Element*>(cache.values.data())),
         weights_(static_cast<float*>(cache.weights.data())) {}
 
   float weight(std::int64_t entry) const { return *weight_of(entry); }
@@ -32,11 +36,16 @@ class HeadEntries {
   /// Moves an entry's key, value and weight to an earlier entry, and turns the key back by as many
   /// positions if `rope` is there, [positions, dim - latent] of rope_table.
   void move(std::int64_t from, std::int64_t to, const float* rope) const {
-    Stored* const key = key_of(from);
-    Stored* const moved = key_of(to);
-    for (std::int64_t d = 0; d < dim_; ++d) moved[d * block_size_] = key[d * block_size_];
-    if (rope != nullptr) turn_back(moved, rope + (from - to) * (dim_ - latent_));
-    if (values_ != nullptr) std::copy_n(value_of(from), dim_, value_of(to));
+    const std::int64_t old_offset = from % block_size_, offset = to % block_size_;
+    copy(keys_, from, to, [&](std::int64_t i, bool is_new) {
+      return layout_.key_place(i, is_new ? offset : old_offset, block_size_);
+    });
+    if (rope != nullptr) turn_back(to, rope + (from - to) * (layout_.head_dim - latent_));
+    if (values_ != nullptr) {
+      copy(values_, from, to, [&](std::int64_t i, bool is_new) {
+        return layout_.value_place(i, is_new ? offset : old_offset, block_size_);
+      });
+    }
     if (weights_ != nullptr) *weight_of(to) = weight(from);
   }
 
@@ -44,41 +53,51 @@ class HeadEntries {
   std::int64_t page(std::int64_t entry) const {
     return blocks_[entry / block_size_] * heads_ + head_;
   }
-  Stored* key_of(std::int64_t entry) const {
-    return keys_ + page(entry) * dim_ * block_size_ + entry % block_size_;
+  Element* page_of(Element* pages, std::int64_t entry) const {
+    return pages + page(entry) * layout_.page_elements(block_size_);
   }
-  Stored* value_of(std::int64_t entry) const {
-    return values_ + (page(entry) * block_size_ + entry % block_size_) * dim_;
+  template <class PlaceOf>
+  void copy(Element* pages, std::int64_t from, std::int64_t to, const PlaceOf& place_of) const {
+    const Element* const old_page = page_of(pages, from);
+    Element* const new_page = page_of(pages, to);
+    for (std::int64_t i = 0; i < layout_.row_elements; ++i) {
+      new_page[place_of(i, true)] = old_page[place_of(i, false)];
+    }
   }
   float* weight_of(std::int64_t entry) const {
     return weights_ + page(entry) * block_size_ + entry % block_size_;
   }
 
   /// The rotation by minus the row's position. The row may have a factor (RopeConfig), which a
-  /// rotation has not.
-  void turn_back(Stored* key, const float* row) const {
-    const std::int64_t half = (dim_ - latent_) / 2;
+  /// rotation has not. Codes are rounded anew, with a scale of their own.
+  void turn_back(std::int64_t entry, const float* row) const {
+    const std::int64_t half = (layout_.head_dim - latent_) / 2;
+    const KeyPartJob key{layout_, page_of(keys_, entry), entry % block_size_, block_size_, latent_,
+                         turned_};
+    rows_.load_key(key);
     for (std::int64_t i = 0; i < half; ++i) {
       const float factor = 1.0F / std::hypot(row[i], row[half + i]);
       const float cosine = row[i] * factor, sine = row[half + i] * factor;
-      Stored& first = key[(latent_ + i) * block_size_];
-      Stored& second = key[(latent_ + half + i) * block_size_];
-      const float a = widened(first), b = widened(second);
-      narrow(a * cosine + b * sine, first);
-      narrow(b * cosine - a * sine, second);
+      const float a = turned_[i], b = turned_[half + i];
+      turned_[i] = a * cosine + b * sine;
+      turned_[half + i] = b * cosine - a * sine;
     }
+    rows_.store_key(key);
   }
 
+  const RowKernels& rows_;
+  float* turned_;
+  KvRowLayout layout_;
   const std::int32_t* blocks_;
-  std::int64_t block_size_, heads_, head_, dim_, latent_;
-  Stored* keys_;
-  Stored* values_;
+  std::int64_t block_size_, heads_, head_, latent_;
+  Element* keys_;
+  Element* values_;
   float* weights_;
 };
 
 /// The weights of entries [begin, end), each averaged over `width` neighbours.
-template <class Stored>
-std::vector<float> pooled_weights(const HeadEntries<Stored>& head, std::int64_t begin,
+template <class Element>
+std::vector<float> pooled_weights(const HeadEntries<Element>& head, std::int64_t begin,
                                   std::int64_t end, std::int64_t width) {
   std::vector<float> pooled;
   for (std::int64_t entry = begin; entry < end; ++entry) {
@@ -91,9 +110,9 @@ std::vector<float> pooled_weights(const HeadEntries<Stored>& head, std::int64_t 
 }
 
 /// The kept entries between the first and the last ones, ascending.
-template <class Stored>
+template <class Element>
 std::vector<std::int64_t> choose(const KvCompaction& compaction, const CompactedSequence& sequence,
-                                 const HeadEntries<Stored>& head) {
+                                 const HeadEntries<Element>& head) {
   const std::int64_t begin = compaction.first_kept, end = sequence.entries - compaction.last_kept;
   const std::int64_t kept = sequence.kept - compaction.first_kept - compaction.last_kept;
   std::vector<std::int64_t> entries(static_cast<std::size_t>(end - begin));
@@ -111,11 +130,9 @@ std::vector<std::int64_t> choose(const KvCompaction& compaction, const Compacted
   return entries;
 }
 
-template <class Stored>
+template <class Element>
 void compact_head(const KvCompaction& compaction, const CompactedSequence& sequence,
-                  const AttentionShape& shape, const Tensor& rope, const KvLayer& cache,
-                  std::int64_t kv_head) {
-  const HeadEntries<Stored> head(compaction, sequence, shape, cache, kv_head);
+                  const HeadEntries<Element>& head, const Tensor& rope) {
   const float* turns = compaction.turns_keys ? rope.as<float>() : nullptr;
   std::int64_t to = compaction.first_kept;
   if (compaction.by_weight) {
@@ -161,7 +178,7 @@ void CpuAttentionOps::do_accumulate_weights(const Tensor& q, const AttentionShap
           job.attention.rows = rows;
           job.attention.first_position = span.first_position + skipped;
           job.attention.keys = cache.keys.data();
-          job.attention.dtype = cache.keys.dtype();
+          job.attention.layout = shape.row_layout(cache.keys.dtype());
           job.attention.blocks = batch.block_tables.as<std::int32_t>() + span.block_offset;
           job.attention.block_size = block_size;
           job.attention.first_head = i % shape.kv_heads * group;
@@ -178,19 +195,20 @@ void CpuAttentionOps::do_compact(const KvCompaction& compaction, const Attention
   std::int64_t entries = 0;
   for (const CompactedSequence& sequence : compaction.sequences) entries += sequence.entries;
   const auto sequences = static_cast<std::int64_t>(compaction.sequences.size());
-  context_.for_rows(
-      sequences * shape.kv_heads, entries * shape.kv_heads * shape.head_dim * 8,
-      [&](std::int64_t begin, std::int64_t end, int /*member*/) {
-        for (std::int64_t i = begin; i < end; ++i) {
-          const auto& sequence = compaction.sequences[static_cast<std::size_t>(i / shape.kv_heads)];
-          const std::int64_t head = i % shape.kv_heads;
-          if (cache.keys.dtype() == DType::f32) {
-            compact_head<float>(compaction, sequence, shape, rope, cache, head);
-          } else {
-            compact_head<std::uint16_t>(compaction, sequence, shape, rope, cache, head);
-          }
-        }
-      });
+  context_.for_rows(sequences * shape.kv_heads, entries * shape.kv_heads * shape.head_dim * 8,
+                    [&](std::int64_t begin, std::int64_t end, int member) {
+                      for (std::int64_t i = begin; i < end; ++i) {
+                        const auto& sequence =
+                            compaction.sequences[static_cast<std::size_t>(i / shape.kv_heads)];
+                        const std::int64_t head = i % shape.kv_heads;
+                        with_elements(cache.keys.dtype(), [&](auto element) {
+                          const HeadEntries<decltype(element)> entries(
+                              compaction, sequence, shape, cache, head, context_.kernels().rows,
+                              context_.scratch(member));
+                          compact_head(compaction, sequence, entries, rope);
+                        });
+                      }
+                    });
 }
 
 }  // namespace troupe

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "models/ops/cpu/cpu_components.hpp"
+#include "models/ops/cpu/kv_elements.hpp"
 #include "models/ops/cpu/stored_element.hpp"
 
 namespace troupe {
@@ -42,15 +43,19 @@ void choose(std::span<const float> scores, std::int64_t top_k, std::vector<std::
 }
 
 /// Copies latent keys at `positions` to pages that follow each other.
-template <class Stored>
-void gather_keys(const Stored* keys, const std::int32_t* blocks, std::int64_t block_size,
-                 std::int64_t dim, std::span<const std::int32_t> positions, Stored* gathered) {
+template <class Element>
+void gather_keys(const Element* keys, const KvRowLayout& layout, const std::int32_t* blocks,
+                 std::int64_t block_size, std::span<const std::int32_t> positions,
+                 Element* gathered) {
+  const std::int64_t page = layout.page_elements(block_size);
   for (std::size_t i = 0; i < positions.size(); ++i) {
-    const auto to = static_cast<std::int64_t>(i);
-    const Stored* from =
-        keys + blocks[positions[i] / block_size] * dim * block_size + positions[i] % block_size;
-    Stored* key = gathered + to / block_size * dim * block_size + to % block_size;
-    for (std::int64_t d = 0; d < dim; ++d) key[d * block_size] = from[d * block_size];
+    const auto to = static_cast<std::int64_t>(i), from = std::int64_t{positions[i]};
+    const Element* const old_page = keys + blocks[from / block_size] * page;
+    Element* const new_page = gathered + to / block_size * page;
+    for (std::int64_t d = 0; d < layout.row_elements; ++d) {
+      new_page[layout.key_place(d, to % block_size, block_size)] =
+          old_page[layout.key_place(d, from % block_size, block_size)];
+    }
   }
 }
 
@@ -86,7 +91,6 @@ void CpuAttentionOps::do_index_rope_store(const IndexQueries& index, const Tenso
       });
 }
 
-template <class Stored>
 void CpuAttentionOps::attend_chosen(const SparseRow& row, SparseScratch& scratch) {
   const AttentionShape& shape = row.attention.shape;
   const std::int64_t top_k = shape.index.top_k, block_size = row.attention.block_size;
@@ -96,18 +100,21 @@ void CpuAttentionOps::attend_chosen(const SparseRow& row, SparseScratch& scratch
   scores.scores = scratch.scores.data();
   context_.kernels().index_scores(scores);
   choose(scratch.scores, top_k, scratch.chosen);
-  const Shape wanted{pages, 1, shape.head_dim, block_size};
+  const KvRowLayout& layout = row.attention.layout;
+  const Shape wanted{pages, 1, layout.row_elements, block_size};
   // A draft model may have other sizes.
-  if (scratch.gathered->shape() != wanted || scratch.gathered->dtype() != row.attention.dtype) {
-    scratch.gathered = HostTensor(row.attention.dtype, wanted);
+  if (scratch.gathered->shape() != wanted || scratch.gathered->dtype() != layout.stored) {
+    scratch.gathered = HostTensor(layout.stored, wanted);
     scratch.pages.resize(static_cast<std::size_t>(pages));
     std::iota(scratch.pages.begin(), scratch.pages.end(), 0);
   }
-  auto* gathered = static_cast<Stored*>(scratch.gathered->data());
-  gather_keys(static_cast<const Stored*>(row.attention.keys), row.attention.blocks, block_size,
-              shape.head_dim, scratch.chosen, gathered);
+  with_elements(layout.stored, [&](auto element) {
+    using Element = decltype(element);
+    gather_keys(static_cast<const Element*>(row.attention.keys), layout, row.attention.blocks,
+                block_size, scratch.chosen, static_cast<Element*>(scratch.gathered->data()));
+  });
   AttentionJob job = row.attention;
-  job.keys = gathered;
+  job.keys = scratch.gathered->data();
   job.blocks = scratch.pages.data();
   job.rows = 1;
   job.first_position = top_k - 1;
@@ -133,7 +140,7 @@ void CpuAttentionOps::do_attend_sparse(const Tensor& q, const IndexQueries& inde
       row.attention.q = q.as<float>() + token * shape.heads * shape.head_dim;
       row.attention.out = out.as<float>() + token * shape.heads * shape.value_dim();
       row.attention.keys = cache.keys.data();
-      row.attention.dtype = cache.keys.dtype();
+      row.attention.layout = shape.row_layout(cache.keys.dtype());
       row.attention.blocks = blocks;
       row.attention.block_size = batch.block_size;
       row.attention.heads = heads_of_tile(shape.heads);
@@ -161,11 +168,7 @@ void CpuAttentionOps::do_attend_sparse(const Tensor& q, const IndexQueries& inde
                         SparseRow& row = rows[static_cast<std::size_t>(i)];
                         row.attention.scratch = context_.scratch(member);
                         SparseScratch& scratch = sparse_scratch_[static_cast<std::size_t>(member)];
-                        if (row.attention.dtype == DType::f32) {
-                          attend_chosen<float>(row, scratch);
-                        } else {
-                          attend_chosen<std::uint16_t>(row, scratch);
-                        }
+                        attend_chosen(row, scratch);
                       }
                     });
 }

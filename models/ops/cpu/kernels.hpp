@@ -55,7 +55,8 @@ std::int64_t gemm_scratch_floats(std::int64_t k, int segments);
 
 /// Attention of some heads of one sequence: `rows` query rows from `q`, at positions
 /// first_position... Keys are [blocks, kv_heads, head_dim, block_size], values [blocks, kv_heads,
-/// block_size, head_dim]; with shape.latent there are only keys.
+/// block_size, head_dim], with the scales of codes behind each page (KvRowLayout); with
+/// shape.latent there are only keys.
 struct AttentionJob {
   const float* q = nullptr;  ///< row 0, head 0
   float* out = nullptr;      ///< as q
@@ -63,7 +64,7 @@ struct AttentionJob {
   std::int64_t first_position = 0;
   const void* keys = nullptr;
   const void* values = nullptr;
-  DType dtype = DType::f32;
+  KvRowLayout layout;
   const std::int32_t* blocks = nullptr;  ///< the sequence's block table
   std::int64_t block_size = 16;
   std::int64_t first_head = 0;  ///< query heads [first_head, first_head + heads)
@@ -115,7 +116,7 @@ struct NormRopeStoreJob {
   std::int64_t block_size = 16;
   void* keys = nullptr;
   void* values = nullptr;
-  DType dtype = DType::f32;
+  KvRowLayout layout;
   float* q_out = nullptr;
   float* scratch = nullptr;  ///< head_dim floats
   std::int64_t begin = 0, end = 0;
@@ -135,10 +136,19 @@ struct LatentRopeStoreJob {
   const std::int32_t* kv_slots = nullptr;
   std::int64_t block_size = 16;
   void* keys = nullptr;
-  DType dtype = DType::f32;
+  KvRowLayout layout;
   float* q_out = nullptr;
   float* scratch = nullptr;  ///< head_dim floats
   std::int64_t begin = 0, end = 0;
+};
+
+/// The elements of a cached key from `begin` on, which have one scale.
+struct KeyPartJob {
+  KvRowLayout layout;
+  void* page = nullptr;  ///< of the KV head
+  std::int64_t offset = 0, block_size = 16;
+  std::int64_t begin = 0;     ///< 0, or layout.first_part
+  float* elements = nullptr;  ///< [head_dim - begin]
 };
 
 /// Operations on single rows, with the names and definitions of those in Ops.
@@ -164,6 +174,10 @@ struct RowKernels {
   void (*layer_norm)(const float* x, const float* weight, const float* bias, float eps,
                      std::int64_t rows, std::int64_t width, float* out);
   void (*scale)(float* x, float factor, float soft_cap, std::int64_t count);
+  /// Reads them as numbers.
+  void (*load_key)(const KeyPartJob& job);
+  /// Rounds them to what the cache holds, codes with the scale of their largest magnitude.
+  void (*store_key)(const KeyPartJob& job);
   float (*dot)(const float* x, const float* y, std::int64_t width);
   /// out = x * factor * weight, which may be x.
   void (*scale_row)(const float* x, float factor, const float* weight, std::int64_t width,

@@ -4,6 +4,7 @@
 
 #include "models/ops/cpu/activation_kernels.hpp"
 #include "models/ops/cpu/kernels.hpp"
+#include "models/ops/cpu/kv_store.hpp"
 #include "models/ops/cpu/vec.hpp"
 
 namespace troupe::TROUPE_ISA {
@@ -232,7 +233,8 @@ TROUPE_INLINE void norm_and_rotate(const float* x, const float* weight, float ep
   }
 }
 
-inline void norm_rope_store(const NormRopeStoreJob& job) {
+template <class Stored>
+void norm_rope_store(const NormRopeStoreJob& job) {
   const std::int64_t heads = job.shape.heads, kv_heads = job.shape.kv_heads;
   const std::int64_t dim = job.shape.head_dim;
   float* head = job.scratch;
@@ -248,24 +250,21 @@ inline void norm_rope_store(const NormRopeStoreJob& job) {
     for (std::int64_t h = 0; h < kv_heads; ++h) {
       norm_and_rotate(qkv + (heads + h) * dim, job.k_norm, job.eps, rope, dim, head);
       const float* value = qkv + (heads + kv_heads + h) * dim;
-      const std::int64_t page = (block * kv_heads + h) * dim * job.block_size;
-      const std::int64_t key_at = page + offset, value_at = page + offset * dim;
-      if (job.dtype == DType::f32) {
-        float* keys = static_cast<float*>(job.keys) + key_at;
-        float* values = static_cast<float*>(job.values) + value_at;
-        for (std::int64_t d = 0; d < dim; ++d) keys[d * job.block_size] = head[d];
-        for (std::int64_t d = 0; d < dim; ++d) values[d] = value[d];
-      } else {
-        auto* keys = static_cast<std::uint16_t*>(job.keys) + key_at;
-        auto* values = static_cast<std::uint16_t*>(job.values) + value_at;
-        for (std::int64_t d = 0; d < dim; ++d) keys[d * job.block_size] = round_to_bf16(head[d]);
-        for (std::int64_t d = 0; d < dim; ++d) values[d] = round_to_bf16(value[d]);
-      }
+      const std::int64_t page = (block * kv_heads + h) * job.layout.row_elements * job.block_size;
+      store_key_part(job.layout, static_cast<Stored*>(job.keys) + page, offset, job.block_size, 0,
+                     dim, head, job.shape.key_scale);
+      store_value(job.layout, static_cast<Stored*>(job.values) + page, offset, job.block_size,
+                  value, job.shape.value_scale);
     }
   }
 }
 
-inline void latent_rope_store(const LatentRopeStoreJob& job) {
+inline void norm_rope_store(const NormRopeStoreJob& job) {
+  with_stored(job.layout.stored, [&](auto stored) { norm_rope_store<decltype(stored)>(job); });
+}
+
+template <class Stored>
+void latent_rope_store(const LatentRopeStoreJob& job) {
   const std::int64_t heads = job.shape.heads, dim = job.shape.head_dim;
   const std::int64_t latent = job.shape.latent, rotated = dim - latent;
   float* key = job.scratch;
@@ -280,19 +279,23 @@ inline void latent_rope_store(const LatentRopeStoreJob& job) {
     scale_row(kv, inverse_rms(kv, latent, job.eps), job.norm, latent, key);
     norm_and_rotate(kv + latent, nullptr, 0.0F, rope, rotated, key + latent);
     const std::int64_t block = job.kv_slots[t] / job.block_size;
-    const std::int64_t at = block * dim * job.block_size + job.kv_slots[t] % job.block_size;
-    if (job.dtype == DType::f32) {
-      float* keys = static_cast<float*>(job.keys) + at;
-      for (std::int64_t d = 0; d < dim; ++d) keys[d * job.block_size] = key[d];
-    } else {
-      auto* keys = static_cast<std::uint16_t*>(job.keys) + at;
-      for (std::int64_t d = 0; d < dim; ++d) keys[d * job.block_size] = round_to_bf16(key[d]);
-    }
+    Stored* page =
+        static_cast<Stored*>(job.keys) + block * job.layout.row_elements * job.block_size;
+    const std::int64_t offset = job.kv_slots[t] % job.block_size, first = job.layout.first_part;
+    store_key_part(job.layout, page, offset, job.block_size, 0, first, key, 0.0F);
+    if (first == dim) continue;
+    store_key_part(job.layout, page, offset, job.block_size, first, dim, key + first, 0.0F);
   }
 }
 
+inline void latent_rope_store(const LatentRopeStoreJob& job) {
+  with_stored(job.layout.stored, [&](auto stored) { latent_rope_store<decltype(stored)>(job); });
+}
+
 extern constexpr RowKernels row_kernels{
-    rms_norm,        add_rms_norm,      silu_mul, add_bias,   route, combine, widen_row,
-    norm_rope_store, latent_rope_store, activate, layer_norm, scale, dot,     scale_row};
+    rms_norm,   add_rms_norm, silu_mul,        add_bias,          route,
+    combine,    widen_row,    norm_rope_store, latent_rope_store, activate,
+    layer_norm, scale,        load_key,        store_key,         dot,
+    scale_row};
 
 }  // namespace troupe::TROUPE_ISA

@@ -191,7 +191,7 @@ void bench_attention(Ops& ops, const Machine& machine) {
   const double pages = page_ceiling(machine.threads, std::size_t{84} << 20);
   fmt::print("reading 84 MiB by pages: {:.1f} GB/s\n", pages);
   for (const Case& c : cases) {
-    for (const DType dtype : {DType::f32, DType::bf16}) {
+    for (const DType dtype : {DType::f32, DType::bf16, DType::i8, DType::f8_e4m3}) {
       const std::int32_t per_sequence = (c.context + 15) / 16;
       const std::int32_t blocks = c.sequences * per_sequence;
       std::vector<std::pair<DeviceTensor, DeviceTensor>> layers;
@@ -222,7 +222,7 @@ void bench_attention(Ops& ops, const Machine& machine) {
       const double flops = 4.0 * pairs * c.sequences * shape.heads * shape.head_dim * c.layers;
       const double bytes = 2.0 * static_cast<double>(layers.front().first->bytes()) * c.layers;
       fmt::print(
-          "attention {:21} {:4}: {:8.1f} us  {:6.1f} GFLOP/s ({:.2f} of ceiling)  {:6.1f} "
+          "attention {:21} {:8}: {:8.1f} us  {:6.1f} GFLOP/s ({:.2f} of ceiling)  {:6.1f} "
           "GB/s of cache ({:.2f})\n",
           c.what, to_string(dtype), seconds * 1e6, flops / seconds / 1e9,
           flops / seconds / 1e9 / machine.ceiling, bytes / seconds / 1e9,

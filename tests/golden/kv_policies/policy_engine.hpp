@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <random>
 #include <vector>
 
@@ -29,7 +30,11 @@ struct EngineOptions {
   std::int32_t blocks = 64;
   std::int32_t step_tokens = 64;
   DType dtype = DType::f32;
+  std::optional<DType> kv_codes = {};  ///< of the KV cache, in place of dtype
+  bool prefix_caching = false;
+  std::int32_t swap_blocks = 0;
   std::int32_t threads = 1;
+  bool scores_prompts = true;
   int restart_after = 0;  ///< steps, after which all caches are lost; 0: never
 };
 
@@ -45,6 +50,7 @@ struct Engine {
   Result<void> restart() {
     scheduler->restart(1);
     TROUPE_TRY(ModelRunner again, ModelRunner::create(*model, *ops, {}, options.blocks));
+    if (options.swap_blocks > 0) TROUPE_CHECK(again.allow_swaps(options.swap_blocks));
     runner = std::make_unique<ModelRunner>(std::move(again));
     return {};
   }
@@ -58,7 +64,7 @@ inline Result<Engine> start(const std::filesystem::path& folder, const KvPolicy&
                            .max_head_rows = options.step_tokens,
                            .max_positions = 1024,
                            .compute = options.dtype,
-                           .kv_dtype = options.dtype,
+                           .kv_dtype = options.kv_codes.value_or(options.dtype),
                            .kv_policy = policy};
   if (options.threads == 1) {
     TROUPE_TRY(engine.ops, make_golden_ops(options.dtype));
@@ -72,12 +78,15 @@ inline Result<Engine> start(const std::filesystem::path& folder, const KvPolicy&
       ModelRunner::blocks_to_allocate(*engine.model, options.blocks)));
   TROUPE_TRY(ModelRunner runner,
              ModelRunner::create(*engine.model, *engine.ops, {}, options.blocks));
+  if (options.swap_blocks > 0) TROUPE_CHECK(runner.allow_swaps(options.swap_blocks));
   engine.runner = std::make_unique<ModelRunner>(std::move(runner));
   SchedulerConfig plans;
   plans.max_num_seqs = 16;
   plans.max_num_batched_tokens = options.step_tokens;
   plans.kv_cache_blocks = options.blocks;
   plans.max_model_len = 1024;
+  plans.prefix_caching = options.prefix_caching;
+  plans.swap_blocks = options.swap_blocks;
   plans.kv_policy = policy;
   TROUPE_TRY(Scheduler scheduler, Scheduler::make(plans));
   engine.scheduler = std::make_unique<Scheduler>(std::move(scheduler));
@@ -103,7 +112,7 @@ inline Result<std::vector<Answer>> answer(Engine& engine,
     spec.sampling.temperature = 0.0F;
     spec.sampling.max_tokens = max_tokens;
     spec.sampling.logprobs = 3;
-    spec.sampling.prompt_logprobs = 3;
+    if (engine.options.scores_prompts) spec.sampling.prompt_logprobs = 3;
     TROUPE_CHECK(engine.scheduler->add(std::move(spec)));
     answers.push_back({.tokens = prompts[i]});
   }

@@ -88,7 +88,8 @@ namespace {
 
 Result<LoadedModel> load_from(const std::filesystem::path& folder, const Checkpoint& checkpoint,
                               DType precision, const ParallelContext& parallel,
-                              std::unique_ptr<Ops> ops, bool exact_sums) {
+                              std::unique_ptr<Ops> ops, bool exact_sums = false,
+                              std::optional<DType> kv_codes = {}) {
   LoadedModel loaded;
   loaded.ops = std::move(ops);
   TROUPE_TRY(const ModelConfig config, load_model_config(folder));
@@ -96,7 +97,7 @@ Result<LoadedModel> load_from(const std::filesystem::path& folder, const Checkpo
   limits.max_batch_tokens = 512;
   limits.max_head_rows = 512;
   limits.compute = precision;
-  limits.kv_dtype = precision;
+  limits.kv_dtype = kv_codes.value_or(precision);
   limits.exact_sums = exact_sums;
   TROUPE_TRY(loaded.model, load_model(config, checkpoint, *loaded.ops, parallel, limits));
   TROUPE_TRY(loaded.runner,
@@ -110,10 +111,10 @@ Result<LoadedModel> load_from(const std::filesystem::path& folder, const Checkpo
 }  // namespace
 
 Result<LoadedModel> load(const std::filesystem::path& folder, DType precision,
-                         const ParallelContext& parallel, std::unique_ptr<Ops> ops,
-                         bool exact_sums) {
+                         const ParallelContext& parallel, std::unique_ptr<Ops> ops, bool exact_sums,
+                         std::optional<DType> kv_codes) {
   TROUPE_TRY(const Checkpoint checkpoint, Checkpoint::open(folder));
-  return load_from(folder, checkpoint, precision, parallel, std::move(ops), exact_sums);
+  return load_from(folder, checkpoint, precision, parallel, std::move(ops), exact_sums, kv_codes);
 }
 
 Result<LoadedModel> load_substituted(const std::filesystem::path& folder, DType precision,
@@ -121,7 +122,7 @@ Result<LoadedModel> load_substituted(const std::filesystem::path& folder, DType 
   TROUPE_TRY(auto ops, make_golden_ops(precision));
   TROUPE_TRY(Checkpoint checkpoint, Checkpoint::open(folder));
   checkpoint.set_substitute(substitute);
-  return load_from(folder, checkpoint, precision, {}, std::move(ops), false);
+  return load_from(folder, checkpoint, precision, {}, std::move(ops));
 }
 
 Result<double> window_nll(Runner& runner, const std::vector<std::int32_t>& window) {

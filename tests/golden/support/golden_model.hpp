@@ -62,10 +62,11 @@ struct LoadedModel {
 /// `precision` f32 or bf16, of weights and KV cache alike.
 Result<LoadedModel> load(const std::filesystem::path& folder, DType precision,
                          const ParallelContext& parallel = {});
-/// The same on `ops`, which were made for `precision`; `exact_sums`: see ModelLimits.
+/// The same on `ops`, which were made for `precision`; `exact_sums`: see ModelLimits; `kv_codes`:
+/// the KV cache's dtype in place of `precision`.
 Result<LoadedModel> load(const std::filesystem::path& folder, DType precision,
                          const ParallelContext& parallel, std::unique_ptr<Ops> ops,
-                         bool exact_sums = false);
+                         bool exact_sums = false, std::optional<DType> kv_codes = {});
 
 /// load() with numbers in place of some of the checkpoint's weights.
 Result<LoadedModel> load_substituted(const std::filesystem::path& folder, DType precision,

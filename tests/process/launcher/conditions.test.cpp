@@ -135,6 +135,42 @@ TEST_P(AnyCondition, leaves_the_bytes_of_context_ranks_alone) {
 INSTANTIATE_TEST_SUITE_P(Launcher, AnyCondition, testing::ValuesIn(conditions()),
                          [](const auto& info) { return info.param.name; });
 
+class EightBitKvCache : public testing::TestWithParam<std::string> {};
+
+TEST_P(EightBitKvCache, gives_the_bytes_of_one_rank_alone_in_every_condition) {
+  std::string input = mixed_requests();
+  for (int i = 0; i < 4; ++i) {
+    input += completion(
+        fmt::format("beams{}", i), "Once upon a time there was a fox",
+        {{"use_beam_search", true}, {"n", 2 + i}, {"max_tokens", 24}, {"return_token_ids", true}});
+  }
+  const std::string dtype = "kv_cache.dtype=" + GetParam();
+  const std::string no_prefixes = "engine.enable_prefix_caching=false";
+  const Answers alone = answers_to(input, {dtype, no_prefixes, "engine.async_scheduling=false"});
+  ASSERT_EQ(alone.size(), 49U);
+  const Answers plain = answers_to(input);
+  EXPECT_TRUE(std::ranges::any_of(alone, [&](const auto& answer) {
+    return answer.second.payload != plain.at(answer.first).payload;
+  })) << "a KV cache of 8 bits changes no answer";
+  const std::vector<std::vector<std::string>> conditions = {
+      {"engine.max_num_batched_tokens=64"},
+      {"engine.kv_cache_blocks=24", no_prefixes},
+      {"engine.kv_cache_blocks=36", "engine.swap_space=0.1"},
+      {"engine.speculative_method=ngram"},
+      {"parallel.context_parallel_size=2"},
+      {"parallel.data_parallel_size=2", "parallel.data_parallel_attention=true"},
+      {"parallel.tensor_parallel_size=2", "parallel.pipeline_parallel_size=2",
+       "parallel.sequence_parallel=true", "engine.kv_cache_blocks=36", "engine.swap_space=0.1"}};
+  for (std::vector<std::string> settings : conditions) {
+    const std::string how = settings.front();
+    settings.push_back(dtype);
+    expect_same_payloads(alone, answers_to(input, settings), how);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Launcher, EightBitKvCache, testing::Values("int8", "fp8_e4m3"),
+                         [](const auto& info) { return info.param; });
+
 TEST(AWindow, is_swapped_out_and_in_with_its_sequence) {
   const std::filesystem::path model = golden::data_folder() / "mistral-a";
   std::string input;

@@ -144,7 +144,8 @@ TEST(Quantization, is_found_in_a_file_beside_the_config) {
   EXPECT_EQ(config.method, "modelopt");
   EXPECT_TRUE(config.has_kv_scheme);
   EXPECT_EQ(config.scheme_of("lm_head"), nullptr);
-  EXPECT_THAT(config.describe(), HasSubstr("scales are not used"));
+  EXPECT_EQ(config.kv_codes, DType::f8_e4m3);
+  EXPECT_THAT(config.describe(), HasSubstr("kv_cache.dtype fp8_e4m3"));
 }
 
 }  // namespace

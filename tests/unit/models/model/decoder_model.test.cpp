@@ -37,6 +37,9 @@ TEST(DecoderModel, says_what_its_weights_and_a_kv_block_take) {
   limits.kv_dtype = DType::bf16;
   REQUIRE_OK(const auto rounded, load_tiny(*ops, {}, limits));
   EXPECT_EQ(rounded->kv_bytes_per_block(), 3U * 2 * 16 * 2 * 32 * 2);
+  limits.kv_dtype = DType::i8;  // and an fp16 scale for each token and head
+  REQUIRE_OK(const auto coded, load_tiny(*ops, {}, limits));
+  EXPECT_EQ(coded->kv_bytes_per_block(), 3U * 2 * 16 * 2 * (32 + 2));
   EXPECT_GE(exact->weight_bytes(), 600'000U);
   EXPECT_EQ(exact->limits().max_positions, 2048);
 }

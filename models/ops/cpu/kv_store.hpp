@@ -1,0 +1,136 @@
+// Rounding of keys and values to what the KV cache holds, for one instruction set (vec.hpp). A
+// row's codes and scale depend on that row alone.
+#pragma once
+
+#include "models/ops/cpu/kernels.hpp"
+#include "models/ops/cpu/kv_codes.hpp"
+#include "models/ops/cpu/vec.hpp"
+
+namespace troupe::TROUPE_ISA {
+
+/// The largest code as a number.
+template <class Code>
+inline constexpr float largest_code = 127.0F;
+template <>
+inline constexpr float largest_code<Fp8Code> = 1.75F;  // 448 * 2^-8
+/// By what a scale is more than the one that a checkpoint has for the same codes.
+template <class Code>
+inline constexpr float over_published = 1.0F;
+template <>
+inline constexpr float over_published<Fp8Code> = 256.0F;
+
+inline float largest_magnitude(const float* x, std::int64_t width) {
+  F16 largest = zero();
+  for (std::int64_t i = 0; i < width; i += 16) {
+    const F16 part = load_up_to(x + i, width - i);
+    largest = max(max(part, zero() - part), largest);
+  }
+  return reduce_max(largest);
+}
+
+/// The bits of the scale for the elements of a row; `fixed` of a checkpoint counts if it is not 0.
+template <class Code>
+std::uint16_t scale_for(const float* x, std::int64_t width, float fixed) {
+  constexpr float largest_half = 65504.0F;
+  const float wanted = fixed > 0.0F ? fixed * over_published<Code>
+                                    : largest_magnitude(x, width) / largest_code<Code>;
+  return _cvtss_sh(wanted < largest_half ? wanted : largest_half, _MM_FROUND_TO_NEAREST_INT);
+}
+
+/// The nearest code, ties to even; `inverse` of the scale.
+TROUPE_INLINE void narrow(float x, float inverse, Int8Code& code) {
+  float value = x * inverse;
+  value = value < 127.0F ? value : 127.0F;
+  value = value > -127.0F ? value : -127.0F;
+  code.bits = static_cast<std::int8_t>(_mm_cvtss_si32(_mm_set_ss(value)));
+}
+TROUPE_INLINE void narrow(float x, float inverse, Fp8Code& code) {
+  const float value = x * inverse * 256.0F;
+  std::uint32_t bits;
+  __builtin_memcpy(&bits, &value, sizeof bits);
+  const std::uint32_t sign = bits >> 31 << 7;
+  float magnitude = __builtin_fabsf(value);
+  magnitude = magnitude < 448.0F ? magnitude : 448.0F;
+  if (magnitude < 0x1p-6F) {  // multiples of 2^-9
+    const int steps = _mm_cvtss_si32(_mm_set_ss(magnitude * 0x1p9F));
+    code.bits = static_cast<std::uint8_t>(sign | static_cast<std::uint32_t>(steps));
+    return;
+  }
+  __builtin_memcpy(&bits, &magnitude, sizeof bits);
+  bits += 0x7FFFFu + ((bits >> 20) & 1u);  // keeps 3 bits of fraction; a carry goes to the exponent
+  code.bits = static_cast<std::uint8_t>(sign | ((bits >> 20) - ((127u - 7u) << 3)));
+}
+
+/// Writes the elements to codes that lie `stride` apart, and their scale.
+template <class Code>
+void store_codes(const float* x, std::int64_t width, float fixed, Code* codes, std::int64_t stride,
+                 std::uint16_t* scale) {
+  *scale = scale_for<Code>(x, width, fixed);
+  const float number = _cvtsh_ss(*scale);
+  const float inverse = number > 0.0F ? 1.0F / number : 0.0F;
+  for (std::int64_t i = 0; i < width; ++i) narrow(x[i], inverse, codes[i * stride]);
+}
+
+TROUPE_INLINE void store_numbers(const float* x, std::int64_t width, float* to,
+                                 std::int64_t stride) {
+  for (std::int64_t i = 0; i < width; ++i) to[i * stride] = x[i];
+}
+TROUPE_INLINE void store_numbers(const float* x, std::int64_t width, std::uint16_t* to,
+                                 std::int64_t stride) {
+  for (std::int64_t i = 0; i < width; ++i) to[i * stride] = round_to_bf16(x[i]);
+}
+
+/// Writes elements [begin, end) of a key, which have one scale.
+template <class Stored>
+void store_key_part(const KvRowLayout& layout, Stored* page, std::int64_t offset,
+                    std::int64_t block_size, std::int64_t begin, std::int64_t end, const float* x,
+                    [[maybe_unused]] float fixed_scale) {
+  Stored* const to = page + begin * block_size + offset;
+  if constexpr (is_code<Stored>) {
+    const std::int64_t scale = begin < layout.first_part ? 0 : block_size;
+    store_codes(x, end - begin, fixed_scale, to, block_size,
+                scales_of_page(layout, page, block_size) + scale + offset);
+  } else {
+    store_numbers(x, end - begin, to, block_size);
+  }
+}
+
+template <class Stored>
+void store_value(const KvRowLayout& layout, Stored* page, std::int64_t offset,
+                 [[maybe_unused]] std::int64_t block_size, const float* x,
+                 [[maybe_unused]] float fixed_scale) {
+  Stored* const to = page + offset * layout.head_dim;
+  if constexpr (is_code<Stored>) {
+    store_codes(x, layout.head_dim, fixed_scale, to, 1,
+                scales_of_page(layout, page, block_size) + offset);
+  } else {
+    store_numbers(x, layout.head_dim, to, 1);
+  }
+}
+
+template <class Stored>
+void load_key(const KeyPartJob& job) {
+  auto* const page = static_cast<Stored*>(job.page);
+  float scale = 1.0F;
+  if constexpr (is_code<Stored>) {
+    const std::int64_t row = job.begin < job.layout.first_part ? 0 : job.block_size;
+    scale = _cvtsh_ss(scales_of_page(job.layout, page, job.block_size)[row + job.offset]);
+  }
+  for (std::int64_t d = job.begin; d < job.layout.head_dim; ++d) {
+    float number[16];
+    store(number, load(page + d * job.block_size + job.offset, 1));
+    job.elements[d - job.begin] = is_code<Stored> ? number[0] * scale : number[0];
+  }
+}
+inline void load_key(const KeyPartJob& job) {
+  with_stored(job.layout.stored, [&](auto stored) { load_key<decltype(stored)>(job); });
+}
+
+inline void store_key(const KeyPartJob& job) {
+  with_stored(job.layout.stored, [&](auto stored) {
+    store_key_part(job.layout, static_cast<decltype(stored)*>(job.page), job.offset, job.block_size,
+                   job.begin, job.layout.head_dim, job.elements, 0.0F);
+  });
+}
+
+}  // namespace troupe::TROUPE_ISA
