@@ -91,6 +91,7 @@ std::vector<Subcommand> commands() {
       subcommand<StateArguments>("nodes", run_state, State::nodes),
       subcommand<StateArguments>("actors", run_state, State::actors),
       subcommand<StateArguments>("groups", run_state, State::groups),
+      subcommand<StateArguments>("objects", run_state, State::objects),
       subcommand<StateArguments>("logs", run_state, State::logs),
       subcommand<StateArguments>("metrics", run_state, State::metrics),
       subcommand<StateArguments>("stack", run_state, State::stack),

@@ -225,8 +225,9 @@ void ActorProcess::on_message(ChildChannel::Message message) {
   if (const auto* reply = std::get_if<KeyReply>(&*decoded)) return on_key_reply(*reply);
   if (const auto* reply = std::get_if<SpawnReply>(&*decoded)) return on_spawn_reply(*reply);
   if (const auto* ask = std::get_if<AskProcesses>(&*decoded)) {
-    return tell(ProcessReport{.request = ask->request,
-                              .bytes = answer_inquiry(*services_->hub->observer(), *ask)});
+    return tell(ProcessReport{
+        .request = ask->request,
+        .bytes = answer_inquiry(*services_->hub->observer(), *services_->objects, *ask)});
   }
   if (std::holds_alternative<StopProcess>(*decoded)) return begin_to_end();
   if (const auto* stop = std::get_if<StopActor>(&*decoded)) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdlib>
+#include <iterator>
 #include <limits>
 
 #include <unistd.h>
@@ -107,6 +108,30 @@ std::vector<ActorLoadState> ClusterInsight::loads() {
   return all;
 }
 
+ObjectsReply ClusterInsight::objects(const AskObjects& ask) {
+  const std::uint32_t most = std::min(ask.objects, max_page);
+  ObjectsReply reply{.page = objects_->list(ask.after, most), .silent = {}};
+  auto& all = reply.page.objects;
+  const auto answers = inquiries_.ask(living_nodes(), {.what = Inquiry::objects,
+                                                       .limit_ms = answer_limit.count(),
+                                                       .most = most,
+                                                       .after_owner = ask.after.owner,
+                                                       .after_number = ask.after.number});
+  for (const NodeInquiries::Answer& answer : answers) {
+    for (const ProcessReport& process : answer.report.processes) {
+      auto page = decode<ObjectPage>(process.bytes);
+      if (!page.ok()) continue;
+      reply.page.all_objects += page->all_objects;
+      std::ranges::move(page->objects, std::back_inserter(all));
+    }
+    const auto& silent = answer.report.silent;
+    reply.silent.insert(reply.silent.end(), silent.begin(), silent.end());
+  }
+  std::ranges::sort(all, {}, &ObjectInfo::id);
+  if (all.size() > most) all.resize(most);
+  return reply;
+}
+
 Result<StackReply> ClusterInsight::stack(std::string_view actor) {
   TROUPE_TRY(const auto found, registry_.place_of(actor));
   StackReply reply{
@@ -146,7 +171,8 @@ std::vector<TimelinePlace> ClusterInsight::start_timeline(milliseconds limit) {
     }
   }
   std::vector<TimelinePlace> places{{.node = "driver", .name = "driver", .pid = ::getpid()}};
-  (void)answer_inquiry(*own_, {.what = Inquiry::start_timeline, .record_ms = limit.count()});
+  (void)answer_inquiry(*own_, *objects_,
+                       {.what = Inquiry::start_timeline, .record_ms = limit.count()});
   const auto infos = agents_.infos();
   for (const auto& answer :
        inquiries_.ask(nodes, Inquiry::start_timeline, 0, answer_limit, limit)) {

@@ -23,8 +23,11 @@ class ClusterInsight {
   ClusterInsight(const ActorRegistry& registry, const NodeAgents& agents, NodeInquiries& inquiries)
       : registry_(registry), agents_(agents), inquiries_(inquiries) {}
 
-  /// `own`: of the driver's process. Before all others.
-  void begin(std::shared_ptr<CallObserver> own) { own_ = std::move(own); }
+  /// Both are of the driver's process. Before all others.
+  void begin(std::shared_ptr<CallObserver> own, std::shared_ptr<ObjectStore> objects) {
+    own_ = std::move(own);
+    objects_ = std::move(objects);
+  }
 
   /// A node has answered, or a process of it has said its last words.
   void take(std::size_t node, NodeReport report);
@@ -35,6 +38,8 @@ class ClusterInsight {
   std::string metrics_text();
   /// Of all actors whose processes answer, by id.
   std::vector<ActorLoadState> loads();
+  /// The next objects of all processes that answer, by id.
+  ObjectsReply objects(const AskObjects& ask);
   /// The stacks of the process of the actor with this name or id. Errors: not_found, and those of
   /// process_stack.
   Result<StackReply> stack(std::string_view actor);
@@ -51,6 +56,7 @@ class ClusterInsight {
   const NodeAgents& agents_;
   NodeInquiries& inquiries_;
   std::shared_ptr<CallObserver> own_;
+  std::shared_ptr<ObjectStore> objects_;
   std::mutex round_;  ///< one asks for metrics at a time
   std::mutex metrics_mutex_;
   ClusterMetrics metrics_;

@@ -54,6 +54,7 @@ class ClusterObserver {
   StateReply answer_to(const AskJoin& ask) const;
   StateReply answer_to(const AskMetrics&) const { return MetricsReply{insight_.metrics_text()}; }
   StateReply answer_to(const AskLoads&) const { return LoadsReply{insight_.loads()}; }
+  StateReply answer_to(const AskObjects& ask) const { return insight_.objects(ask); }
   StateReply answer_to(const AskStack& ask) const;
   StateReply answer_to(const AskTimeline& ask) const;
   /// The path of a log, and whose it is beside that.

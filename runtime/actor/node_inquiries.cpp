@@ -18,8 +18,13 @@ std::vector<NodeInquiries::Answer> NodeInquiries::ask(const std::vector<std::siz
                                                       Inquiry what, ProcessId process,
                                                       std::chrono::milliseconds limit,
                                                       std::chrono::milliseconds record) {
-  AskProcesses ask{
-      .what = what, .process = process, .limit_ms = limit.count(), .record_ms = record.count()};
+  return ask(
+      nodes,
+      {.what = what, .process = process, .limit_ms = limit.count(), .record_ms = record.count()});
+}
+
+std::vector<NodeInquiries::Answer> NodeInquiries::ask(const std::vector<std::size_t>& nodes,
+                                                      AskProcesses ask) {
   std::unique_lock lock(mutex_);
   if (is_stopped_) return {};
   ask.request = next_++;
@@ -31,7 +36,8 @@ std::vector<NodeInquiries::Answer> NodeInquiries::ask(const std::vector<std::siz
     lock.lock();
     if (!is_sent) open.awaited.erase(node);
   }
-  (void)wait_for(changed_, lock, limit + way, [&] { return is_stopped_ || open.awaited.empty(); });
+  (void)wait_for(changed_, lock, std::chrono::milliseconds(ask.limit_ms) + way,
+                 [&] { return is_stopped_ || open.awaited.empty(); });
   std::vector<Answer> answers = std::move(open.answers);
   open_.erase(ask.request);
   return answers;

@@ -32,6 +32,8 @@ class NodeInquiries {
   /// left out.
   std::vector<Answer> ask(const std::vector<std::size_t>& nodes, Inquiry what, ProcessId process,
                           std::chrono::milliseconds limit, std::chrono::milliseconds record = {});
+  /// The same; `ask` has all but the number of the request.
+  std::vector<Answer> ask(const std::vector<std::size_t>& nodes, AskProcesses ask);
   /// A node has answered. False if nobody has asked: these are last words of a process.
   bool take(std::size_t node, NodeReport report);
   /// A node is lost, and does not answer.

@@ -2,7 +2,7 @@
 
 namespace troupe {
 
-Bytes answer_inquiry(CallObserver& observer, const AskProcesses& ask) {
+Bytes answer_inquiry(CallObserver& observer, const ObjectStore& objects, const AskProcesses& ask) {
   switch (ask.what) {
     case Inquiry::metrics:
       return encode(observer.snapshot());
@@ -16,6 +16,8 @@ Bytes answer_inquiry(CallObserver& observer, const AskProcesses& ask) {
       return {};
     case Inquiry::take_timeline:
       return encode(observer.timeline().take());
+    case Inquiry::objects:
+      return encode(objects.list({ask.after_owner, ask.after_number}, ask.most));
     case Inquiry::clock:
     case Inquiry::stack:
       break;

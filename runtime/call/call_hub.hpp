@@ -20,7 +20,7 @@ namespace troupe {
 class ObjectStore;
 
 /// Method numbers from here on are the runtime's own: such calls belong to others that have taken
-/// credit, so they wait for none. (What they carry is small, and they are answered.)
+/// credit, or keep two processes informed, so they wait for none. What they carry is small.
 inline constexpr std::uint16_t first_reserved_method = 0xfff0;
 
 /// Which call it was, for whoever wants to cancel it.

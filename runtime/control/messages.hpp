@@ -334,6 +334,7 @@ enum class Inquiry : std::uint8_t {
   stop_timeline,   ///< ends that
   take_timeline,   ///< an encoded Timeline
   stack,           ///< a text with the stacks of its threads; by the agent, of one process
+  objects,         ///< an encoded ObjectPage, of the objects that it owns
 };
 /// D -> A, for one process of the node or all; then A -> P, to each.
 struct AskProcesses {
@@ -342,9 +343,12 @@ struct AskProcesses {
   ProcessId process = 0;       ///< 0: all
   std::int64_t limit_ms = 0;   ///< answers that come later are left out
   std::int64_t record_ms = 0;  ///< of start_timeline
+  /// Of objects: at most so many, with larger ids than (after_owner, after_number).
+  std::uint32_t most = 0;
+  std::uint64_t after_owner = 0, after_number = 0;
   template <class Archive>
   void fields(Archive& archive) {
-    archive(request, what, process, limit_ms, record_ms);
+    archive(request, what, process, limit_ms, record_ms, most, after_owner, after_number);
   }
 };
 /// P -> A: the answer of one process.

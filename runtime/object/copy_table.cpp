@@ -33,15 +33,16 @@ bool CopyTable::complete(Number object, StoreId holder) {
   return false;
 }
 
-void CopyTable::remove(Number object, StoreId holder) {
+bool CopyTable::remove(Number object, StoreId holder) {
   const auto found = copies_.find(object);
-  if (found == copies_.end()) return;
-  std::erase_if(found->second, [&](const Copy& copy) {
+  if (found == copies_.end()) return false;
+  const auto removed = std::erase_if(found->second, [&](const Copy& copy) {
     const bool is_its = store_at(copy.endpoint) == holder;
     if (is_its) unlink(object, copy);
     return is_its;
   });
   if (found->second.empty()) copies_.erase(found);
+  return removed > 0;
 }
 
 std::vector<std::string> CopyTable::forget(Number object) {
@@ -60,7 +61,7 @@ std::vector<CopyTable::Number> CopyTable::remove_peer(StoreId holder) {
   const auto held = held_.find(holder);
   if (held == held_.end()) return {};
   const std::vector<Number> objects(held->second.begin(), held->second.end());
-  for (const Number object : objects) remove(object, holder);
+  for (const Number object : objects) (void)remove(object, holder);
   return objects;
 }
 

@@ -28,7 +28,8 @@ class CopyTable {
   void add(Number object, Copy copy);
   /// The process has pulled the object. False if it is not known to pull it.
   bool complete(Number object, StoreId holder);
-  void remove(Number object, StoreId holder);
+  /// False if it is not known to have a copy.
+  bool remove(Number object, StoreId holder);
   /// Forgets the object; returns the endpoints of those that hold it.
   std::vector<std::string> forget(Number object);
   /// The process has ended. Returns the objects of which it had a copy.

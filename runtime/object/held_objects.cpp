@@ -5,11 +5,10 @@
 namespace troupe {
 
 void HeldObjects::add(const ObjectId& id, State state, std::uint64_t bytes,
-                      std::string owner_endpoint, std::shared_ptr<Segment> segment) {
+                      std::shared_ptr<Segment> segment) {
   Held& held = held_[id];
   held.state = state;
   held.bytes = bytes;
-  held.owner_endpoint = std::move(owner_endpoint);
   held.segment = std::move(segment);
   of_owner_[id.owner].insert(id);
   bytes_in_memory_ += bytes;
@@ -54,27 +53,28 @@ std::vector<HeldObjects::Waiter> HeldObjects::set_ready(const ObjectId& id) {
   return std::exchange(held->waiters, {});
 }
 
-void HeldObjects::pin(const ObjectId& id, StoreId reader) {
+void HeldObjects::pin(const ObjectId& id, StoreId reader, PinNumber pin) {
   Held* const held = find(id);
-  if (held == nullptr) return;
+  if (held == nullptr || !pinned_[reader].emplace(pin, id).second) return;
   make_busy(*held);
   if (held->pins++ == 0) bytes_pinned_ += held->bytes;
-  ++pinned_[reader][id];
 }
 
-std::optional<HeldObjects::Freed> HeldObjects::unpin(const ObjectId& id, StoreId reader) {
+std::optional<HeldObjects::Freed> HeldObjects::unpin(StoreId reader, PinNumber pin) {
   const auto of_reader = pinned_.find(reader);
   if (of_reader == pinned_.end()) return std::nullopt;
-  const auto pin = of_reader->second.find(id);
-  if (pin == of_reader->second.end()) return std::nullopt;
-  if (--pin->second == 0) of_reader->second.erase(pin);
+  const auto made = of_reader->second.extract(pin);
+  if (made.empty()) return std::nullopt;
   if (of_reader->second.empty()) pinned_.erase(of_reader);
-  const auto found = held_.find(id);
+  return release(held_.find(made.mapped()));
+}
+
+std::optional<HeldObjects::Freed> HeldObjects::release(All::iterator found) {
   Held& held = found->second;
   if (--held.pins > 0) return std::nullopt;
   bytes_pinned_ -= held.bytes;
   if (held.is_dropped && held.state != State::spilling) return take(found);
-  make_idle(id, held);
+  make_idle(found->first, held);
   return std::nullopt;
 }
 
@@ -111,15 +111,13 @@ std::optional<HeldObjects::Freed> HeldObjects::remove(const ObjectId& id) {
 
 std::vector<HeldObjects::Freed> HeldObjects::remove_reader(StoreId reader) {
   std::vector<Freed> freed;
-  auto pins = pinned_.find(reader);
-  if (pins == pinned_.end()) return freed;
-  const auto objects = pins->second;
-  for (const auto& [id, count] : objects) {
-    // Its link may be over while it still runs: what it has mapped must not change.
-    if (Held* held = find(id)) held->is_read_on = true;
-    for (std::uint32_t i = 0; i < count; ++i) {
-      if (auto one = unpin(id, reader)) freed.push_back(*std::move(one));
-    }
+  const auto pins = pinned_.extract(reader);
+  if (pins.empty()) return freed;
+  for (const auto& [pin, id] : pins.mapped()) {
+    const auto found = held_.find(id);
+    // It may run on without a link to here: what it has mapped must not change.
+    found->second.is_read_on = true;
+    if (auto one = release(found)) freed.push_back(*std::move(one));
   }
   return freed;
 }
@@ -133,6 +131,14 @@ std::vector<HeldObjects::Freed> HeldObjects::remove_owner(StoreId owner) {
     if (auto one = drop(id)) freed.push_back(*std::move(one));
   }
   return freed;
+}
+
+std::vector<HeldObjects::Waiter> HeldObjects::take_waiters() {
+  std::vector<Waiter> all;
+  for (auto& [id, held] : held_) {
+    for (Waiter& waiter : std::exchange(held.waiters, {})) all.push_back(std::move(waiter));
+  }
+  return all;
 }
 
 std::optional<ObjectId> HeldObjects::begin_spill() {

@@ -6,7 +6,6 @@
 #include <list>
 #include <memory>
 #include <optional>
-#include <string>
 #include <unordered_map>
 #include <unordered_set>
 #include <utility>
@@ -19,11 +18,15 @@
 
 namespace troupe {
 
+/// Tells the pins of one reader apart.
+using PinNumber = std::uint64_t;
+
 /// The large objects that one process holds, its own and copies of others', in segments or spilled
 /// to files, with their pins: an object that somebody has mapped is neither spilled nor is its
-/// segment used again. Objects that nobody has pinned are in the order of their last use. All
-/// operations cost O(1), the end of a process one for each object that it had pinned. Not
-/// synchronised.
+/// segment used again. A pin has a number that its reader uses once, so giving one back twice, or
+/// one that was never made, does nothing. Objects that nobody has pinned are in the order of their
+/// last use. All operations cost O(1), the end of a process one for each object that it had pinned.
+/// Not synchronised.
 class HeldObjects {
  public:
   using Clock = std::chrono::steady_clock;
@@ -34,7 +37,6 @@ class HeldObjects {
   struct Held {
     State state = State::filling;
     std::uint64_t bytes = 0;
-    std::string owner_endpoint;
     std::shared_ptr<Segment> segment;  ///< none while it is spilled
     std::shared_ptr<UniqueFd> file;    ///< once it was spilled
     std::uint32_t pins = 0;
@@ -56,16 +58,15 @@ class HeldObjects {
   };
 
   /// A new object. `segment` may be filled later (State::filling), until set_ready.
-  void add(const ObjectId& id, State state, std::uint64_t bytes, std::string owner_endpoint,
-           std::shared_ptr<Segment> segment);
+  void add(const ObjectId& id, State state, std::uint64_t bytes, std::shared_ptr<Segment> segment);
   Held* find(const ObjectId& id);
   const Held* find(const ObjectId& id) const { return const_cast<HeldObjects*>(this)->find(id); }
   /// It can be read from its segment from now on. Returns those that have waited.
   std::vector<Waiter> set_ready(const ObjectId& id);
-  /// For an object that is ready. `reader` 0: this process.
-  void pin(const ObjectId& id, StoreId reader);
+  /// For an object whose bytes are in memory.
+  void pin(const ObjectId& id, StoreId reader, PinNumber pin);
   /// Returns what is to be freed, if this was the last pin of a dropped object.
-  std::optional<Freed> unpin(const ObjectId& id, StoreId reader);
+  std::optional<Freed> unpin(StoreId reader, PinNumber pin);
   /// Its owner needs it no longer. Freed later if it is pinned or being spilled.
   std::optional<Freed> drop(const ObjectId& id);
   /// Forgets an object that could not be filled, whatever its state.
@@ -87,6 +88,8 @@ class HeldObjects {
     set_state(held, State::spilled);
     return std::exchange(held.waiters, {});
   }
+  /// All that wait for any object, which is not going to be ready.
+  std::vector<Waiter> take_waiters();
   /// When the object that begin_spill would take was used; none if there is none.
   std::optional<Clock::time_point> oldest_use() const;
 
@@ -101,10 +104,12 @@ class HeldObjects {
   void make_busy(Held& held);
   void set_state(Held& held, State state);
   Freed take(All::iterator found);
+  /// One pin of it is gone.
+  std::optional<Freed> release(All::iterator found);
 
   All held_;
   std::list<ObjectId> idle_;  ///< the least recently used first
-  std::unordered_map<StoreId, std::unordered_map<ObjectId, std::uint32_t>> pinned_;
+  std::unordered_map<StoreId, std::unordered_map<PinNumber, ObjectId>> pinned_;
   std::unordered_map<StoreId, std::unordered_set<ObjectId>> of_owner_;
   std::uint64_t bytes_in_memory_ = 0, bytes_spilled_ = 0, bytes_pinned_ = 0;
 };

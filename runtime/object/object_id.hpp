@@ -40,10 +40,12 @@ struct ObjectAddress {
   ObjectId id;
   std::string owner_endpoint;
   std::string owner_name;  ///< the owning process's, for messages
+  /// The owner has put it into a segment, for which processes of its machine may ask at once.
+  bool is_in_segment = false;
 
   template <class Archive>
   void fields(Archive& archive) {
-    archive(id, owner_endpoint, owner_name);
+    archive(id, owner_endpoint, owner_name, is_in_segment);
   }
 };
 

@@ -12,6 +12,7 @@
 #include "runtime/call/call_hub.hpp"
 #include "runtime/call/codec.hpp"
 #include "runtime/link/port_range.hpp"
+#include "runtime/object/object_info.hpp"
 #include "runtime/object/object_ref.hpp"
 #include "runtime/object/object_source.hpp"
 #include "runtime/object/object_view.hpp"
@@ -23,7 +24,9 @@
 // Who holds what. There is no server: each process has an ObjectStore, which holds what the process
 // has put. Small objects are bytes on its heap; they travel inside answers. Large ones lie in
 // segments, sealed memfds that the process has mapped and uses again, so a put is a memcpy. Another
-// process of the machine asks for the descriptor once per get and maps it for reading only.
+// process of the machine asks for the descriptor once per get and maps it for reading only. Once it
+// knows the token of the owner's SegmentServer it asks that alone, which pins the object and gives
+// the descriptor in one round trip.
 //
 // Ownership. The process that puts an object owns it. It knows who has references (ReferenceTable)
 // and where copies are (CopyTable), and nobody else does. A process has one ObjectShare for all its
@@ -37,9 +40,14 @@
 // give_back, received, unpin, drop_copy, copied, pull_failed: batched, one such call under way to
 // each peer), `locate` (reader to owner: the bytes, or who holds them, or "pull it, you are the
 // first of your machine"), `open` (reader to holder: pins the object and tells its segment),
-// `await`, `make_room`, `list`, `offer` (the process that has computed an object to its owner),
-// `cancel`, and `live`, which is never answered: it fails when the peer's process ends, and so
-// every store knows of the ends of those that it keeps something for.
+// `await`, `make_room`, `offer` (the process that has computed an object to its owner), `cancel`,
+// and `live`, which is never answered: it fails when the peer's process ends, and so every store
+// knows of the ends of those that it keeps something for.
+//
+// Links that break. A store whose `live` has failed asks `are_you_there` on a new link, and takes
+// the peer for gone only if that fails, too. Notes have sequence numbers, so what is sent again
+// counts once. Pins have numbers of their reader's, which gives one back if it does not know
+// whether it was made. Readers that give up have what waits for them cancelled.
 //
 // Between machines the first reader pulls the object in pieces over TLS connections of its own
 // (DataClient, DataServer) and holds a copy, which the owner then names to others of that machine.
@@ -70,30 +78,16 @@ struct ObjectStoreOptions {
   std::chrono::milliseconds pull_timeout{10000};  ///< without a byte
 };
 
-/// One object as a store knows it, for people.
-struct ObjectInfo {
-  ObjectId id;
-  std::uint64_t bytes = 0;
-  std::string owner;  ///< the process's name
-  std::string node;   ///< of the owner
-  std::uint32_t copies = 0;
-  std::uint32_t references = 0;  ///< processes that have some
-  std::uint32_t pins = 0;        ///< views of it in its holder's table
-  bool is_spilled = false, is_pending = false, is_lost = false;
-
-  template <class Archive>
-  void fields(Archive& archive) {
-    archive(id, bytes, owner, node, copies, references, pins, is_spilled, is_pending, is_lost);
-  }
-};
-
 struct ObjectCounts {
   std::uint64_t owned = 0;          ///< objects of this process
   std::uint64_t held = 0;           ///< objects in segments or files of this process
   std::uint64_t held_bytes = 0;     ///< of these, in memory
   std::uint64_t spilled_bytes = 0;  ///< of these, in files
+  std::uint64_t pinned_bytes = 0;   ///< of these, of objects that somebody has mapped
   std::uint64_t spills = 0, restores = 0, pulls = 0, pulled_bytes = 0;
   std::uint64_t shares = 0;  ///< objects that this process has references to
+  std::uint64_t waits = 0;   ///< for pending objects of this process, of any process
+  std::uint64_t holds = 0;   ///< references in answers that have not been received
 };
 
 /// Which of some refs are ready; both in the order in which they were given.
@@ -151,8 +145,8 @@ class ObjectStore {
   virtual bool is_registering() const = 0;
 
   virtual ObjectCounts counts() const = 0;
-  /// Objects of this process with larger numbers, at most `limit`.
-  virtual std::vector<ObjectInfo> list(std::uint64_t after, std::size_t limit) const = 0;
+  /// Those objects of this process that have larger ids than `after`, at most `limit`, by id.
+  virtual ObjectPage list(const ObjectId& after, std::size_t limit) const = 0;
   virtual void stop() = 0;  ///< ends its threads; calls fail with `cancelled`. Idempotent
 
  private:

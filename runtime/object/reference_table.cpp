@@ -48,10 +48,9 @@ std::vector<ReferenceTable::Number> ReferenceTable::remove_peer(StoreId peer) {
   return unused;
 }
 
-std::size_t ReferenceTable::references(Number object) const {
+std::size_t ReferenceTable::borrowers(Number object) const {
   const auto found = objects_.find(object);
-  if (found == objects_.end()) return 0;
-  return found->second.borrowers.size() + (found->second.is_local ? 1 : 0);
+  return found == objects_.end() ? 0 : found->second.borrowers.size();
 }
 
 bool ReferenceTable::forget_if_unused(Objects::iterator found) {

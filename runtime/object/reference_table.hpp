@@ -34,8 +34,8 @@ class ReferenceTable {
   bool has(Number object) const { return objects_.contains(object); }
   std::size_t size() const { return objects_.size(); }
   std::size_t peers() const { return borrowed_.size(); }
-  /// Processes that have references to the object.
-  std::size_t references(Number object) const;
+  /// Other processes that have references to the object.
+  std::size_t borrowers(Number object) const;
 
  private:
   struct Object {

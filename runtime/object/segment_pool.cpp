@@ -8,8 +8,6 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 
-#include "runtime/security/job_secret.hpp"
-
 #ifndef F_SEAL_FUTURE_WRITE
 #define F_SEAL_FUTURE_WRITE 0x0010
 #endif
@@ -47,7 +45,6 @@ Result<std::shared_ptr<Segment>> Segment::create(std::size_t bytes) {
   if (::madvise(at, bytes, MADV_POPULATE_WRITE) != 0 && errno != EINVAL) {
     return fail(ErrorCode::resource_exhausted, "no memory for an object of {} bytes", bytes);
   }
-  TROUPE_CHECK(random_bytes(std::as_writable_bytes(std::span(&segment->token_, 1))));
   segment->id_ = next++;
   return segment;
 }
@@ -110,10 +107,10 @@ std::size_t SegmentPool::trim() {
   return bytes;
 }
 
-UniqueFd SegmentPool::open(std::uint64_t id, std::uint64_t token) const {
+UniqueFd SegmentPool::open(std::uint64_t id) const {
   const std::lock_guard lock(registry_->mutex);
   const auto found = registry_->living.find(id);
-  if (found == registry_->living.end() || found->second->token() != token) return {};
+  if (found == registry_->living.end()) return {};
   return UniqueFd(::fcntl(found->second->fd(), F_DUPFD_CLOEXEC, 0));
 }
 

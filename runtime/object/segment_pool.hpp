@@ -27,7 +27,6 @@ class Segment {
 
   std::span<std::byte> bytes() const { return bytes_; }
   std::uint64_t id() const { return id_; }
-  std::uint64_t token() const { return token_; }
   int fd() const { return fd_.get(); }
 
  private:
@@ -35,8 +34,7 @@ class Segment {
   Segment() = default;
   UniqueFd fd_;
   std::span<std::byte> bytes_;
-  std::uint64_t id_ = 0;     ///< within the process
-  std::uint64_t token_ = 0;  ///< random; who knows it may have the descriptor
+  std::uint64_t id_ = 0;  ///< within the process
   std::function<void()> on_end_;
 };
 
@@ -62,8 +60,8 @@ class SegmentPool {
     const std::lock_guard lock(mutex_);
     return !free_.empty();
   }
-  /// The descriptor of a living segment, duplicated; none for a wrong token.
-  UniqueFd open(std::uint64_t id, std::uint64_t token) const;
+  /// The descriptor of a living segment, duplicated.
+  UniqueFd open(std::uint64_t id) const;
 
  private:
   const Charge charge_;

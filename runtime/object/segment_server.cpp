@@ -2,10 +2,11 @@
 
 #include <array>
 #include <cerrno>
-#include <chrono>
 #include <cstring>
+#include <type_traits>
 #include <vector>
 
+#include <fcntl.h>
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
@@ -14,80 +15,115 @@
 #include "runtime/base/blocking.hpp"
 #include "runtime/call/unix_socket.hpp"
 #include "runtime/process/acceptor.hpp"
+#include "runtime/security/job_secret.hpp"
 
 namespace troupe {
 namespace {
 
 constexpr std::size_t max_connections = 1024;
-constexpr int answer_timeout_ms = 5000;
+constexpr int answer_timeout_s = 5;
 
-struct Request {
-  std::uint64_t segment = 0, token = 0;
+static_assert(std::is_trivially_copyable_v<SegmentAsk>);
+
+/// Comes with the descriptor, if `is_given`.
+struct SegmentAnswer {
+  std::uint64_t is_given = 0;
+  std::uint64_t bytes = 0;
 };
 
-bool send_answer(int socket, const UniqueFd& fd) {
-  char is_there = fd ? 1 : 0;
-  iovec part{&is_there, 1};
+bool send_answer(int socket, int fd, std::uint64_t bytes) {
+  SegmentAnswer answer{fd >= 0 ? 1U : 0U, bytes};
+  iovec part{&answer, sizeof answer};
   alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control{};
   msghdr message{};
   message.msg_iov = &part;
   message.msg_iovlen = 1;
-  if (fd) {
+  if (fd >= 0) {
     message.msg_control = control.data();
     message.msg_controllen = control.size();
     cmsghdr* header = CMSG_FIRSTHDR(&message);
     header->cmsg_level = SOL_SOCKET;
     header->cmsg_type = SCM_RIGHTS;
     header->cmsg_len = CMSG_LEN(sizeof(int));
-    const int number = fd.get();
-    std::memcpy(CMSG_DATA(header), &number, sizeof number);
+    std::memcpy(CMSG_DATA(header), &fd, sizeof fd);
   }
-  return ::sendmsg(socket, &message, MSG_NOSIGNAL | MSG_DONTWAIT) == 1;
+  return ::sendmsg(socket, &message, MSG_NOSIGNAL | MSG_DONTWAIT) == sizeof answer;
 }
 
-Result<UniqueFd> receive_answer(int socket) {
-  pollfd polled{socket, POLLIN, 0};
-  {
-    const BlockingScope waits;
-    if (::poll(&polled, 1, answer_timeout_ms) <= 0) {
-      return fail(ErrorCode::timed_out, "the holder of an object gives no descriptor within {} ms",
-                  answer_timeout_ms);
-    }
-  }
-  char is_there = 0;
-  iovec part{&is_there, 1};
+Result<SegmentClient::Given> receive_answer(int socket) {
+  SegmentAnswer answer;
+  iovec part{&answer, sizeof answer};
   alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control{};
   msghdr message{};
   message.msg_iov = &part;
   message.msg_iovlen = 1;
   message.msg_control = control.data();
   message.msg_controllen = control.size();
-  if (::recvmsg(socket, &message, MSG_CMSG_CLOEXEC) != 1) {
+  ssize_t got = 0;
+  {
+    const BlockingScope waits;
+    do {
+      got = ::recvmsg(socket, &message, MSG_CMSG_CLOEXEC | MSG_WAITALL);
+    } while (got < 0 && errno == EINTR);
+  }
+  if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
+    return fail(ErrorCode::timed_out, "the holder of an object gives no descriptor within {} s",
+                answer_timeout_s);
+  }
+  if (got != sizeof answer) {
     return fail(ErrorCode::peer_died, "the holder of an object has ended");
   }
-  const cmsghdr* header = CMSG_FIRSTHDR(&message);
-  if (is_there != 1 || header == nullptr || header->cmsg_type != SCM_RIGHTS) {
+  if (answer.is_given == 0) {
     return fail(ErrorCode::not_found, "the holder has no such segment any more");
   }
+  const cmsghdr* header = CMSG_FIRSTHDR(&message);
+  if (header == nullptr || header->cmsg_type != SCM_RIGHTS) {
+    return fail(
+        ErrorCode::io,
+        "this process cannot take the descriptor of an object: it has too many open (ulimit "
+        "-n)");
+  }
+  SegmentClient::Given given{.bytes = answer.bytes};
   int number = -1;
   std::memcpy(&number, CMSG_DATA(header), sizeof number);
-  return UniqueFd(number);
+  given.fd = UniqueFd(number);
+  return given;
+}
+
+/// Connects; receive_answer then waits in the kernel, for so long.
+Result<UniqueFd> connect_and_wait(const std::string& server) {
+  TROUPE_TRY(UniqueFd socket, connect_to(server));
+  const timeval limit{.tv_sec = answer_timeout_s, .tv_usec = 0};
+  const int flags = ::fcntl(socket.get(), F_GETFL);
+  if (flags < 0 || ::fcntl(socket.get(), F_SETFL, flags & ~O_NONBLOCK) != 0 ||
+      ::setsockopt(socket.get(), SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit) != 0) {
+    return fail_errno(errno, "cannot set up a socket");
+  }
+  return socket;
 }
 
 }  // namespace
 
-SegmentServer::SegmentServer(UniqueFd listener, UniqueFd wake, const SegmentPool& pool)
-    : listener_(std::move(listener)), wake_(std::move(wake)), pool_(pool) {
+SegmentServer::SegmentServer(std::string name, UniqueFd listener, UniqueFd wake,
+                             std::uint64_t token, const SegmentPool& pool, Store store)
+    : name_(std::move(name)),
+      token_(token),
+      listener_(std::move(listener)),
+      wake_(std::move(wake)),
+      pool_(pool),
+      store_(std::move(store)) {
   thread_ = std::thread([this] { run(); });
 }
 
 Result<std::unique_ptr<SegmentServer>> SegmentServer::start(const std::string& name,
-                                                            const SegmentPool& pool) {
+                                                            const SegmentPool& pool, Store store) {
   TROUPE_TRY(auto listener, listen_at(name));
   UniqueFd wake(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!wake) return fail_errno(errno, "cannot make an eventfd");
+  std::uint64_t token = 0;
+  TROUPE_CHECK(random_bytes(std::as_writable_bytes(std::span(&token, 1))));
   return std::unique_ptr<SegmentServer>(
-      new SegmentServer(std::move(listener), std::move(wake), pool));
+      new SegmentServer(name, std::move(listener), std::move(wake), token, pool, std::move(store)));
 }
 
 SegmentServer::~SegmentServer() {
@@ -98,10 +134,11 @@ SegmentServer::~SegmentServer() {
 void SegmentServer::run() {
   Acceptor acceptor(std::move(listener_));
   std::vector<UniqueFd> sockets;
+  std::vector<pollfd> polled;
   while (true) {
     const auto now = Acceptor::Clock::now();
-    std::vector<pollfd> polled{{wake_.get(), POLLIN, 0},
-                               {acceptor.rests(now) ? -1 : acceptor.fd(), POLLIN, 0}};
+    polled.assign(
+        {{wake_.get(), POLLIN, 0}, {acceptor.rests(now) ? -1 : acceptor.fd(), POLLIN, 0}});
     for (const auto& socket : sockets) polled.push_back({socket.get(), POLLIN, 0});
     ::poll(polled.data(), polled.size(), acceptor.rests(now) ? 100 : -1);
     if (polled[0].revents != 0) return;
@@ -120,15 +157,23 @@ void SegmentServer::run() {
 }
 
 bool SegmentServer::answer(int socket) {
-  Request request;
-  const auto got = ::recv(socket, &request, sizeof request, MSG_DONTWAIT);
+  SegmentAsk ask;
+  const auto got = ::recv(socket, &ask, sizeof ask, MSG_DONTWAIT);
   if (got < 0) return errno == EAGAIN || errno == EINTR;
-  if (got != sizeof request) return false;
-  return send_answer(socket, pool_.open(request.segment, request.token));
+  if (got != sizeof ask) return false;
+  if (ask.token != token_) return send_answer(socket, -1, 0);
+  if (ask.segment != 0) {
+    const UniqueFd fd = pool_.open(ask.segment);
+    return send_answer(socket, fd ? fd.get() : -1, 0);
+  }
+  const auto pinned = store_.pin(ask);
+  if (!pinned) return send_answer(socket, -1, 0);
+  if (send_answer(socket, pinned->segment->fd(), pinned->bytes)) return true;
+  store_.unpin(ask);
+  return false;
 }
 
-Result<UniqueFd> SegmentClient::open(const std::string& server, std::uint64_t segment,
-                                     std::uint64_t token) {
+Result<SegmentClient::Given> SegmentClient::ask(const std::string& server, const SegmentAsk& ask) {
   std::shared_ptr<Connection> connection;
   {
     const std::lock_guard lock(mutex_);
@@ -138,16 +183,17 @@ Result<UniqueFd> SegmentClient::open(const std::string& server, std::uint64_t se
   }
   const std::lock_guard lock(connection->mutex);
   if (!connection->socket) {
-    TROUPE_TRY(connection->socket, connect_to(server));
+    TROUPE_TRY(connection->socket, connect_and_wait(server));
   }
-  const Request request{segment, token};
-  if (::send(connection->socket.get(), &request, sizeof request, MSG_NOSIGNAL) != sizeof request) {
+  if (::send(connection->socket.get(), &ask, sizeof ask, MSG_NOSIGNAL) != sizeof ask) {
     connection->socket.reset();
     return fail(ErrorCode::peer_died, "the holder of an object has ended");
   }
-  auto fd = receive_answer(connection->socket.get());
-  if (!fd.ok() && fd.error().code != ErrorCode::not_found) connection->socket.reset();
-  return fd;
+  auto given = receive_answer(connection->socket.get());
+  const bool is_in_step = given.ok() || given.error().code == ErrorCode::not_found ||
+                          given.error().code == ErrorCode::io;
+  if (!is_in_step) connection->socket.reset();
+  return given;
 }
 
 void SegmentClient::forget(const std::string& server) {

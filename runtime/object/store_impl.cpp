@@ -10,6 +10,7 @@ StoreImpl::StoreImpl(std::shared_ptr<CallHub> hub, ObjectStoreOptions options)
       options_(std::move(options)),
       endpoint_(hub_->endpoint()),
       self_(store_at(endpoint_)),
+      metrics_(make_metrics(hub_->observer()->metrics())),
       pool_([shared = shared_ledger_](std::int64_t bytes) {
         NodeLedger* const ledger = shared->node;
         return ledger == nullptr || ledger->charge(bytes);
@@ -35,7 +36,12 @@ void StoreImpl::stop() {
   {
     Lock lock(mutex_);
     pulls_ended_.wait(lock, [this] { return pulls_ == 0; });
-    for (auto& [number, owned] : owned_) wake_waiters(owned, later);
+    for (auto& [number, owned] : owned_) wake_waits(owned, later);
+    for (auto& waiter : held_.take_waiters()) {
+      later.run.emplace_back([waiter = std::move(waiter)] {
+        waiter(fail(ErrorCode::cancelled, "this process is shutting down"));
+      });
+    }
     for (auto& [number, share] : holds_) later.garbage.push_back(std::move(share));
     holds_.clear();
     for (auto& [registration, then] : when_registered_) later.run.push_back(std::move(then));
@@ -60,8 +66,18 @@ void StoreImpl::finish(Later later) {
   for (const auto& task : later.run) task();
 }
 
-ObjectAddress StoreImpl::own_address(Number number) const {
-  return {{self_, number}, endpoint_, options_.process_name};
+ObjectAddress StoreImpl::own_address(Number number, bool is_in_segment) const {
+  return {{self_, number}, endpoint_, options_.process_name, is_in_segment};
+}
+
+StoreImpl::Owned& StoreImpl::add_owned(Number number) {
+  references_.add(number);
+  Owned& owned = owned_[number];
+  owned.created_ms = std::chrono::duration_cast<std::chrono::milliseconds>(
+                         std::chrono::system_clock::now().time_since_epoch())
+                         .count();
+  metrics_.objects.set(static_cast<double>(owned_.size()));
+  return owned;
 }
 
 std::shared_ptr<ObjectShare> StoreImpl::share_of(const ObjectAddress& address) {
@@ -72,31 +88,26 @@ std::shared_ptr<ObjectShare> StoreImpl::share_of(const ObjectAddress& address) {
 
 Result<ObjectSharePtr> StoreImpl::put_bytes(std::span<const std::byte> bytes, Kept kept) {
   if (is_stopping_) return fail(ErrorCode::cancelled, "this process is shutting down");
-  Owned owned;
-  owned.bytes = bytes.size();
-  owned.kept = std::move(kept);
+  std::shared_ptr<const Bytes> small;
   std::shared_ptr<Segment> segment;
   if (bytes.size() <= max_small_bytes) {
-    owned.small = std::make_shared<const Bytes>(bytes.begin(), bytes.end());
+    small = std::make_shared<const Bytes>(bytes.begin(), bytes.end());
   } else {
     TROUPE_TRY(segment, filled_segment(bytes));
   }
+  const bool is_in_segment = segment != nullptr;
   const Lock lock(mutex_);
   const Number number = next_number_++;
-  if (segment) {
-    held_.add({self_, number}, HeldObjects::State::ready, bytes.size(), endpoint_,
-              std::move(segment));
+  Owned& owned = add_owned(number);
+  owned.bytes = bytes.size();
+  owned.small = std::move(small);
+  owned.kept = std::move(kept);
+  if (is_in_segment) {
+    held_.add({self_, number}, HeldObjects::State::ready, bytes.size(), std::move(segment));
     copies_.add(number, {endpoint_, options_.locality, true});
     tell_ledger();
   }
-  references_.add(number);
-  owned_.emplace(number, std::move(owned));
-  return ObjectSharePtr(share_of(own_address(number)));
-}
-
-void StoreImpl::wake_waiters(Owned& owned, Later& later) {
-  for (Waiter& waiter : owned.waiters) later.run.push_back(std::move(waiter.run));
-  owned.waiters.clear();
+  return ObjectSharePtr(share_of(own_address(number, is_in_segment)));
 }
 
 void StoreImpl::drop(ObjectShare& share) {
@@ -110,7 +121,7 @@ void StoreImpl::drop(ObjectShare& share) {
     if (id.owner == self_) {
       if (is_last && references_.drop_local(id.number)) free_owned(id.number, later);
     } else if (share.borrow_ && share.borrow_->on_dropped()) {
-      note(share.address().owner_endpoint, StoreNote::Kind::give_back, id, later);
+      note(share.address().owner_endpoint, {StoreNote::Kind::give_back, id}, later);
     }
   }
   finish(std::move(later));
@@ -119,13 +130,14 @@ void StoreImpl::drop(ObjectShare& share) {
 void StoreImpl::free_owned(Number number, Later& later) {
   auto owned = owned_.extract(number);
   if (owned.empty()) return;
-  wake_waiters(owned.mapped(), later);
+  wake_waits(owned.mapped(), later);
   later.garbage.push_back(std::move(owned.mapped().source));
+  metrics_.objects.set(static_cast<double>(owned_.size()));
   for (auto& kept : owned.mapped().kept) later.garbage.push_back(std::move(kept));
   for (const std::string& holder : copies_.forget(number)) {
     const ObjectId id{self_, number};
     if (holder != endpoint_) {
-      note(holder, StoreNote::Kind::drop_copy, id, later);
+      note(holder, {StoreNote::Kind::drop_copy, id}, later);
     } else if (auto freed = held_.drop(id)) {
       later.freed.push_back(*std::move(freed));
     }
@@ -141,7 +153,7 @@ void StoreImpl::look_for_copies(Number number, const std::string& cause, Later& 
   if (!is_elsewhere || !copies_.complete_copies(number).empty()) return;
   for (const std::string& puller : copies_.forget(number)) {  // it has nowhere to pull from
     if (puller != endpoint_) {
-      note(puller, StoreNote::Kind::drop_copy, {self_, number}, later);
+      note(puller, {StoreNote::Kind::drop_copy, {self_, number}}, later);
     }
   }
   Error why = lost(own_address(number), "the last process that held it " + cause);
@@ -155,7 +167,7 @@ void StoreImpl::look_for_copies(Number number, const std::string& cause, Later& 
   }
   owned.state = Owned::State::lost;
   owned.error = std::move(why);
-  wake_waiters(owned, later);
+  wake_waits(owned, later);
 }
 
 ObjectSharePtr StoreImpl::adopt(const ObjectOnTheWire& wire) {
@@ -175,13 +187,13 @@ ObjectSharePtr StoreImpl::adopt(const ObjectOnTheWire& wire) {
         share->borrow_ = std::make_shared<Borrow>();
         registrations_.insert(++last_registration_);
         registering_ = registrations_.size();
-        note(wire.object.owner_endpoint, StoreNote::Kind::borrow, id, later, share->borrow_,
+        note(wire.object.owner_endpoint, {StoreNote::Kind::borrow, id}, later, share->borrow_,
              last_registration_);
       }
     }
     if (wire.hold != 0) {
       if (!share->borrow_ || share->borrow_->is_acknowledged()) {
-        note(wire.holder, StoreNote::Kind::received, {0, wire.hold}, later);
+        note(wire.holder, {StoreNote::Kind::received, {}, wire.hold}, later);
       } else {
         to_receive_[id].push_back({wire.holder, wire.hold});
       }
@@ -198,55 +210,11 @@ std::uint64_t StoreImpl::hold(ObjectSharePtr share) {
     if (is_stopping_) return 0;
     number = next_hold_++;
     holds_.emplace(number, std::move(share));
+    hold_ends_.emplace_back(Clock::now() + options_.hold_limit, number);
+    if (std::exchange(is_hold_timer_armed_, true)) return number;
   }
-  hub_->run_after(options_.hold_limit, [weak = weak_from_this(), number] {
-    const auto self = weak.lock();
-    if (!self) return;
-    ObjectSharePtr late;  // destroyed without the lock
-    const Lock lock(self->mutex_);
-    if (auto node = self->holds_.extract(number)) late = std::move(node.mapped());
-  });
+  arm_hold_timer(options_.hold_limit);
   return number;
-}
-
-ObjectCounts StoreImpl::counts() const {
-  const Lock lock(mutex_);
-  ObjectCounts counts = counts_;
-  counts.owned = owned_.size();
-  counts.held = held_.size();
-  counts.held_bytes = held_.bytes_in_memory();
-  counts.spilled_bytes = held_.bytes_spilled();
-  counts.shares = shares_.size();
-  return counts;
-}
-
-std::vector<ObjectInfo> StoreImpl::list(std::uint64_t after, std::size_t limit) const {
-  std::vector<ObjectInfo> infos;
-  const Lock lock(mutex_);
-  std::vector<Number> numbers;
-  for (const auto& [number, owned] : owned_) {
-    if (number > after) numbers.push_back(number);
-  }
-  const std::size_t count = std::min(limit, numbers.size());
-  std::ranges::partial_sort(numbers, numbers.begin() + static_cast<std::ptrdiff_t>(count));
-  numbers.resize(count);
-  for (const Number number : numbers) {
-    const Owned& owned = owned_.at(number);
-    ObjectInfo info{.id = {self_, number},
-                    .bytes = owned.bytes,
-                    .owner = options_.process_name,
-                    .node = options_.node};
-    info.copies = static_cast<std::uint32_t>(copies_.count(number));
-    info.references = static_cast<std::uint32_t>(references_.references(number));
-    if (const auto* held = held_.find(info.id)) {
-      info.pins = held->pins;
-      info.is_spilled = held->state == HeldObjects::State::spilled;
-    }
-    info.is_pending = owned.state == Owned::State::pending;
-    info.is_lost = owned.state == Owned::State::lost;
-    infos.push_back(std::move(info));
-  }
-  return infos;
 }
 
 ObjectShare::~ObjectShare() {

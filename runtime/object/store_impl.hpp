@@ -16,6 +16,7 @@
 
 #include "runtime/base/deadline.hpp"
 #include "runtime/call/future.hpp"
+#include "runtime/metrics/metrics_registry.hpp"
 #include "runtime/object/copy_table.hpp"
 #include "runtime/object/data_plane.hpp"
 #include "runtime/object/held_objects.hpp"
@@ -30,9 +31,10 @@
 namespace troupe {
 
 /// The one implementation of ObjectStore. store_impl.cpp: puts, shares and what an owner does;
-/// store_notes.cpp: what is told to other stores, and their ends; store_serve.cpp: what others ask;
-/// store_get.cpp: get, pull and wait; store_results.cpp: what is computed elsewhere;
-/// store_room.cpp: segments, spilling and restoring.
+/// store_notes.cpp: what is told to other stores; store_peers.cpp: their ends; store_serve.cpp:
+/// what others ask; store_get.cpp: get; store_pull.cpp: pulls; store_wait.cpp: waits for objects
+/// that are not there; store_results.cpp: what is computed elsewhere; store_room.cpp: segments,
+/// spilling and restoring; store_list.cpp: what people see.
 ///
 /// mutex_ is held for tables only: no call, file or segment is touched under it. What follows from
 /// a change of the tables is collected in a Later and done by finish() without the lock.
@@ -62,20 +64,32 @@ class StoreImpl final : public ObjectStore,
   void when_registered(std::function<void()> then) override;
   bool is_registering() const override { return registering_ > 0; }
   ObjectCounts counts() const override;
-  std::vector<ObjectInfo> list(std::uint64_t after, std::size_t limit) const override;
+  ObjectPage list(const ObjectId& after, std::size_t limit) const override;
   void stop() override;
 
   void deliver(IncomingCall call) override;
+  void drop(const CancelToken& cancelled) override;
 
  private:
   using Number = std::uint64_t;
   using Lock = std::unique_lock<std::mutex>;
   using Kept = std::vector<std::shared_ptr<const void>>;
 
-  struct Waiter {
-    std::shared_ptr<std::atomic<bool>> is_over;
+  using Clock = std::chrono::steady_clock;
+
+  /// Whoever has made a request, this process or another one by a call.
+  struct Asker {
+    StoreId store = 0;
+    std::optional<std::weak_ptr<const void>> link{};  ///< by which another one has asked
+    bool is_gone() const { return link && link->expired(); }
+  };
+  /// Waits until one of these objects is ready, or will not be.
+  struct Wait {
+    std::vector<Number> numbers;
+    Asker asker;
     std::function<void()> run;
   };
+  using WaitNumber = std::uint64_t;
   struct Owned {
     enum class State { pending, ready, lost };
     State state = State::ready;
@@ -84,7 +98,8 @@ class StoreImpl final : public ObjectStore,
     std::optional<Error> error;          ///< what get returns; of a lost one, too
     Kept kept;
     std::shared_ptr<ObjectSource> source;
-    std::vector<Waiter> waiters;
+    std::set<WaitNumber> waits;
+    std::int64_t created_ms = 0;  ///< since 1970
   };
   struct OutNote {
     StoreNote note;
@@ -95,6 +110,12 @@ class StoreImpl final : public ObjectStore,
     std::string endpoint;
     std::vector<OutNote> notes;
     bool is_sending = false;
+  };
+  struct Peer {
+    std::string endpoint;
+    std::uint64_t last_note = 0;  ///< the sequence number of the latest that has come from it
+    std::string server{};         ///< its SegmentServer, once it is known
+    std::uint64_t token = 0;
   };
   struct Hold {
     std::string endpoint;
@@ -109,12 +130,18 @@ class StoreImpl final : public ObjectStore,
   };
   void finish(Later later);
 
+  struct Metrics {
+    Gauge objects, bytes_in_memory, bytes_spilled;
+    Counter pulls, pulled_bytes, spills, restores, lost;
+  };
+
   // Puts, shares, ownership; mutex_ is held where there is a Later.
   void drop(ObjectShare& share) override;
   std::shared_ptr<ObjectShare> share_of(const ObjectAddress& address);
-  ObjectAddress own_address(Number number) const;
+  ObjectAddress own_address(Number number, bool is_in_segment = false) const;
+  Owned& add_owned(Number number);
   void free_owned(Number number, Later& later);
-  void wake_waiters(Owned& owned, Later& later);
+  void wake_waits(Owned& owned, Later& later);
   void look_for_copies(Number number, const std::string& cause, Later& later);
   /// For the owner: whether it has waited for the object, which is held elsewhere.
   bool take_offer(const StoreOffer& offer);
@@ -123,30 +150,40 @@ class StoreImpl final : public ObjectStore,
   void cancel_own(const ObjectId& object);
 
   // Notes and peers.
-  void note(const std::string& endpoint, StoreNote::Kind kind, const ObjectId& object, Later& later,
+  void note(const std::string& endpoint, StoreNote note, Later& later,
             std::shared_ptr<Borrow> borrow = nullptr, std::uint64_t registration = 0);
   void send_notes(StoreId peer);
   void on_notes_answered(StoreId peer, std::vector<OutNote> sent, const Result<Bytes>& answer);
   void end_registration(std::uint64_t registration, Later& later);
+  void arm_hold_timer(std::chrono::nanoseconds delay);
   StoreNotesAnswer on_notes(const StoreNotes& notes);
+  void on_note(const StoreNote& one, const StoreNotes& notes, Later& later);
   bool is_watched(StoreId peer);
-  /// The call by which a peer is watched could not be sent: tries again soon.
-  void watch_again(const std::string& endpoint);
   void watch_peer(const std::string& endpoint, Later& later);
+  /// Makes the call that ends with the peer.
+  void watch(const std::string& endpoint);
+  /// The link to a peer is over: asks it whether it is there on another one, up to `tries` times.
+  void look_for_peer(const std::string& endpoint, int tries, std::string cause);
   void on_peer_gone(StoreId peer, const std::string& cause);
 
   // What others, or this process itself, ask.
   using LocateDone = std::function<void(Result<Located>)>;
   using OpenDone = std::function<void(Result<OpenReply>)>;
   using AwaitDone = std::function<void(Result<AwaitReply>)>;
-  void locate(LocateRequest request, LocateDone done);
+  /// 0 if it has been answered; else its answer is waited for.
+  WaitNumber locate(LocateRequest request, Asker asker, LocateDone done);
   Located locate_copy(const LocateRequest& request, const Owned& owned);
-  void open(OpenRequest request, OpenDone done);
+  void forget_copy(const LocateRequest& request, Later& later);
+  void open(OpenRequest request, Asker asker, OpenDone done);
   /// Pins an object that is in memory; mutex_ is held.
-  SegmentPlace pin_for(const ObjectId& object, const std::string& reader,
+  SegmentPlace pin_for(const ObjectId& object, StoreId reader, PinNumber pin,
                        const HeldObjects::Held& held);
-  void await(const AwaitRequest& request, AwaitDone done);
-  void add_waiter(Owned& owned, Waiter waiter);
+  std::optional<SegmentServer::Store::Pinned> pin_at_once(const SegmentAsk& ask);
+  WaitNumber await(const AwaitRequest& request, Asker asker, AwaitDone done);
+  WaitNumber add_wait(Wait wait);
+  /// The wait is over, or nobody waits any more; mutex_ is held.
+  std::optional<Wait> take_wait(WaitNumber number);
+  void end_wait(WaitNumber number);
   Result<std::uint16_t> data_port();
   std::optional<DataSource> find_source(const ObjectId& object);
 
@@ -163,24 +200,43 @@ class StoreImpl final : public ObjectStore,
     StoreImpl& store_;
     const ObjectId object_;
   };
+  /// A request that may be given up: a call, or a wait of this process.
+  struct Asked {
+    CallTicket call{};
+    WaitNumber wait = 0;
+  };
   template <class Reply>
-  void ask(const std::string& endpoint, StoreMethod method, Bytes request,
-           std::function<void(Result<Reply>)> done);
-  Result<Located> locate_by(const LocateRequest& request, const ObjectAddress& object,
+  Asked ask(const std::string& endpoint, StoreMethod method, Bytes request,
+            std::function<void(Result<Reply>)> done);
+  void give_up(const Asked& asked);
+  template <class Reply, class Ask, class Late>
+  Result<Reply> wait_for_reply(Deadline& deadline, Ask&& ask, const Late& late);
+  Result<Located> locate_by(LocateRequest& request, const ObjectAddress& object,
                             Deadline& deadline);
   Result<std::optional<ObjectData>> open_by(const ObjectSharePtr& share, const std::string& holder,
                                             Deadline& deadline);
-  ObjectData local_data(const ObjectId& object, std::uint64_t bytes);
-  Result<ObjectData> map_place(const ObjectSharePtr& share, const std::string& holder,
+  Result<ObjectData> look_for_data(const ObjectSharePtr& share, std::chrono::nanoseconds timeout);
+  /// What can be had without asking anybody but the owner's SegmentServer.
+  Result<std::optional<ObjectData>> get_at_once(const ObjectSharePtr& share, bool& is_held);
+  ObjectData local_data(const ObjectId& object, PinNumber pin, std::uint64_t bytes);
+  struct PinAt {
+    std::string holder;
+    PinNumber number = 0;
+  };
+  /// Maps an object of which this process has a pin, which goes with the data or if that fails.
+  Result<ObjectData> map_place(const ObjectSharePtr& share, const PinAt& pin,
                                const SegmentPlace& place);
+  Result<ObjectData> map_given(const ObjectSharePtr& share, const PinAt& pin,
+                               const SegmentClient::Given& given);
   Result<void> begin_pull(const ObjectAddress& object, const Located& located);
   void run_pull(const ObjectAddress& object, const std::vector<std::string>& sources,
                 std::span<std::byte> target);
   Result<void> pull_from(const std::string& source, const ObjectId& object,
                          std::span<std::byte> target);
   void end_pull(const ObjectAddress& object, const Result<void>& result);
-  void unpin(const ObjectId& object);
-  void unpin_at(const std::string& holder, const ObjectId& object);
+  void unpin(PinNumber pin);
+  void unpin_of(StoreId reader, PinNumber pin);
+  void unpin_at(const PinAt& pin);
   Error lost(const ObjectAddress& object, const std::string& cause) const;
 
   // Room.
@@ -196,6 +252,8 @@ class StoreImpl final : public ObjectStore,
   void begin_restore(const ObjectId& object);
   void restore(const ObjectId& object);
   void tell_ledger();  ///< mutex_ is held
+  static Metrics make_metrics(MetricsRegistry& registry);
+  ObjectInfo info_of(Number number) const;
 
   const std::shared_ptr<CallHub> hub_;
   const ObjectStoreOptions options_;
@@ -210,21 +268,29 @@ class StoreImpl final : public ObjectStore,
   HeldObjects held_;
   std::unordered_map<Number, Owned> owned_;
   std::unordered_map<ObjectId, std::weak_ptr<ObjectShare>> shares_;
-  struct Asked {
-    std::size_t threads = 0;
+  struct LocatingThreads {
+    std::size_t count = 0;
     std::vector<std::function<void()>> waiters;
   };
-  std::unordered_map<ObjectId, Asked> locating_;
-  std::unordered_map<StoreId, std::string> peers_;  ///< whose ends are watched
+  std::unordered_map<ObjectId, LocatingThreads> locating_;
+  std::unordered_map<WaitNumber, Wait> waits_;
+  WaitNumber next_wait_ = 1;
+  std::unordered_map<StoreId, Peer> peers_;  ///< whose ends are watched
   std::unordered_map<StoreId, Outbox> outboxes_;
+  std::uint64_t last_note_ = 0;
+  std::atomic<PinNumber> next_pin_ = 1;
   std::uint64_t next_hold_ = 1;
   std::unordered_map<std::uint64_t, ObjectSharePtr> holds_;
+  /// When holds are given up, the earliest first; some of them have been received.
+  std::deque<std::pair<Clock::time_point, std::uint64_t>> hold_ends_;
+  bool is_hold_timer_armed_ = false;
   std::unordered_map<ObjectId, std::vector<Hold>> to_receive_;  ///< once they are registered
   std::uint64_t last_registration_ = 0;
   std::atomic<std::uint64_t> registering_ = 0;
   std::set<std::uint64_t> registrations_;  ///< not acknowledged
   std::multimap<std::uint64_t, std::function<void()>> when_registered_;
   ObjectCounts counts_;
+  const Metrics metrics_;
   std::size_t pulls_ = 0;  ///< under way, each with a thread
   std::condition_variable pulls_ended_;
 

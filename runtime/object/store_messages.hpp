@@ -4,39 +4,45 @@
 #include <string>
 #include <vector>
 
+#include "runtime/call/call_hub.hpp"
 #include "runtime/call/codec.hpp"
 #include "runtime/object/object_id.hpp"
 
 namespace troupe {
 
-/// Numbers of the methods of a store on the call plane; see object_store.hpp.
+/// Numbers of the methods of a store on the call plane; see object_store.hpp. What two stores must
+/// tell each other however many calls are open between them takes no credits.
 enum class StoreMethod : std::uint16_t {
-  notes,
   locate,
   open,
   await,
   make_room,
-  list,
-  live,
   offer,
-  cancel
+  cancel,
+  notes = first_reserved_method,
+  live,          ///< is never answered, and fails with the process or the link
+  are_you_there  ///< is answered at once, with nothing
 };
 
 struct StoreNote {
   enum class Kind : std::uint8_t {
     borrow,
     give_back,
-    received,  ///< `object.number` is a hold's
-    unpin,
+    received,  ///< the hold `number`
+    unpin,     ///< the pin `number`
     drop_copy,
     copied,
     pull_failed
   };
   Kind kind = Kind::borrow;
   ObjectId object;
+  std::uint64_t number = 0;
+  /// Grows with each note of the sender, so that one that comes again is known. A sender sends the
+  /// notes to one receiver in this order.
+  std::uint64_t sequence = 0;
   template <class Archive>
   void fields(Archive& archive) {
-    archive(kind, object);
+    archive(kind, object, number, sequence);
   }
 };
 struct StoreNotes {
@@ -59,19 +65,21 @@ struct LocateRequest {
   ObjectId object;
   std::string reader, locality;  ///< the asking process's endpoint
   std::string failed;            ///< a holder that does not have it; may be empty
+  std::uint64_t pin = 0;         ///< the number of the pin, if one is made
   template <class Archive>
   void fields(Archive& archive) {
-    archive(object, reader, locality, failed);
+    archive(object, reader, locality, failed, pin);
   }
 };
 /// Where a segment is.
 struct SegmentPlace {
-  std::string server;  ///< the holder's SegmentServer
-  std::uint64_t segment = 0, token = 0;
+  std::string server;       ///< the holder's SegmentServer
+  std::uint64_t token = 0;  ///< of that
+  std::uint64_t segment = 0;
   std::uint64_t bytes = 0;  ///< of the object
   template <class Archive>
   void fields(Archive& archive) {
-    archive(server, segment, token, bytes);
+    archive(server, token, segment, bytes);
   }
 };
 struct Located {
@@ -98,9 +106,10 @@ struct OpenRequest {
   ObjectId object;
   std::string reader;
   bool for_pull = false;
+  std::uint64_t pin = 0;  ///< the number of the pin
   template <class Archive>
   void fields(Archive& archive) {
-    archive(object, reader, for_pull);
+    archive(object, reader, for_pull, pin);
   }
 };
 struct OpenReply {
@@ -112,14 +121,15 @@ struct OpenReply {
     archive(place, data_address, data_port);
   }
 };
-/// Answered once one of the objects is ready, or none is within the time.
+/// Answered at once if `waits` is false, else once one of the objects is ready; who waits no longer
+/// cancels the call.
 struct AwaitRequest {
   std::vector<std::uint64_t> numbers;
-  std::int64_t timeout_ms = 0;
-  std::string reader;
+  bool waits = false;
+  std::string reader;  ///< the asking process's endpoint
   template <class Archive>
   void fields(Archive& archive) {
-    archive(numbers, timeout_ms, reader);
+    archive(numbers, waits, reader);
   }
 };
 struct AwaitReply {
@@ -137,14 +147,6 @@ struct StoreOffer {
   template <class Archive>
   void fields(Archive& archive) {
     archive(object, holder, locality, bytes);
-  }
-};
-struct ListRequest {
-  std::uint64_t after = 0;
-  std::uint32_t limit = 0;
-  template <class Archive>
-  void fields(Archive& archive) {
-    archive(after, limit);
   }
 };
 

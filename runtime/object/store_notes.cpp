@@ -3,14 +3,15 @@
 
 namespace troupe {
 
-// What is told to other stores, and their ends.
+// What is told to other stores.
 
-void StoreImpl::note(const std::string& endpoint, StoreNote::Kind kind, const ObjectId& object,
-                     Later& later, std::shared_ptr<Borrow> borrow, std::uint64_t registration) {
+void StoreImpl::note(const std::string& endpoint, StoreNote note, Later& later,
+                     std::shared_ptr<Borrow> borrow, std::uint64_t registration) {
   const StoreId peer = store_at(endpoint);
   Outbox& outbox = outboxes_[peer];
   outbox.endpoint = endpoint;
-  outbox.notes.push_back({{kind, object}, std::move(borrow), registration});
+  note.sequence = ++last_note_;
+  outbox.notes.push_back({note, std::move(borrow), registration});
   watch_peer(endpoint, later);
   if (!outbox.is_sending) later.outboxes.push_back(peer);
 }
@@ -74,11 +75,11 @@ void StoreImpl::on_notes_answered(StoreId peer, std::vector<OutNote> sent,
       if (!one.borrow) continue;
       const ObjectId& id = one.note.object;
       if (one.borrow->on_acknowledged(answer.ok() && !unknown.contains(id))) {
-        note(outboxes_[peer].endpoint, StoreNote::Kind::give_back, id, later);
+        note(outboxes_[peer].endpoint, {StoreNote::Kind::give_back, id}, later);
       }
       if (auto holds = to_receive_.extract(id)) {
         for (const Hold& hold : holds.mapped()) {
-          note(hold.endpoint, StoreNote::Kind::received, {0, hold.number}, later);
+          note(hold.endpoint, {StoreNote::Kind::received, {}, hold.number}, later);
         }
       }
       end_registration(one.registration, later);
@@ -119,46 +120,25 @@ void wait_until_registered(ObjectStore& store, std::chrono::nanoseconds timeout)
 }
 
 StoreNotesAnswer StoreImpl::on_notes(const StoreNotes& notes) {
-  using Kind = StoreNote::Kind;
   StoreNotesAnswer answer;
   Later later;
   const StoreId peer = store_at(notes.from);
   {
     const Lock lock(mutex_);
     watch_peer(notes.from, later);
+    // It is not watched only if this store stops, and then nothing counts any more.
+    std::uint64_t none = 0;
+    const auto known = peers_.find(peer);
+    std::uint64_t& last = known == peers_.end() ? none : known->second.last_note;
     for (const StoreNote& one : notes.notes) {
-      const ObjectId& id = one.object;
-      switch (one.kind) {
-        case Kind::borrow:
-          if (id.owner != self_ || !references_.borrow(id.number, peer)) {
-            answer.unknown.push_back(id);
-          }
-          break;
-        case Kind::give_back:
-          if (references_.give_back(id.number, peer)) free_owned(id.number, later);
-          break;
-        case Kind::received:
-          if (auto held = holds_.extract(id.number)) {
-            later.garbage.push_back(std::move(held.mapped()));
-          }
-          break;
-        case Kind::unpin:
-          if (auto freed = held_.unpin(id, peer)) later.freed.push_back(*std::move(freed));
-          break;
-        case Kind::drop_copy:
-          if (id.owner == self_) break;
-          if (auto freed = held_.drop(id)) later.freed.push_back(*std::move(freed));
-          break;
-        case Kind::copied:
-          if (!copies_.complete(id.number, peer)) {
-            note(notes.from, Kind::drop_copy, id, later);
-          }
-          break;
-        case Kind::pull_failed:
-          copies_.remove(id.number, peer);
-          look_for_copies(id.number, "does not give it", later);
-          break;
+      if (one.sequence > last) {
+        last = one.sequence;
+        on_note(one, notes, later);
       }
+      // The sender has not given it back, since this was not acknowledged: it is there or never
+      // was.
+      const bool is_borrowed = one.object.owner == self_ && references_.has(one.object.number);
+      if (one.kind == StoreNote::Kind::borrow && !is_borrowed) answer.unknown.push_back(one.object);
     }
     tell_ledger();
   }
@@ -166,58 +146,64 @@ StoreNotesAnswer StoreImpl::on_notes(const StoreNotes& notes) {
   return answer;
 }
 
-bool StoreImpl::is_watched(StoreId peer) {
-  const Lock lock(mutex_);
-  return peers_.contains(peer);
+void StoreImpl::on_note(const StoreNote& one, const StoreNotes& notes, Later& later) {
+  using Kind = StoreNote::Kind;
+  const StoreId peer = store_at(notes.from);
+  const ObjectId& id = one.object;
+  switch (one.kind) {
+    case Kind::borrow:
+      if (id.owner == self_) (void)references_.borrow(id.number, peer);
+      break;
+    case Kind::give_back:
+      if (references_.give_back(id.number, peer)) free_owned(id.number, later);
+      break;
+    case Kind::received:
+      if (auto held = holds_.extract(one.number)) {
+        later.garbage.push_back(std::move(held.mapped()));
+      }
+      while (!hold_ends_.empty() && !holds_.contains(hold_ends_.front().second)) {
+        hold_ends_.pop_front();
+      }
+      break;
+    case Kind::unpin:
+      if (auto freed = held_.unpin(peer, one.number)) later.freed.push_back(*std::move(freed));
+      break;
+    case Kind::drop_copy:
+      if (id.owner == self_) break;
+      if (auto freed = held_.drop(id)) later.freed.push_back(*std::move(freed));
+      break;
+    case Kind::copied:
+      if (!copies_.complete(id.number, peer)) note(notes.from, {Kind::drop_copy, id}, later);
+      break;
+    case Kind::pull_failed:
+      (void)copies_.remove(id.number, peer);
+      look_for_copies(id.number, "does not give it", later);
+      break;
+  }
 }
 
-void StoreImpl::watch_peer(const std::string& endpoint, Later& later) {
-  const StoreId peer = store_at(endpoint);
-  if (peer == self_ || is_stopping_ || !peers_.emplace(peer, endpoint).second) return;
-  later.run.emplace_back([this, weak = weak_from_this(), endpoint, peer] {
+void StoreImpl::arm_hold_timer(std::chrono::nanoseconds delay) {
+  hub_->run_after(std::chrono::ceil<std::chrono::milliseconds>(delay), [weak = weak_from_this()] {
     const auto self = weak.lock();
     if (!self) return;
-    hub_->call(address_of_store(endpoint), static_cast<std::uint16_t>(StoreMethod::live), {},
-               [weak, endpoint, peer](const Result<Bytes>& answer) {
-                 const auto store = weak.lock();
-                 if (!store || answer.ok() || answer.error().code == ErrorCode::cancelled) return;
-                 if (answer.error().code == ErrorCode::resource_exhausted) {  // it was not sent
-                   return store->watch_again(endpoint);
-                 }
-                 store->on_peer_gone(peer, answer.error().message);
-               });
-  });
-}
-
-void StoreImpl::watch_again(const std::string& endpoint) {
-  hub_->run_after(std::chrono::milliseconds(100), [weak = weak_from_this(), endpoint] {
-    const auto self = weak.lock();
-    if (!self) return;
-    Later later;
+    std::vector<ObjectSharePtr> late;  // destroyed without the lock
+    std::optional<Clock::duration> next;
     {
       const Lock lock(self->mutex_);
-      self->peers_.erase(store_at(endpoint));
-      self->watch_peer(endpoint, later);
+      const auto now = Clock::now();
+      auto& ends = self->hold_ends_;
+      while (!ends.empty() &&
+             (ends.front().first <= now || !self->holds_.contains(ends.front().second))) {
+        if (auto node = self->holds_.extract(ends.front().second)) {
+          late.push_back(std::move(node.mapped()));
+        }
+        ends.pop_front();
+      }
+      if (!ends.empty()) next = ends.front().first - now;
+      self->is_hold_timer_armed_ = next.has_value();
     }
-    self->finish(std::move(later));
+    if (next) self->arm_hold_timer(*next);
   });
-}
-
-void StoreImpl::on_peer_gone(StoreId peer, const std::string& cause) {
-  Later later;
-  {
-    const Lock lock(mutex_);
-    if (is_stopping_) return;
-    peers_.erase(peer);
-    for (const Number number : references_.remove_peer(peer)) free_owned(number, later);
-    for (const Number number : copies_.remove_peer(peer)) {
-      look_for_copies(number, fmt::format("is gone: {}", cause), later);
-    }
-    for (auto& freed : held_.remove_reader(peer)) later.freed.push_back(std::move(freed));
-    for (auto& freed : held_.remove_owner(peer)) later.freed.push_back(std::move(freed));
-    tell_ledger();
-  }
-  finish(std::move(later));
 }
 
 }  // namespace troupe

@@ -14,10 +14,9 @@ constexpr std::chrono::seconds offer_limit{10};
 ObjectSharePtr StoreImpl::make_pending(std::shared_ptr<ObjectSource> source) {
   const Lock lock(mutex_);
   const Number number = next_number_++;
-  Owned& owned = owned_[number];
+  Owned& owned = add_owned(number);
   owned.state = Owned::State::pending;
   owned.source = std::move(source);
-  references_.add(number);
   return share_of(own_address(number));
 }
 
@@ -54,14 +53,14 @@ void StoreImpl::fulfil(const ObjectId& object, Result<Bytes> value, Kept kept) {
         owned.error = std::move(value).error();
       } else if (segment) {
         owned.bytes = value->size();
-        held_.add(object, HeldObjects::State::ready, owned.bytes, endpoint_, std::move(segment));
+        held_.add(object, HeldObjects::State::ready, owned.bytes, std::move(segment));
         copies_.add(object.number, {endpoint_, options_.locality, true});
         tell_ledger();
       } else {
         owned.bytes = value->size();
         owned.small = std::make_shared<const Bytes>(*std::move(value));
       }
-      wake_waiters(owned, later);
+      wake_waits(owned, later);
     }
   }
   finish(std::move(later));
@@ -77,8 +76,7 @@ Result<void> StoreImpl::hold_result(const ObjectAddress& object, std::span<const
     if (is_here) {
       later.freed.push_back({std::move(segment), false, nullptr, {}});
     } else {
-      held_.add(object.id, HeldObjects::State::ready, bytes.size(), object.owner_endpoint,
-                std::move(segment));
+      held_.add(object.id, HeldObjects::State::ready, bytes.size(), std::move(segment));
       watch_peer(object.owner_endpoint, later);
     }
     tell_ledger();
@@ -123,7 +121,7 @@ bool StoreImpl::take_offer(const StoreOffer& offer) {
       owned.bytes = offer.bytes;
       copies_.add(offer.object.number, {offer.holder, offer.locality, true});
       watch_peer(offer.holder, later);
-      wake_waiters(owned, later);
+      wake_waits(owned, later);
     }
   }
   finish(std::move(later));

@@ -32,13 +32,19 @@ Result<NodeLedger*> StoreImpl::ledger() {
              NodeLedger::join(std::move(memory), limit, options_.process_name, endpoint_));
   {
     const std::lock_guard inner(servers_mutex_);
-    TROUPE_TRY(segment_server_, SegmentServer::start(options_.keys.name + "-o", pool_));
+    TROUPE_TRY(
+        segment_server_,
+        SegmentServer::start(options_.keys.name + "-o", pool_,
+                             {[this](const SegmentAsk& ask) { return pin_at_once(ask); },
+                              [this](const SegmentAsk& ask) { unpin_of(ask.reader, ask.pin); }}));
   }
   ledger_ = shared_ledger_->owned.get();
   return ledger_.load();
 }
 
 void StoreImpl::tell_ledger() {
+  metrics_.bytes_in_memory.set(static_cast<double>(held_.bytes_in_memory()));
+  metrics_.bytes_spilled.set(static_cast<double>(held_.bytes_spilled()));
   NodeLedger* const ledger = ledger_;
   if (ledger == nullptr) return;
   auto oldest = options_.spill_folder.empty() ? std::nullopt : held_.oldest_use();
@@ -152,7 +158,10 @@ bool StoreImpl::spill_one() {
     if (auto freed = held_.end_spill(*id, std::move(file))) {
       later.freed.push_back(*std::move(freed));
     }
-    if (!has_failed) ++counts_.spills;
+    if (!has_failed) {
+      ++counts_.spills;
+      metrics_.spills.add();
+    }
     tell_ledger();
   }
   segment.reset();
@@ -202,6 +211,7 @@ void StoreImpl::restore(const ObjectId& object) {
       held->segment = *std::move(segment);
       waiters = held_.set_ready(object);
       ++counts_.restores;
+      metrics_.restores.add();
     } else {
       waiters = held_.fail_restore(*held);
     }

@@ -27,21 +27,31 @@ std::function<void(Result<Reply>)> encoded(CallCompletion answer) {
 
 void StoreImpl::deliver(IncomingCall call) {
   if (is_stopping_) return call.answer(fail(ErrorCode::cancelled, "the process is shutting down"));
+  const auto asker = [&](const std::string& reader) {
+    return Asker{store_at(reader), call.caller};
+  };
+  const auto end_with = [&](WaitNumber wait) {
+    if (wait == 0) return;
+    call.cancel.state()->set_target_id(wait);
+    if (call.cancel.is_cancelled()) end_wait(wait);
+  };
   switch (static_cast<StoreMethod>(call.method)) {
     case StoreMethod::notes:
       return decode_and<StoreNotes>(
           call, [&](const StoreNotes& notes) { call.answer(encode(on_notes(notes))); });
     case StoreMethod::locate:
       return decode_and<LocateRequest>(call, [&](LocateRequest request) {
-        locate(std::move(request), encoded<Located>(std::move(call.answer)));
+        auto from = asker(request.reader);
+        end_with(locate(std::move(request), std::move(from), encoded<Located>(call.answer)));
       });
     case StoreMethod::open:
       return decode_and<OpenRequest>(call, [&](OpenRequest request) {
-        open(std::move(request), encoded<OpenReply>(std::move(call.answer)));
+        auto from = asker(request.reader);
+        open(std::move(request), std::move(from), encoded<OpenReply>(call.answer));
       });
     case StoreMethod::await:
       return decode_and<AwaitRequest>(call, [&](const AwaitRequest& request) {
-        await(request, encoded<AwaitReply>(std::move(call.answer)));
+        end_with(await(request, asker(request.reader), encoded<AwaitReply>(call.answer)));
       });
     case StoreMethod::make_room:
       return decode_and<std::uint64_t>(call, [&](std::uint64_t bytes) {
@@ -49,10 +59,6 @@ void StoreImpl::deliver(IncomingCall call) {
         const bool is_posted = making_room_.post(
             [this, bytes, answer] { answer(encode<std::uint64_t>(make_room(bytes))); });
         if (!is_posted) answer(encode<std::uint64_t>(0));
-      });
-    case StoreMethod::list:
-      return decode_and<ListRequest>(call, [&](const ListRequest& request) {
-        call.answer(encode(list(request.after, std::min<std::size_t>(request.limit, 1024))));
       });
     case StoreMethod::offer:
       return decode_and<StoreOffer>(
@@ -64,32 +70,46 @@ void StoreImpl::deliver(IncomingCall call) {
       });
     case StoreMethod::live:
       return;  // the caller learns of this process's end by the end of its connection
+    case StoreMethod::are_you_there:
+      return call.answer(Bytes());
   }
   call.answer(fail(ErrorCode::unsupported, "a store has no method {}", call.method));
 }
 
-void StoreImpl::locate(LocateRequest request, LocateDone done) {
+void StoreImpl::forget_copy(const LocateRequest& request, Later& later) {
+  const Number number = request.object.number;
+  const StoreId holder = store_at(request.failed);
+  // What this process holds it knows best.
+  if (holder == self_ && held_.find(request.object) != nullptr) return;
+  if (!copies_.remove(number, holder)) return;
+  if (holder != self_) {
+    note(request.failed, {StoreNote::Kind::drop_copy, request.object}, later);
+  }
+  look_for_copies(number, "does not have it any more", later);
+}
+
+void StoreImpl::drop(const CancelToken& cancelled) { end_wait(cancelled.state()->target_id()); }
+
+StoreImpl::WaitNumber StoreImpl::locate(LocateRequest request, Asker asker, LocateDone done) {
   Later later;
   Result<Located> located = Located();
+  WaitNumber wait = 0;
   {
     const Lock lock(mutex_);
     if (request.reader != endpoint_) watch_peer(request.reader, later);
     const Number number = request.object.number;
-    if (!request.failed.empty()) {
-      copies_.remove(number, store_at(request.failed));
-      look_for_copies(number, "does not have it any more", later);
-    }
+    if (!request.failed.empty()) forget_copy(request, later);
     const auto found = owned_.find(number);
     if (is_stopping_) {
       located = fail(ErrorCode::cancelled, "the owner is shutting down");
     } else if (request.object.owner != self_ || found == owned_.end()) {
       located = lost(own_address(number), "has freed it, since nobody had references to it");
     } else if (found->second.state == Owned::State::pending) {
-      const auto is_over = std::make_shared<std::atomic<bool>>(false);
-      add_waiter(found->second,
-                 {is_over, [this, weak = weak_from_this(), request, done = std::move(done)] {
-                    if (const auto self = weak.lock()) locate(request, done);
-                  }});
+      wait = add_wait(
+          {{number}, asker, [weak = weak_from_this(), request, asker, done = std::move(done)] {
+             const auto self = weak.lock();
+             if (self && !asker.is_gone()) (void)self->locate(request, asker, done);
+           }});
       done = nullptr;
     } else if (found->second.error) {
       located = *found->second.error;
@@ -99,6 +119,7 @@ void StoreImpl::locate(LocateRequest request, LocateDone done) {
   }
   finish(std::move(later));
   if (done) done(std::move(located));
+  return wait;
 }
 
 Located StoreImpl::locate_copy(const LocateRequest& request, const Owned& owned) {
@@ -118,7 +139,7 @@ Located StoreImpl::locate_copy(const LocateRequest& request, const Owned& owned)
                                                   held->state == HeldObjects::State::spilling);
     if (!is_in_memory) return located;
     located.kind = Located::Kind::here;
-    located.place = pin_for(request.object, request.reader, *held);
+    located.place = pin_for(request.object, store_at(request.reader), request.pin, *held);
     return located;
   }
   located.kind = Located::Kind::pull;
@@ -132,18 +153,37 @@ Located StoreImpl::locate_copy(const LocateRequest& request, const Owned& owned)
   return located;
 }
 
-SegmentPlace StoreImpl::pin_for(const ObjectId& object, const std::string& reader,
+SegmentPlace StoreImpl::pin_for(const ObjectId& object, StoreId reader, PinNumber pin,
                                 const HeldObjects::Held& held) {
-  held_.pin(object, store_at(reader));
+  held_.pin(object, reader, pin);
   tell_ledger();
-  return {options_.keys.name + "-o", held.segment->id(), held.segment->token(), held.bytes};
+  return {segment_server_->name(), segment_server_->token(), held.segment->id(), held.bytes};
 }
 
-void StoreImpl::open(OpenRequest request, OpenDone done) {
+std::optional<SegmentServer::Store::Pinned> StoreImpl::pin_at_once(const SegmentAsk& ask) {
+  using State = HeldObjects::State;
+  const Lock lock(mutex_);
+  // The ends of readers that are watched are seen.
+  if (is_stopping_ || ask.object.owner != self_ || !peers_.contains(ask.reader))
+    return std::nullopt;
+  const HeldObjects::Held* const held = held_.find(ask.object);
+  const bool is_there = held != nullptr && !held->is_dropped &&
+                        (held->state == State::ready || held->state == State::spilling);
+  if (!is_there) return std::nullopt;
+  held_.pin(ask.object, ask.reader, ask.pin);
+  tell_ledger();
+  return SegmentServer::Store::Pinned{held->segment, held->bytes};
+}
+
+void StoreImpl::open(OpenRequest request, Asker asker, OpenDone done) {
   using State = HeldObjects::State;
   Result<OpenReply> reply = OpenReply();
   Later later;
   bool needs_port = false;
+  const auto again = [weak = weak_from_this(), request, asker](const OpenDone& then) {
+    const auto self = weak.lock();
+    if (self && !asker.is_gone()) self->open(request, asker, then);
+  };
   {
     const Lock lock(mutex_);
     if (request.reader != endpoint_) watch_peer(request.reader, later);
@@ -152,26 +192,20 @@ void StoreImpl::open(OpenRequest request, OpenDone done) {
       reply = fail(ErrorCode::cancelled, "the holder is shutting down");
     } else if (held == nullptr && locating_.contains(request.object) && !request.for_pull) {
       locating_[request.object].waiters.emplace_back(
-          [this, weak = weak_from_this(), request, done = std::move(done)] {
-            if (const auto self = weak.lock()) open(request, done);
-          });
+          [again, done = std::move(done)] { again(done); });
       done = nullptr;
     } else if (held == nullptr || (request.for_pull && held->state == State::filling)) {
       reply = fail(ErrorCode::not_found, "the process does not hold the object");
     } else if (request.for_pull) {
       needs_port = true;
     } else if (held->state == State::ready || held->state == State::spilling) {
-      reply->place = pin_for(request.object, request.reader, *held);
+      reply->place = pin_for(request.object, store_at(request.reader), request.pin, *held);
     } else {
       if (held->state == State::spilled) {
         later.run.emplace_back([this, object = request.object] { begin_restore(object); });
       }
-      held->waiters.emplace_back([this, weak = weak_from_this(), request,
-                                  done = std::move(done)](const Result<void>& ready) {
-        const auto self = weak.lock();
-        if (!self) return;
-        if (!ready.ok()) return done(ready.error());
-        open(request, done);
+      held->waiters.emplace_back([again, done = std::move(done)](const Result<void>& ready) {
+        ready.ok() ? again(done) : done(ready.error());
       });
       done = nullptr;
     }
@@ -183,42 +217,6 @@ void StoreImpl::open(OpenRequest request, OpenDone done) {
     if (!port.ok()) return done(port.error());
     reply->data_address = options_.address;
     reply->data_port = *port;
-  }
-  done(std::move(reply));
-}
-
-void StoreImpl::add_waiter(Owned& owned, Waiter waiter) {
-  // Those whose time is over go now and then, so that repeated waits leave nothing.
-  const std::size_t count = owned.waiters.size();
-  if (count >= 8 && (count & (count - 1)) == 0) {
-    std::erase_if(owned.waiters, [](const Waiter& one) { return one.is_over->load(); });
-  }
-  owned.waiters.push_back(std::move(waiter));
-}
-
-void StoreImpl::await(const AwaitRequest& request, AwaitDone done) {
-  AwaitReply reply;
-  {
-    const Lock lock(mutex_);
-    for (const Number number : request.numbers) {
-      const auto found = owned_.find(number);
-      const bool is_pending = found != owned_.end() && found->second.state == Owned::State::pending;
-      if (!is_pending) reply.ready.push_back(number);
-    }
-    if (reply.ready.empty() && request.timeout_ms > 0 && !is_stopping_) {
-      const auto is_over = std::make_shared<std::atomic<bool>>(false);
-      const auto shared = std::make_shared<AwaitDone>(std::move(done));
-      for (const Number number : request.numbers) {
-        add_waiter(owned_.at(number), {is_over, [is_over, shared, number] {
-                                         if (is_over->exchange(true)) return;
-                                         (*shared)(AwaitReply{{number}});
-                                       }});
-      }
-      hub_->run_after(std::chrono::milliseconds(request.timeout_ms), [is_over, shared] {
-        if (!is_over->exchange(true)) (*shared)(AwaitReply());
-      });
-      return;
-    }
   }
   done(std::move(reply));
 }
@@ -241,19 +239,20 @@ std::optional<DataSource> StoreImpl::find_source(const ObjectId& object) {
   using State = HeldObjects::State;
   std::shared_ptr<UniqueFd> file;
   std::uint64_t bytes = 0;
+  const PinNumber pin = next_pin_++;
   {
     const Lock lock(mutex_);
     const HeldObjects::Held* const held = held_.find(object);
     if (held == nullptr || is_stopping_ || held->state == State::filling) return std::nullopt;
     bytes = held->bytes;
     if (held->state == State::ready || held->state == State::spilling) {
-      held_.pin(object, self_);
+      held_.pin(object, self_, pin);
     } else {
       file = held->file;
     }
   }
   if (file) return DataSource{{}, std::move(file), bytes, nullptr};
-  auto data = local_data(object, bytes);
+  auto data = local_data(object, pin, bytes);
   return DataSource{data.bytes, nullptr, bytes, std::move(data.keep)};
 }
 

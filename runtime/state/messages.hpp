@@ -12,6 +12,7 @@
 #include "runtime/call/codec.hpp"
 #include "runtime/node/placement_group.hpp"
 #include "runtime/node/resources.hpp"
+#include "runtime/object/object_info.hpp"
 
 namespace troupe {
 
@@ -20,7 +21,7 @@ namespace troupe {
 
 /// Changes whenever a message below does. Observer and driver may be of different builds, so each
 /// message begins with it.
-inline constexpr std::uint32_t state_protocol = 6;
+inline constexpr std::uint32_t state_protocol = 7;
 
 /// The role and the name of every observer on its link to the driver.
 inline constexpr const char* observer_role = "observer";
@@ -130,8 +131,18 @@ struct AskTimeline {
     archive(step, limit_ms, node, process);
   }
 };
-using StateRequest = std::variant<AskStatus, AskNodes, AskActors, AskGroups, AskLog, AskStop,
-                                  AskDrain, AskJoin, AskMetrics, AskLoads, AskStack, AskTimeline>;
+/// A page of the objects by id, of all processes that answer.
+struct AskObjects {
+  ObjectId after;             ///< objects with larger ids
+  std::uint32_t objects = 0;  ///< at most so many; never more than max_page
+  template <class Archive>
+  void fields(Archive& archive) {
+    archive(after, objects);
+  }
+};
+using StateRequest =
+    std::variant<AskStatus, AskNodes, AskActors, AskGroups, AskLog, AskStop, AskDrain, AskJoin,
+                 AskMetrics, AskLoads, AskStack, AskTimeline, AskObjects>;
 
 /// True for what changes the cluster, and so may take seconds.
 bool is_change(const StateRequest& request);
@@ -314,6 +325,14 @@ struct TimelineReply {
     archive(places, timeline);
   }
 };
+struct ObjectsReply {
+  ObjectPage page;
+  std::vector<std::string> silent;  ///< processes that have not answered
+  template <class Archive>
+  void fields(Archive& archive) {
+    archive(page, silent);
+  }
+};
 
 /// The request has no answer.
 struct StateRefusal {
@@ -324,9 +343,9 @@ struct StateRefusal {
     archive(code, message);
   }
 };
-using StateReply =
-    std::variant<StatusReply, NodesReply, ActorsReply, GroupsReply, LogPiece, StopReply,
-                 ChangeReply, StateRefusal, MetricsReply, LoadsReply, StackReply, TimelineReply>;
+using StateReply = std::variant<StatusReply, NodesReply, ActorsReply, GroupsReply, LogPiece,
+                                StopReply, ChangeReply, StateRefusal, MetricsReply, LoadsReply,
+                                StackReply, TimelineReply, ObjectsReply>;
 
 Bytes encode_request(const StateRequest& request);
 Bytes encode_reply(const StateReply& reply);

@@ -69,9 +69,33 @@ Result<AskedActors> ask_actors(StateClient& client, std::uint64_t limit, std::ui
   return asked;
 }
 
-std::string left_out_note(const AskedActors& asked, std::size_t columns) {
-  return paragraph(fmt::format("{} of {} actors are left out: --limit N shows N, --limit 0 all",
-                               asked.left_out, asked.left_out + asked.actors.size()),
+Result<AskedObjects> ask_objects(StateClient& client, std::uint64_t limit) {
+  if (limit == 0) limit = std::numeric_limits<std::uint64_t>::max();
+  AskedObjects asked;
+  AskObjects ask;
+  const auto next_page = [&] {
+    ask.objects =
+        static_cast<std::uint32_t>(std::min<std::uint64_t>(limit - asked.objects.size(), max_page));
+  };
+  next_page();
+  TROUPE_CHECK(ask_pages<ObjectsReply>(client, ask, [&](ObjectsReply& reply) {
+    const bool is_last = reply.page.objects.size() < ask.objects;
+    std::ranges::move(reply.page.objects, std::back_inserter(asked.objects));
+    asked.left_out =
+        is_last ? 0
+                : reply.page.all_objects - std::min(reply.page.all_objects, asked.objects.size());
+    asked.silent = std::move(reply.silent);
+    if (!asked.objects.empty()) ask.after = asked.objects.back().id;
+    next_page();
+    return !is_last && ask.objects > 0;
+  }));
+  return asked;
+}
+
+std::string left_out_note(std::uint64_t left_out, std::uint64_t shown, std::string_view what,
+                          std::size_t columns) {
+  return paragraph(fmt::format("{} of {} {} are left out: --limit N shows N, --limit 0 all",
+                               left_out, left_out + shown, what),
                    columns);
 }
 

@@ -10,6 +10,7 @@ Result<int> show_status(LinkLoop& loop, const StateCommand& command);
 Result<int> show_nodes(const ReachedCluster& cluster, const StateCommand& command);
 Result<int> show_actors(const ReachedCluster& cluster, const StateCommand& command);
 Result<int> show_groups(const ReachedCluster& cluster, const StateCommand& command);
+Result<int> show_objects(const ReachedCluster& cluster, const StateCommand& command);
 /// `logs`: prints a log, or lists those there are.
 Result<int> print_log(const ReachedCluster& cluster, const StateCommand& command);
 /// `metrics`: prints them, or serves them until the cluster ends.

@@ -15,6 +15,8 @@ Result<int> run_state_command(const StateCommand& command) {
       return show_actors(cluster, command);
     case StateCommand::Kind::groups:
       return show_groups(cluster, command);
+    case StateCommand::Kind::objects:
+      return show_objects(cluster, command);
     case StateCommand::Kind::logs:
       return print_log(cluster, command);
     case StateCommand::Kind::metrics:

@@ -69,6 +69,20 @@ does not answer tells neither.)"},
        {json, folder},
        R"(A bundle's resources are reserved whether actors are in it or not; FREE is what
 no actor in it holds.)"},
+      {Kind::objects,
+       "objects",
+       "Lists the objects of a cluster: size, where they are, who has references.",
+       "CLUSTER",
+       false,
+       cluster_text,
+       {{"--limit", "", "N", "only the first N objects (default 1000; 0: all)"}, json, folder},
+       R"(What put and tasks have made and somebody refers to. OWNER has put it: a process,
+on NODE. WHERE: inside (small: bytes of the owner), memory (shared with the
+processes of its host), spilled (a file), elsewhere (only other processes have
+it), pending (not there yet), failed or lost. COPIES are processes that hold it;
+more than one if other hosts have fetched it. BORROWERS are processes beside the
+owner with references, PINS views of the owner's copy that somebody reads: such a
+copy is neither freed nor spilled.)"},
       {Kind::logs,
        "logs",
        "Prints the logs of actors, nodes' agents or the driver.",

@@ -20,6 +20,7 @@ struct StateCommand {
     nodes,
     actors,
     groups,
+    objects,
     logs,
     metrics,
     stack,
@@ -37,7 +38,7 @@ struct StateCommand {
   bool json = false;
   bool follows = false;
   bool cleans = false;                 ///< of `status`: the file of `cluster`, which is named, goes
-  std::uint64_t limit = 1000;          ///< of lists of actors: the first ones; 0: all
+  std::uint64_t limit = 1000;          ///< of lists of actors or objects: the first ones; 0: all
   std::uint32_t ended = 10;            ///< of `actors`: so many that have ended
   std::optional<std::uint64_t> lines;  ///< of `logs`: the last ones; none: all
   std::chrono::seconds wait{60};       ///< of `stop`

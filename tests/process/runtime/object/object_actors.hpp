@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "runtime/actor/cluster.hpp"
@@ -69,6 +70,17 @@ class Reader {
   Result<std::string> text(const ObjectRef<std::string>& ref) {
     TROUPE_TRY(const auto view, context_.get(ref, limit));
     return std::string(*view);
+  }
+  /// What get says while this process can open no descriptor.
+  Result<std::string> get_without_descriptors(const ObjectRef<Floats>& ref) {
+    const UniqueFd next(::dup(0));
+    rlimit before{};
+    ::getrlimit(RLIMIT_NOFILE, &before);
+    const rlimit none{static_cast<rlim_t>(next.get()), before.rlim_max};
+    ::setrlimit(RLIMIT_NOFILE, &none);
+    const auto view = context_.get(ref, limit);
+    ::setrlimit(RLIMIT_NOFILE, &before);
+    return std::string(view.ok() ? "ok" : to_string(view.error().code));
   }
   /// Where the object lies in this process, as /proc/self/maps has it.
   Result<std::string> mapping_of(const ObjectRef<Floats>& ref);
@@ -130,8 +142,9 @@ class Reader {
 
   static constexpr std::string_view actor_type = "Reader";
   using Methods =
-      troupe::Methods<&Reader::pid, &Reader::node, &Reader::sum, &Reader::text, &Reader::mapping_of,
-                      &Reader::keep, &Reader::sum_of_kept, &Reader::forget, &Reader::view_kept,
+      troupe::Methods<&Reader::pid, &Reader::node, &Reader::sum, &Reader::text,
+                      &Reader::get_without_descriptors, &Reader::mapping_of, &Reader::keep,
+                      &Reader::sum_of_kept, &Reader::forget, &Reader::view_kept,
                       &Reader::sum_of_view, &Reader::drop_ref, &Reader::make,
                       &Reader::make_and_keep, &Reader::sum_through, &Reader::sum_of_chapter,
                       &Reader::counts, &Reader::hold_for, &Reader::fill, &Reader::sum_of_first,

@@ -120,6 +120,23 @@ TEST(Objects, of_an_owner_that_has_ended_hold_up_no_answer_of_a_process_that_is_
   EXPECT_TRUE(late.call<&Reader::pid>().get(limit).ok());
 }
 
+TEST(Objects, are_not_lost_by_a_reader_that_cannot_open_them) {
+  const auto cluster = start_cluster();
+  const auto reader = must(cluster->spawn<Reader>({}).get(limit));
+  const auto words = must(cluster->put(std::string("words")));
+  must(reader.call<&Reader::text>(words).get(limit));  // there is a link to the owner
+  std::vector<ObjectRef<Floats>> refs;
+  // The first one needs a socket to the owner's SegmentServer, the second one only a descriptor.
+  for (int i = 0; i < 2; ++i) {
+    refs.push_back(must(cluster->put(Floats(large, 1.0F))));
+    EXPECT_EQ(must(reader.call<&Reader::get_without_descriptors>(refs[i]).get(limit)), "io");
+    EXPECT_EQ(must(reader.call<&Reader::sum>(refs[i]).get(limit)), large);
+  }
+  refs.clear();
+  EXPECT_TRUE(comes_true([&] { return cluster->objects().counts().owned == 0; }));
+  EXPECT_TRUE(comes_true([&] { return cluster->objects().counts().held == 0; }));
+}
+
 TEST(Objects, are_freed_when_the_process_with_the_last_reference_dies) {
   const auto cluster = start_cluster();
   const auto reader = must(cluster->spawn<Reader>({}).get(limit));

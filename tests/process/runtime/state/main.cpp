@@ -1,5 +1,7 @@
 #include <csignal>
+#include <optional>
 #include <string_view>
+#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -27,6 +29,43 @@ int await_nodes(const std::string& name) {
   return Cluster::start(std::move(options)).ok() ? 1 : 0;
 }
 
+using Floats = std::vector<float>;
+
+/// Reads an object, and keeps it.
+class Keeper {
+ public:
+  explicit Keeper(ActorContext& context) : context_(context) {}
+  Result<void> keep(const ObjectRef<Floats>& ref) {
+    TROUPE_TRY(auto view, context_.get(ref, limit));
+    view_ = std::move(view);
+    return {};
+  }
+  static constexpr std::string_view actor_type = "Keeper";
+  using Methods = troupe::Methods<&Keeper::keep>;
+
+ private:
+  ActorContext& context_;
+  std::optional<ObjectView<Floats>> view_;
+};
+
+/// The objects of a program: one of each kind, or many small ones.
+struct Objects {
+  std::vector<ObjectRef<std::string>> texts;
+  std::optional<ObjectRef<Floats>> large, pending;
+
+  void make(Cluster& cluster, std::string_view manner) {
+    for (int i = 0; manner == "many objects" && i < many; ++i) {
+      texts.push_back(must(cluster.put(std::string("words"))));
+    }
+    if (manner != "objects") return;
+    texts.push_back(must(cluster.put(std::string("words"))));
+    large = must(cluster.put(Floats(1 << 20, 1.0F)));
+    pending = ObjectRef<Floats>(cluster.objects().make_pending({}));
+    const auto keeper = must(cluster.spawn<Keeper>({.name = "keeper"}).get(limit));
+    must(keeper.call<&Keeper::keep>(*large).get(limit));
+  }
+};
+
 /// A program on a Cluster: starts two actors and waits for a signal.
 int run_cluster(const std::string& name, const std::string& logs, std::string_view manner) {
   const bool handles_sigterm = manner != "dies";
@@ -51,6 +90,8 @@ int run_cluster(const std::string& name, const std::string& logs, std::string_vi
     must(cluster->create_placement_group(
         {fmt::format("group-{}", i), {{.custom = {{"slots", 1}}}}}));
   }
+  Objects objects;
+  objects.make(*cluster, manner);
   cluster->tell_state("1 of 2 parts serve");
   std::puts("ready");
   std::fflush(stdout);
@@ -70,8 +111,10 @@ int run_cluster(const std::string& name, const std::string& logs, std::string_vi
 int main(int argc, char** argv) {
   troupe::ActorTypes types;
   types.add<troupe::test::Counter>();
+  types.add<troupe::test::Keeper>();
   troupe::init(argc, argv, types);
-  // --cluster NAME LOGS MANNER: handles or dies (of SIGTERM), has many groups, awaits many nodes
+  // --cluster NAME LOGS MANNER: handles or dies (of SIGTERM), has many groups, objects or many
+  // objects, awaits many nodes
   if (argc > 4 && std::string_view(argv[1]) == "--cluster") {
     const std::string_view manner = argv[4];
     if (manner == "awaits") return troupe::test::await_nodes(argv[2]);

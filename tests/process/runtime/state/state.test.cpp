@@ -1,3 +1,5 @@
+#include <map>
+
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <sys/stat.h>
@@ -82,9 +84,47 @@ TEST_F(State, shows_more_groups_and_nodes_than_a_page_has) {
             many + 1U);
 }
 
+TEST_F(State, lists_objects_with_their_owners_places_and_references) {
+  const auto program = start_program("one", "objects");
+  const auto listed = [&] { return json::parse(troupe({"objects", "--json"}).text); };
+  const json all = listed();
+  EXPECT_EQ(all["objects_left_out"], 0);
+  EXPECT_EQ(all["silent"].size(), 0U);
+  std::map<std::string, json> by_place;
+  for (const json& one : all["objects"]) by_place[one["where"]] = one;
+  ASSERT_EQ(all["objects"].size(), 3U) << all.dump();
+  EXPECT_EQ(by_place["inside"]["bytes"], 5);
+  EXPECT_EQ(by_place["inside"]["owner"], "driver");
+  EXPECT_EQ(by_place["memory"]["bytes"], 4 << 20);
+  EXPECT_EQ(by_place["memory"]["copies"], 1);
+  EXPECT_EQ(by_place["memory"]["borrowers"], 1);
+  EXPECT_EQ(by_place["memory"]["pins"], 1);
+  EXPECT_EQ(by_place["memory"]["node"], "driver");
+  EXPECT_EQ(by_place["pending"]["bytes"], 0);
+  const Said table = troupe({"objects"});
+  EXPECT_EQ(table.code, 0) << table.text;
+  EXPECT_THAT(table.text, HasSubstr("4.0 MiB"));
+  std::istringstream lines(table.text);
+  for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 80U) << line;
+  const Said one = troupe({"objects", "one", "--limit", "1"});
+  EXPECT_THAT(one.text, HasSubstr("2 of 3 objects are left out"));
+  EXPECT_EQ(json::parse(troupe({"objects", "--limit", "2", "--json"}).text)["objects_left_out"], 1);
+  const std::string metrics = troupe({"metrics"}).text;
+  EXPECT_THAT(metrics, HasSubstr("\ntroupe_objects 3\n"));
+  EXPECT_THAT(metrics, HasSubstr("\ntroupe_object_bytes{where=\"memory\"} 4194304\n"));
+  EXPECT_THAT(metrics, HasSubstr("\ntroupe_object_bytes{where=\"spilled\"} 0\n"));
+}
+
+TEST_F(State, shows_more_objects_than_a_page_has) {
+  const auto program = start_program("one", "many objects");
+  const json all = json::parse(troupe({"objects", "--json"}).text)["objects"];
+  ASSERT_EQ(all.size(), std::size_t{many});
+  for (std::size_t i = 1; i < all.size(); ++i) EXPECT_NE(all[i]["id"], all[i - 1]["id"]);
+}
+
 TEST_F(State, help_fits_80_columns) {
-  for (const char* command : {"status", "nodes", "actors", "groups", "logs", "metrics", "stack",
-                              "timeline", "drain", "join", "stop", "--help"}) {
+  for (const char* command : {"status", "nodes", "actors", "groups", "objects", "logs", "metrics",
+                              "stack", "timeline", "drain", "join", "stop", "--help"}) {
     const Said help = troupe({command, "--help"});
     EXPECT_EQ(help.code, 0);
     std::istringstream lines(help.text);

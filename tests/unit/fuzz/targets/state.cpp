@@ -22,7 +22,8 @@ Bytes some_request(Mutator& mutator) {
                                            AskLog{"worker-0", -100, 4096},
                                            AskStop{"somebody"},
                                            AskDrain{"h2", "somebody"},
-                                           AskJoin{{"h3"}, "somebody"}};
+                                           AskJoin{{"h3"}, "somebody"},
+                                           AskObjects{{7, 9}, 256}};
   return encode_request(requests[mutator.below(requests.size())]);
 }
 
@@ -36,6 +37,8 @@ Bytes some_reply(Mutator& mutator) {
   EndedActor ended;
   ended.message = "it was killed";
   GroupState group{{1, "pair", PlacementStrategy::spread, {{{}, "node0", {0}, false}}}, {{}}, {1}};
+  ObjectInfo object;
+  object.owner = "worker-0";
   LogPiece piece;
   piece.path = "/log";
   piece.bytes.resize(mutator.below(40));
@@ -49,7 +52,8 @@ Bytes some_reply(Mutator& mutator) {
                                         piece,
                                         StopReply{},
                                         ChangeReply{"node 'h2' is drained"},
-                                        StateRefusal{ErrorCode::io, "no"}};
+                                        StateRefusal{ErrorCode::io, "no"},
+                                        ObjectsReply{{{object}, 1}, {"worker-1"}}};
   return encode_reply(replies[mutator.below(replies.size())]);
 }
 

@@ -21,7 +21,7 @@ class CuttableTransport final : public Transport {
   std::shared_ptr<Link> connect(const std::string& endpoint) override {
     auto link = unix_.connect(endpoint);
     const std::lock_guard lock(mutex_);
-    if (link) link_ = link;
+    if (link) links_.push_back(link);
     ++connects_;
     return link;
   }
@@ -37,9 +37,20 @@ class CuttableTransport final : public Transport {
     std::shared_ptr<Link> link;
     {
       const std::lock_guard lock(mutex_);
-      link = link_.lock();
+      if (!links_.empty()) link = links_.back().lock();
     }
     if (link) link->close();
+  }
+  /// Cuts all links that this transport has opened.
+  void cut_all() {
+    std::vector<std::weak_ptr<Link>> links;
+    {
+      const std::lock_guard lock(mutex_);
+      links.swap(links_);
+    }
+    for (const auto& weak : links) {
+      if (const auto link = weak.lock()) link->close();
+    }
   }
   int connects() const {
     const std::lock_guard lock(mutex_);
@@ -49,7 +60,7 @@ class CuttableTransport final : public Transport {
  private:
   UnixTransport unix_;
   mutable std::mutex mutex_;
-  std::weak_ptr<Link> link_;
+  std::vector<std::weak_ptr<Link>> links_;
   int connects_ = 0;
 };
 

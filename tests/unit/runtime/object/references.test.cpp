@@ -24,7 +24,7 @@ TEST(ReferenceTable, frees_an_object_with_its_last_reference) {
   table.add(1);
   EXPECT_TRUE(table.borrow(1, first_peer));
   EXPECT_FALSE(table.drop_local(1));
-  EXPECT_EQ(table.references(1), 1);
+  EXPECT_EQ(table.borrowers(1), 1);
   EXPECT_TRUE(table.give_back(1, first_peer));
   EXPECT_FALSE(table.has(1));
   EXPECT_FALSE(table.borrow(1, first_peer));

@@ -1,0 +1,197 @@
+#include <filesystem>
+#include <thread>
+
+#include <gtest/gtest.h>
+
+#include "tests/support/temporary_folder.hpp"
+#include "tests/unit/runtime/object/test_stores.hpp"
+
+namespace troupe::test {
+namespace {
+
+constexpr std::size_t large = 1 << 18;  ///< numbers: 1 MiB
+
+std::size_t open_sockets() {
+  std::size_t count = 0;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+    std::error_code error;
+    const std::string to = std::filesystem::read_symlink(entry.path(), error).string();
+    count += to.starts_with("socket:") ? 1 : 0;
+  }
+  return count;
+}
+
+class ObjectStores : public testing::Test {
+ protected:
+  /// A process that tells a store whatever a test wants.
+  StoreNotesAnswer tell(TestProcess& from, const TestProcess& to, std::vector<StoreNote> notes) {
+    const StoreNotes message{from.store().endpoint(), std::move(notes)};
+    const Promise<Bytes> promise;
+    from.hub().call(address_of_store(to.store().endpoint()),
+                    static_cast<std::uint16_t>(StoreMethod::notes), encode(message),
+                    [promise](Result<Bytes> answer) { promise.complete(std::move(answer)); });
+    const auto answer = promise.future().get(limit);
+    if (!answer.ok()) throw std::runtime_error(answer.error().message);
+    return *decode<StoreNotesAnswer>(*answer);
+  }
+
+  TestNode node_;
+};
+
+TEST_F(ObjectStores, take_a_note_that_comes_again_for_the_same) {
+  using Kind = StoreNote::Kind;
+  const auto owner = TestProcess::start("owner", node_), other = TestProcess::start("other", node_);
+  auto ref = *owner->put(large, 1);
+  const ObjectId id = ref.id();
+  const std::vector<StoreNote> borrow{{Kind::borrow, id, 0, 1}};
+  EXPECT_TRUE(tell(*other, *owner, borrow).unknown.empty());
+  EXPECT_TRUE(tell(*other, *owner, borrow).unknown.empty());
+  ref = {};
+  EXPECT_EQ(owner->store().counts().owned, 1);
+  tell(*other, *owner, {{Kind::give_back, id, 0, 2}});
+  EXPECT_TRUE(comes_true([&] { return is_empty(owner->store()); }))
+      << describe(owner->store().counts());
+  EXPECT_EQ(tell(*other, *owner, {{Kind::borrow, id, 0, 3}}).unknown, std::vector{id});
+}
+
+TEST_F(ObjectStores, keep_references_and_views_when_all_links_break) {
+  const auto owner = TestProcess::start("owner", node_), other = TestProcess::start("other", node_);
+  auto ref = *owner->put(large, 5);
+  owner->pass(ref, *other);
+  other->refs.push_back(other->take_one());
+  EXPECT_TRUE(comes_true([&] { return !other->store().is_registering(); }));
+  ref = {};
+  for (int i = 0; i < 5; ++i) {
+    owner->transport().cut_all();
+    other->transport().cut_all();
+    auto view = other->get(other->refs[0]);
+    ASSERT_TRUE(view.ok()) << view.error().message;
+    EXPECT_EQ(view->get()[large - 1], 5);
+    other->views.push_back(*std::move(view));
+    std::this_thread::sleep_for(100ms);  // for both to see the links' ends
+  }
+  EXPECT_EQ(owner->store().counts().owned, 1);
+  other->refs.clear();
+  other->views.clear();
+  EXPECT_TRUE(comes_true([&] { return is_empty(owner->store()); }))
+      << describe(owner->store().counts());
+}
+
+TEST_F(ObjectStores, keep_nothing_of_readers_that_give_up) {
+  const auto owner = TestProcess::start("owner", node_), other = TestProcess::start("other", node_);
+  const Ref late(owner->store().make_pending({}));
+  owner->pass(late, *other);
+  const Ref theirs = other->take_one();
+  for (int i = 0; i < 20; ++i) {
+    for (const auto& [process, ref] : {std::pair(owner, late), std::pair(other, theirs)}) {
+      EXPECT_EQ(process->get(ref, 2ms).error().code, ErrorCode::timed_out);
+      const std::vector<Ref> refs{ref};
+      const auto waited = wait_for_objects(process->store(), std::span<const Ref>(refs), 1, 2ms);
+      EXPECT_EQ(waited.not_ready.size(), 1);
+    }
+  }
+  EXPECT_TRUE(comes_true([&] { return owner->store().counts().waits == 0; }))
+      << describe(owner->store().counts());
+  const std::vector<Ref> refs{theirs};
+  std::thread waits([&] {
+    EXPECT_EQ(wait_for_objects(other->store(), std::span<const Ref>(refs), 1, limit).ready.size(),
+              1);
+  });
+  EXPECT_TRUE(comes_true([&] { return owner->store().counts().waits == 1; }));
+  owner->store().fulfil(late.id(), Bytes(8), {});
+  waits.join();
+  EXPECT_EQ(owner->store().counts().waits, 0);
+}
+
+TEST_F(ObjectStores, wait_for_objects_of_several_owners_and_those_that_have_ended) {
+  const auto first = TestProcess::start("first", node_),
+             second = TestProcess::start("second", node_),
+             reader = TestProcess::start("reader", node_);
+  const auto there = *first->put(10, 1), other = *second->put(large, 2);
+  const Ref late(second->store().make_pending({}));
+  first->pass(there, *reader);
+  reader->refs.push_back(reader->take_one());
+  for (const Ref& ref : {other, late}) {
+    second->pass(ref, *reader);
+    reader->refs.push_back(reader->take_one());
+  }
+  const std::span<const Ref> refs(reader->refs);
+  const auto waited = wait_for_objects(reader->store(), refs, 3, 0ms);
+  EXPECT_EQ(waited.ready.size(), 2);
+  EXPECT_EQ(waited.not_ready.size(), 1);
+  std::thread waits(
+      [&] { EXPECT_EQ(wait_for_objects(reader->store(), refs, 3, limit).ready.size(), 3); });
+  EXPECT_TRUE(comes_true([&] { return second->store().counts().waits == 1; }));
+  second->die();
+  waits.join();
+  EXPECT_EQ(reader->get(refs[2]).error().code, ErrorCode::object_lost);
+}
+
+TEST_F(ObjectStores, close_what_leads_to_processes_that_have_ended) {
+  const auto reader = TestProcess::start("reader", node_);
+  const auto own = *reader->put(large, 1);  // its ledger and its server are there from now on
+  const std::size_t before = open_sockets();
+  auto owner = TestProcess::start("owner", node_);
+  const auto ref = *owner->put(large, 3);
+  owner->pass(ref, *reader);
+  reader->refs.push_back(reader->take_one());
+  EXPECT_EQ(reader->get(reader->refs[0])->get()[0], 3);
+  EXPECT_GT(open_sockets(), before);
+  owner->die();
+  EXPECT_TRUE(comes_true([&] { return open_sockets() <= before; }))
+      << open_sockets() << " sockets, before " << before;
+}
+
+TEST_F(ObjectStores, that_stop_leave_nobody_waiting_for_objects_that_are_read_back) {
+  const tests::TemporaryFolder folder;
+  node_.bytes = std::uint64_t{8} << 20;
+  node_.spill_folder = folder.path().string();
+  const auto owner = TestProcess::start("owner", node_);
+  for (std::uint32_t i = 0; i < 32; ++i) {
+    auto ref = owner->put(large, i);
+    ASSERT_TRUE(ref.ok()) << ref.error().message;
+    owner->refs.push_back(*ref);
+  }
+  EXPECT_GT(owner->store().counts().spilled_bytes, 0);
+  std::vector<std::thread> readers;
+  std::atomic<int> begun = 0;
+  const auto refs = owner->refs;
+  for (const Ref& ref : refs) {
+    readers.emplace_back([&, ref] {
+      ++begun;
+      (void)owner->store().get_data(ref.share(), 3600s);
+    });
+  }
+  EXPECT_TRUE(comes_true([&] { return begun == 32; }));
+  owner->store().stop();
+  for (auto& reader : readers) reader.join();  // within the test's limit
+}
+
+TEST_F(ObjectStores, list_what_they_own_in_pages) {
+  const auto owner = TestProcess::start("owner", node_), other = TestProcess::start("other", node_);
+  const auto small = *owner->put(10, 1), big = *owner->put(large, 2);
+  const Ref late(owner->store().make_pending({}));
+  owner->pass(big, *other);
+  other->refs.push_back(other->take_one());
+  other->views.push_back(*other->get(other->refs[0]));
+  const ObjectPage first = owner->store().list({}, 2);
+  EXPECT_EQ(first.all_objects, 3);
+  ASSERT_EQ(first.objects.size(), 2);
+  EXPECT_EQ(first.objects[0].id, small.id());
+  EXPECT_EQ(first.objects[0].place, ObjectInfo::Place::inside);
+  EXPECT_EQ(first.objects[1].place, ObjectInfo::Place::memory);
+  EXPECT_EQ(first.objects[1].bytes, large * 4);
+  EXPECT_EQ(first.objects[1].borrowers, 1);
+  EXPECT_EQ(first.objects[1].pins, 1);
+  EXPECT_EQ(first.objects[1].copies, 1);
+  EXPECT_EQ(first.objects[1].owner, "owner");
+  EXPECT_GT(first.objects[1].created_ms, 0);
+  const ObjectPage second = owner->store().list(first.objects[1].id, 2);
+  ASSERT_EQ(second.objects.size(), 1);
+  EXPECT_EQ(second.objects[0].place, ObjectInfo::Place::pending);
+  EXPECT_EQ(owner->store().list({late.id().owner + 1, 0}, 2).objects.size(), 0);
+  EXPECT_EQ(owner->store().list({late.id().owner - 1, 99}, 9).objects.size(), 3);
+}
+
+}  // namespace
+}  // namespace troupe::test
