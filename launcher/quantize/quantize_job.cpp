@@ -321,7 +321,7 @@ void QuantizeJob::tell(std::int64_t shard, const nlohmann::json& figures) const 
   const std::string what = shard == 0 ? "all but the layers"
                                       : fmt::format("layer {}, divergence {:.4f}", shard - 1,
                                                     figures.at("divergence").get<double>());
-  std::fprintf(stderr, "launcher: %ld/%ld shards: %s, %s in %.1f s; about %.0f s left\n",
+  std::fprintf(stderr, "launcher: %ld/%ld shards: %s, %s in %.1f s; %.0f s left\n",
                static_cast<long>(shard + 1), static_cast<long>(std::ssize(tensors_)), what.c_str(),
                format_bytes(figures.at("bytes_after").get<std::uint64_t>()).c_str(),
                figures.at("seconds").get<double>(), left);

@@ -103,9 +103,9 @@ Result<QuantizationPlan> plan_quantization(const ModelConfig& config, const Chec
     }
     if (options.scheme == QuantizationScheme::w4a16 && matrix.group != 32 && matrix.group != 64 &&
         matrix.group != 128) {
-      remarks.insert(fmt::format(
-          "{} has groups of {}: vLLM has kernels for 32, 64 and 128 only; Troupe reads all",
-          pattern, matrix.group));
+      remarks.insert(
+          fmt::format("groups of {}: vLLM has kernels for 32, 64 and 128 only; Troupe reads all",
+                      matrix.group));
     }
     plan.matrices.emplace(name, std::move(matrix));
   }
