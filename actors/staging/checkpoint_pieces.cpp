@@ -13,6 +13,7 @@
 
 #include "actors/staging/stage_folder.hpp"
 #include "runtime/base/hash.hpp"
+#include "runtime/base/sync.hpp"
 #include "runtime/base/write_all.hpp"
 
 namespace troupe {
@@ -30,18 +31,6 @@ Hash128 hash_of(const Bytes& bytes) {
 }
 
 constexpr const char* part_suffix = ".part-";
-
-/// Waits until what was written to a file or folder is on the disk.
-Result<void> sync(int fd, const std::string& name) {
-  if (::fsync(fd) == 0 || errno == EINVAL) return {};  // some file systems cannot sync a folder
-  return fail_errno(errno, fmt::format("cannot write {} to the disk", name));
-}
-
-Result<void> sync_folder(const std::string& folder) {
-  const UniqueFd file(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (!file) return fail_errno(errno, fmt::format("cannot open the folder {}", folder));
-  return sync(file.get(), folder);
-}
 
 }  // namespace
 
@@ -104,7 +93,7 @@ Result<void> CheckpointCopy::begin_file(const CheckpointFile& file) {
 
 Result<void> CheckpointCopy::end_file() {
   const UniqueFd ended = std::move(file_);
-  return ended ? sync(ended.get(), file_name_) : Result<void>();
+  return ended ? sync_file(ended.get(), file_name_) : Result<void>();
 }
 
 Result<void> CheckpointCopy::append(const CheckpointPiece& piece) {
@@ -123,12 +112,12 @@ Result<void> CheckpointCopy::finish(const std::vector<CheckpointFile>& files) {
     return fail(ErrorCode::corrupt_data, "the copy in {} is not what was sent{}{}", part_,
                 copy.problem.empty() ? "" : ": ", copy.problem);
   }
-  TROUPE_CHECK(sync_folder(part_));
+  TROUPE_CHECK(sync_names_in(part_));
   std::error_code ignored;
   if (!fs::exists(target_, ignored)) fs::remove(target_, ignored);  // a link to what is gone
   if (::rename(part_.c_str(), target_.c_str()) == 0) {
     part_.clear();
-    return sync_folder(fs::path(target_).parent_path().string());
+    return sync_names_in(fs::path(target_).parent_path().string());
   }
   if (errno != EEXIST && errno != ENOTEMPTY && errno != ENOTDIR) {
     return fail_errno(errno, fmt::format("cannot rename {} to {}", part_, target_));

@@ -26,6 +26,8 @@ std::string EvalArguments::details() const {
       --max-perplexity-increase 1%
   launcher eval -c cluster.yaml --text wiki.txt --against-set model.dtype=float32
   launcher eval -m Qwen3-0.6B --tasks hellaswag.jsonl --json figures.json
+  launcher eval -m Qwen3-0.6B --against Qwen3-0.6B-W4 --text wiki.txt \
+      --layers 4 --report figures.html
 
 Figures:
   perplexity   exp of the mean negative log-likelihood (NLL) of the tokens that
@@ -43,6 +45,9 @@ Figures:
                likeliest
   divergence   the tokens that both generate alike, greedily, after the first
                tokens of a window
+  layers       with --layers N: how far the second model's residual stream is
+               from the first's after each layer, ||b - a|| / ||a||, over the
+               first N windows, computed in float32 on this machine's CPUs
   tasks        a JSON object a line: {"context": TEXT, "choices": [TEXT, ...],
                "answer": INDEX}. Each choice is scored after the context and
                --delimiter; acc is the share of tasks whose answer has the
@@ -92,6 +97,8 @@ void EvalArguments::declare(CLI::App& app) {
   integer("--top-tokens", options_.top_tokens, 1,
           "compare so many likeliest tokens of each position");
   integer("--greedy-prompts", options_.greedy_prompts, 0, "of the comparison of greedy answers");
+  integer("--layers", options_.layer_windows, 0,
+          "compare the models layer by layer on so many windows");
   integer("--greedy-tokens", options_.greedy_tokens, 1, "of each of these answers");
   app.add_option("--delimiter", options_.delimiter, "between a task's context and a choice")
       ->type_name("TEXT")
@@ -102,7 +109,7 @@ void EvalArguments::declare(CLI::App& app) {
       ->type_name("SHARE")
       ->expected(1);
   file("--json", options_.json, "write all figures there");
-  file("--html", options_.html, "write a page with them there");
+  file("--report,--html", options_.html, "write a page with them there");
   app.add_flag("--quiet,-q", options_.quiet, "no progress");
   app.add_option("--log-level", log_level_, "debug, info, warning or error")
       ->type_name("LEVEL")
@@ -135,6 +142,10 @@ Result<EvalOptions> EvalArguments::judge() const {
       parsed.origin = fmt::format("--against-set {}", set);
       overrides.push_back(std::move(parsed));
     }
+  }
+  if (options.layer_windows > 0 && (!options.against || options.text.empty())) {
+    return fail(ErrorCode::invalid_argument,
+                "--layers compares two models: give --against and --text");
   }
   if (!max_increase_.empty()) {
     if (!options.against || options.text.empty()) {

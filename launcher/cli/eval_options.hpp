@@ -31,6 +31,7 @@ struct EvalOptions {
   std::int64_t top_tokens = default_top_tokens;  ///< alternatives of a position that are compared
   std::int64_t greedy_prompts = 16;              ///< of the comparison of greedy answers; 0: none
   std::int64_t greedy_tokens = 64;               ///< of each answer
+  std::int64_t layer_windows = 0;                ///< that layers are compared on; 0: they are not
   std::optional<double> max_increase;            ///< of the perplexity, 0.01 for 1 %; none: no gate
   std::string json, html;                        ///< files; empty: none
   bool quiet = false;

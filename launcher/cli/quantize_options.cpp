@@ -46,7 +46,8 @@ sensitive_layers.json in OUT says how much each layer lost.
 Exit codes:
   0    made
   2    refused before anything was written
-  3    failed; what is finished stays, and the same command goes on)";
+  3    failed; what is finished stays, and the same command goes on
+  130  ended by Ctrl-C (143: SIGTERM); the same command goes on)";
 }
 
 void QuantizeArguments::declare(CLI::App& app) {

@@ -36,6 +36,15 @@ std::string comparison_table(const EvalFigures& figures) {
     text += fmt::format("same choice             {:.2f} % of the tasks\n",
                         100 * *comparison.choice_agreement);
   }
+  if (!comparison.layers.empty()) {
+    const auto& layers = comparison.layers;
+    std::size_t jump = 0;  // the layer that adds the most
+    const auto added = [&](std::size_t i) { return layers[i] - (i > 0 ? layers[i - 1] : 0.0); };
+    for (std::size_t i = 1; i < layers.size(); ++i) jump = added(i) > added(jump) ? i : jump;
+    text += fmt::format(
+        "layers' outputs         {:.2f} % apart after the last of {}; layer {} adds {:.2f} %\n",
+        100 * layers.back(), layers.size(), jump, 100 * added(jump));
+  }
   return text;
 }
 
@@ -127,6 +136,7 @@ ordered_json to_json(const EvalFigures& figures) {
                        {"mean_tokens_alike", comparison.greedy_divergence},
                        {"alike_to_the_end", comparison.greedy_alike}};
     }
+    if (!comparison.layers.empty()) out["layers"] = comparison.layers;
     if (comparison.choice_agreement) out["choice_agreement"] = *comparison.choice_agreement;
   }
   if (figures.max_increase) {

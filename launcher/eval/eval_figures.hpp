@@ -33,6 +33,7 @@ struct Comparison {
   std::size_t greedy_alike = 0;                 ///< prompts whose answers are the same to the end
   double greedy_divergence = 0;                 ///< mean number of first tokens that are the same
   std::optional<double> choice_agreement = {};  ///< share of tasks with the same choice
+  std::vector<double> layers = {};  ///< how far the layers' outputs are; see layer_divergences
 };
 
 /// All that `launcher eval` finds.

@@ -1,12 +1,11 @@
 #include "launcher/eval/eval_input.hpp"
 
 #include <algorithm>
-#include <array>
-#include <chrono>
+#include <utility>
 
 #include <fmt/format.h>
 
-#include "launcher/batch/input/byte_source.hpp"
+#include "launcher/batch/input/read_text.hpp"
 
 namespace troupe {
 namespace {
@@ -15,19 +14,9 @@ namespace {
 constexpr std::size_t max_bytes = std::size_t{1} << 30;
 
 Result<std::string> read_whole(const std::string& path, std::string_view role) {
-  TROUPE_TRY(ByteSource source, ByteSource::open(path, role));
-  std::string text;
-  std::array<char, 1 << 16> piece{};
-  while (true) {
-    TROUPE_TRY(const auto count, source.read(piece, std::chrono::seconds(1)));
-    if (!count) continue;
-    if (*count == 0) return text;
-    text.append(piece.data(), *count);
-    if (text.size() > max_bytes) {
-      return fail(ErrorCode::invalid_argument, "{} {} has more than {} bytes", role, path,
-                  max_bytes);
-    }
-  }
+  TROUPE_TRY(FileText read, read_text(path, role, max_bytes));
+  if (read.is_whole) return std::move(read.text);
+  return fail(ErrorCode::invalid_argument, "{} {} has more than {} bytes", role, path, max_bytes);
 }
 
 Result<const Tokenizer*> tokenizer_of(const JobPlan& plan) {

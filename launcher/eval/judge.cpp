@@ -8,6 +8,7 @@
 #include <fstream>
 #include <optional>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -18,6 +19,7 @@
 #include "launcher/eval/eval_engine.hpp"
 #include "launcher/eval/eval_figures.hpp"
 #include "launcher/eval/eval_input.hpp"
+#include "launcher/eval/layer_divergence.hpp"
 #include "launcher/job/job_plan.hpp"
 #include "launcher/report/write_file.hpp"
 #include "runtime/base/log.hpp"
@@ -84,6 +86,7 @@ class Judge {
   Result<void> answer_greedily(EvalEngine& engine, Answers& answers);
   Result<void> answer_tasks(EvalEngine& engine, Answers& answers);
   void compare_answers();
+  Result<void> compare_layers();
   Result<void> write_figures() const;
 
   const EvalOptions& options_;
@@ -164,6 +167,7 @@ Result<ExitCode> Judge::judge() {
     TROUPE_CHECK(judge_model(number));
   }
   if (figures_.comparison) compare_answers();
+  if (options_.layer_windows > 0) TROUPE_CHECK(compare_layers());
   std::fputs(to_table(figures_).c_str(), stdout);
   TROUPE_CHECK(write_figures());
   return figures_.passes() ? ExitCode::all_answered : ExitCode::finished_with_errors;
@@ -311,6 +315,27 @@ void Judge::compare_answers() {
   }
   comparison.choice_agreement =
       static_cast<double>(same) / static_cast<double>(input_.tasks.size());
+}
+
+Result<void> Judge::compare_layers() {
+  CalibrationText text;
+  text.length = static_cast<std::int64_t>(input_.windows.front().length);
+  for (const Window& window : input_.windows) {
+    if (text.windows() == options_.layer_windows) break;
+    const auto begin = input_.tokens.begin() + static_cast<std::ptrdiff_t>(window.begin);
+    text.tokens.insert(text.tokens.end(), begin,
+                       begin + static_cast<std::ptrdiff_t>(window.length));
+  }
+  const int threads = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  const auto goes_on = [&](std::int64_t done, std::int64_t layers) {
+    state_.phase = fmt::format("comparing layer {} of {}", done, layers);
+    progress_.update(state_);
+    return signals_.count() == 0;
+  };
+  TROUPE_TRY(figures_.comparison->layers,
+             layer_divergences(plans_[0].config.model.path, plans_[1].config.model.path, text,
+                               threads, goes_on));
+  return {};
 }
 
 Result<void> Judge::write_figures() const {

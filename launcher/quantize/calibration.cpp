@@ -1,31 +1,15 @@
 #include "launcher/quantize/calibration.hpp"
 
 #include <algorithm>
-#include <array>
-#include <chrono>
 
-#include "launcher/batch/input/byte_source.hpp"
+#include "launcher/batch/input/read_text.hpp"
 #include "models/text/tokenizer.hpp"
 
 namespace troupe {
 namespace {
 
+/// The most bytes of a text that windows are cut from.
 constexpr std::size_t max_bytes = std::size_t{1} << 28;
-
-/// The beginning of a file, at most max_bytes of whole lines.
-Result<std::string> read_text(const std::string& path) {
-  TROUPE_TRY(ByteSource source, ByteSource::open(path, "text"));
-  std::string text;
-  std::array<char, 1 << 16> piece{};
-  while (text.size() < max_bytes) {
-    TROUPE_TRY(const auto count, source.read(piece, std::chrono::seconds(1)));
-    if (!count) continue;
-    if (*count == 0) return text;
-    text.append(piece.data(), *count);
-  }
-  text.resize(std::min(text.size(), text.rfind('\n')));
-  return text;
-}
 
 }  // namespace
 
@@ -38,7 +22,9 @@ Result<CalibrationText> read_calibration(const QuantizeOptions& options,
                 "--calibrate-length {} is more than the {} positions of {}: give a smaller one",
                 text.length, config.max_position_embeddings, options.model);
   }
-  TROUPE_TRY(const std::string characters, read_text(options.calibrate));
+  TROUPE_TRY(FileText read, read_text(options.calibrate, "text", max_bytes));
+  std::string& characters = read.text;
+  if (!read.is_whole) characters.resize(std::min(characters.size(), characters.rfind('\n')));
   TROUPE_TRY(const Tokenizer tokenizer, Tokenizer::load(options.model));
   auto encoded = tokenizer.encode(characters, false);
   if (!encoded.ok()) {

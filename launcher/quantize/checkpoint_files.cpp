@@ -4,8 +4,8 @@
 #include <array>
 #include <map>
 
-#include "launcher/report/write_file.hpp"
 #include "models/json/json_file.hpp"
+#include "runtime/base/sync.hpp"
 
 namespace troupe {
 namespace {
@@ -49,6 +49,43 @@ nlohmann::ordered_json inputs_of(QuantizationScheme scheme) {
           {"observer", nullptr},   {"observer_kwargs", nlohmann::ordered_json::object()}};
 }
 
+/// An expression for a module's name; `any_number`: and for those that differ only in numbers.
+std::string expression_of(std::string_view module, bool any_number) {
+  std::string expression = "re:";
+  for (std::size_t begin = 0; begin <= module.size();) {
+    const std::size_t end = std::min(module.find('.', begin), module.size());
+    const std::string_view part = module.substr(begin, end - begin);
+    const bool is_number = part.find_first_not_of("0123456789") == std::string_view::npos;
+    if (begin > 0) expression += "\\.";
+    expression += any_number && is_number ? "\\d+" : part;
+    begin = end + 1;
+  }
+  return expression + "$";
+}
+
+/// The targets of each size of groups. One size is the class of all matrices. Of several, each has
+/// expressions: vLLM would look for the class before the parts of what it fuses, and transformers
+/// takes the first group with a class for all experts.
+std::map<std::int64_t, std::set<std::string>> targets_of(
+    const std::map<std::int64_t, std::vector<std::string>>& modules) {
+  if (modules.size() <= 1) {
+    return {{modules.empty() ? 0 : modules.begin()->first, {"Linear"}}};
+  }
+  std::map<std::string, std::set<std::int64_t>> sizes;  // of each expression
+  for (const auto& [size, names] : modules) {
+    for (const std::string& name : names) sizes[expression_of(name, true)].insert(size);
+  }
+  std::map<std::int64_t, std::set<std::string>> targets;
+  for (const auto& [size, names] : modules) {
+    for (const std::string& name : names) {
+      std::string expression = expression_of(name, true);
+      if (sizes[expression].size() > 1) expression = expression_of(name, false);
+      targets[size].insert(std::move(expression));
+    }
+  }
+  return targets;
+}
+
 bool is_weights_file(const std::filesystem::path& path) {
   const std::string name = path.filename().string(), extension = path.extension().string();
   constexpr std::array<std::string_view, 9> extensions = {
@@ -82,28 +119,20 @@ nlohmann::ordered_json quantization_config(const QuantizationPlan& plan,
                                            const Checkpoint& checkpoint) {
   const bool has_groups =
       options.scheme == QuantizationScheme::w4a16 || options.scheme == QuantizationScheme::mxfp4;
-  std::map<std::int64_t, nlohmann::ordered_json> modules;  // of each size of groups
-  std::int64_t most_used = 0;
+  std::map<std::int64_t, std::vector<std::string>> modules;  // of each size of groups
   for (const auto& [name, matrix] : plan.matrices) {
     if (kept.contains(matrix.layer)) continue;
-    const std::int64_t group = has_groups ? matrix.group : 0;
-    modules[group].push_back(matrix.module());
-    if (modules[group].size() >= modules[most_used].size()) most_used = group;
+    modules[has_groups ? matrix.group : 0].push_back(matrix.module());
   }
   nlohmann::ordered_json groups = nlohmann::ordered_json::object();
-  const auto add = [&](std::int64_t size, const nlohmann::ordered_json& targets) {
+  for (const auto& [size, targets] : targets_of(modules)) {
     groups[fmt::format("group_{}", groups.size())] = {
         {"targets", targets},
         {"weights", weights_of(options.scheme, size, options)},
         {"input_activations", inputs_of(options.scheme)},
         {"output_activations", nullptr},
         {"format", format_of(options.scheme)}};
-  };
-  // Readers take the first group that has a module: names come before the class of all.
-  for (const auto& [size, names] : modules) {
-    if (size != most_used && !names.empty()) add(size, names);
   }
-  add(most_used, nlohmann::ordered_json::array({"Linear"}));
   nlohmann::ordered_json ignored = nlohmann::ordered_json::array();
   constexpr std::string_view suffix = ".weight";
   bool has_head = false;
@@ -140,13 +169,13 @@ Result<void> write_other_files(const OutputFolder& output, const Checkpoint& che
     }
   }
   const nlohmann::ordered_json index = {{"metadata", {{"total_size", bytes}}}, {"weight_map", map}};
-  TROUPE_CHECK(
-      write_file((output.path() / "model.safetensors.index.json").string(), index.dump(2) + "\n"));
+  TROUPE_CHECK(write_synced((output.path() / "model.safetensors.index.json").string(),
+                            index.dump(2) + "\n"));
   constexpr std::size_t most = std::size_t{64} << 20;
   TROUPE_TRY(const std::string text, read_text_file(checkpoint.folder() / "config.json", most));
   nlohmann::ordered_json config = nlohmann::ordered_json::parse(text, nullptr, false);
   config["quantization_config"] = quantization;
-  return write_file((output.path() / "config.json").string(), config.dump(2) + "\n");
+  return write_synced((output.path() / "config.json").string(), config.dump(2) + "\n");
 }
 
 }  // namespace troupe

@@ -7,10 +7,9 @@
 
 #include <fcntl.h>
 #include <fmt/ranges.h>
-#include <unistd.h>
 
-#include "launcher/report/write_file.hpp"
 #include "models/json/json_file.hpp"
+#include "runtime/base/sync.hpp"
 #include "runtime/base/write_all.hpp"
 #include "runtime/process/unique_fd.hpp"
 
@@ -24,8 +23,7 @@ Result<void> append_synced(const std::filesystem::path& path, const std::string&
   if (!file) return fail_errno(errno, "cannot open " + path.string());
   TROUPE_CHECK(
       write_all(file.get(), std::as_bytes(std::span(line)), "cannot write " + path.string()));
-  if (::fsync(file.get()) == 0) return {};
-  return fail_errno(errno, "cannot write " + path.string());
+  return sync_file(file.get(), path.string());
 }
 
 /// Refuses a folder that is not this job's.
@@ -77,7 +75,7 @@ Result<OutputFolder> OutputFolder::open(const std::filesystem::path& path,
     TROUPE_TRY(const nlohmann::json before, read_json_object(job_file));
     TROUPE_CHECK(check_same_job(path, before, job));
   } else {
-    TROUPE_CHECK(write_file(job_file.string(), job.dump(2) + "\n"));
+    TROUPE_CHECK(write_synced(job_file.string(), job.dump(2) + "\n"));
   }
   TROUPE_CHECK(folder.read_journal());
   return folder;
@@ -116,7 +114,7 @@ std::filesystem::path OutputFolder::hidden(std::int64_t layer) const {
 
 Result<void> OutputFolder::save_hidden(std::int64_t layer, const Tensor& tensor) {
   const std::string_view bytes(static_cast<const char*>(tensor.data()), tensor.bytes());
-  TROUPE_CHECK(write_file(hidden(layer).string(), bytes));
+  TROUPE_CHECK(write_synced(hidden(layer).string(), bytes));
   std::error_code ignored;
   for (std::int64_t before = layer - 2; before >= 0; --before) {
     if (!std::filesystem::remove(hidden(before), ignored)) break;

@@ -13,6 +13,7 @@
 #include "models/quantize/code_grid.hpp"
 #include "models/quantize/observing_ops.hpp"
 #include "models/quantize/scale_folding.hpp"
+#include "runtime/base/content_mark.hpp"
 #include "runtime/base/hash.hpp"
 
 namespace troupe {
@@ -96,29 +97,34 @@ Result<void> QuantizeJob::sort_tensors() {
   return {};
 }
 
-nlohmann::json QuantizeJob::identity() const {
+Result<nlohmann::json> QuantizeJob::identity() const {
   const QuantizationOptions& chosen = options_.quantization;
-  std::error_code ignored;
   std::string tokens;
   for (const std::int32_t token : text_.tokens) tokens += fmt::format("{},", token);
-  nlohmann::json job = {
-      {"--model", std::filesystem::weakly_canonical(options_.model, ignored).string()},
-      {"bytes of the model", bytes_before_},
-      {"--scheme", to_string(chosen.scheme)},
-      {"--method", to_string(chosen.method)},
-      {"--scales", chosen.scales == ScaleChoice::mse ? "mse" : "absmax"},
-      {"--ignore", options_.ignored},
-      {"--act-order", chosen.gptq.act_order},
-      {"--group-size", chosen.group_columns},
-      {"--keep", options_.keeps_layers ? "auto" : "none"},
-      {"--keep-budget", options_.keep_budget},
-      {"--calibrate", is_calibrated() ? fingerprint_of(tokens) : ""},
-      {"--calibrate-length", is_calibrated() ? options_.calibrate_length : 0}};
+  nlohmann::json job = {{"--scheme", to_string(chosen.scheme)},
+                        {"--method", to_string(chosen.method)},
+                        {"--scales", chosen.scales == ScaleChoice::mse ? "mse" : "absmax"},
+                        {"--ignore", options_.ignored},
+                        {"--act-order", chosen.gptq.act_order},
+                        {"--group-size", chosen.group_columns},
+                        {"--keep", options_.keeps_layers ? "auto" : "none"},
+                        {"--keep-budget", options_.keep_budget},
+                        {"--calibrate", is_calibrated() ? fingerprint_of(tokens) : ""},
+                        {"--calibrate-length", is_calibrated() ? options_.calibrate_length : 0}};
+  TROUPE_TRY(job["config.json of --model"], content_mark(options_.model + "/config.json"));
+  std::set<std::filesystem::path> files;
+  for (const std::string& name : checkpoint_->names()) {
+    files.insert(checkpoint_->file_with(name)->path());
+  }
+  for (const auto& file : files) {
+    TROUPE_TRY(job[file.filename().string() + " of --model"], sampled_mark(file.string()));
+  }
   return job;
 }
 
 Result<void> QuantizeJob::open_output() {
-  TROUPE_TRY(OutputFolder output, OutputFolder::open(options_.output, identity()));
+  TROUPE_TRY(const nlohmann::json job, identity());
+  TROUPE_TRY(OutputFolder output, OutputFolder::open(options_.output, job));
   output_.emplace(std::move(output));
   return {};
 }
@@ -315,7 +321,7 @@ void QuantizeJob::tell(std::int64_t shard, const nlohmann::json& figures) const 
   const std::string what = shard == 0 ? "all but the layers"
                                       : fmt::format("layer {}, divergence {:.4f}", shard - 1,
                                                     figures.at("divergence").get<double>());
-  std::fprintf(stderr, "launcher: %ld/%ld shards: %s, %s in %.1f s; about %.0f s left\n",
+  std::fprintf(stderr, "launcher: %ld/%ld shards: %s, %s in %.1f s; %.0f s left\n",
                static_cast<long>(shard + 1), static_cast<long>(std::ssize(tensors_)), what.c_str(),
                format_bytes(figures.at("bytes_after").get<std::uint64_t>()).c_str(),
                figures.at("seconds").get<double>(), left);

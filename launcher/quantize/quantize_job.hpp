@@ -50,7 +50,8 @@ class QuantizeJob {
   using Clock = std::chrono::steady_clock;
 
   Result<void> sort_tensors();
-  nlohmann::json identity() const;
+  /// All that the shards depend on. Errors: io.
+  Result<nlohmann::json> identity() const;
   bool is_calibrated() const { return !options_.calibrate.empty(); }
   Result<nlohmann::json> make_shard(std::int64_t shard);
   Result<nlohmann::json> round_layer(std::int64_t layer);

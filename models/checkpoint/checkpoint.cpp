@@ -248,6 +248,12 @@ Result<void> Checkpoint::find_companions(std::string_view name, const Shape& sha
 
 Result<StoredTensor> Checkpoint::companion(std::string_view name, const Shape& shape,
                                            std::span<const std::string_view> types) const {
+  if (!contains(name)) {
+    return fail(ErrorCode::not_found,
+                "{}: missing tensor {}, without which the codes of its matrix are no numbers: the "
+                "checkpoint is not whole; copy it again, or make it anew",
+                listing_.string(), name);
+  }
   TROUPE_TRY(const SafetensorsFile* file, file_of(name));
   TROUPE_TRY(const StoredTensor found, file->stored(name));
   const std::string_view type = file->type_of(name);

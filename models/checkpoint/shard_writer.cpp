@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "models/checkpoint/safetensors_header.hpp"
+#include "runtime/base/sync.hpp"
 #include "runtime/base/write_all.hpp"
 
 namespace troupe {
@@ -68,12 +69,14 @@ Result<void> ShardWriter::finish() {
   if (missing_ > 0) {
     return fail(ErrorCode::internal, "{}: {} bytes are missing", path_.string(), missing_);
   }
-  if (::fsync(file_) != 0) return fail_errno(errno, "cannot write " + path_.string());
+  TROUPE_CHECK(sync_file(file_, path_.string()));
   if (::close(std::exchange(file_, -1)) != 0) {
     return fail_errno(errno, "cannot write " + path_.string());
   }
-  if (std::rename(unfinished().c_str(), path_.c_str()) == 0) return {};
-  return fail_errno(errno, "cannot rename to " + path_.string());
+  if (std::rename(unfinished().c_str(), path_.c_str()) != 0) {
+    return fail_errno(errno, "cannot rename to " + path_.string());
+  }
+  return sync_names_in(path_.parent_path().string());
 }
 
 }  // namespace troupe

@@ -69,6 +69,29 @@ std::vector<double> of_channels(const ScaleFold& fold, const std::vector<double>
   return means;
 }
 
+/// The largest magnitude of each column.
+std::vector<float> largest_of_columns(const LayerTensor& tensor, ThreadPool& threads) {
+  const std::int64_t columns = tensor.columns();
+  std::vector<std::vector<float>> found(static_cast<std::size_t>(threads.size()));
+  threads.run([&](int member) {
+    std::vector<float>& largest = found[static_cast<std::size_t>(member)];
+    largest.resize(static_cast<std::size_t>(columns));
+    const Range range = split_evenly(tensor.rows(), member, threads.size());
+    for (std::int64_t i = range.begin; i < range.end; ++i) {
+      const float* const row = tensor.row(i);
+      for (std::int64_t j = 0; j < columns; ++j) {
+        float& most = largest[static_cast<std::size_t>(j)];
+        most = std::max(most, std::abs(row[j]));
+      }
+    }
+  });
+  for (const std::vector<float>& largest : found) {
+    std::ranges::transform(found.front(), largest, found.front().begin(),
+                           [](float a, float b) { return std::max(a, b); });
+  }
+  return std::move(found.front());
+}
+
 /// The error that rounding the scaled readers adds to their outputs.
 double error_with(const std::vector<float>& scales, const std::vector<SearchedReader>& readers,
                   const ScaleSearch& search) {
@@ -76,17 +99,24 @@ double error_with(const std::vector<float>& scales, const std::vector<SearchedRe
   for (const SearchedReader& reader : readers) {
     const std::int64_t rows = reader.rows.view()[0], columns = reader.rows.view()[1];
     HostTensor scaled(DType::f32, reader.rows->shape());
-    const float* const from = reader.rows->as<float>();
-    for (std::int64_t i = 0; i < rows * columns; ++i) {
-      scaled->as<float>()[i] = from[i] * scales[static_cast<std::size_t>(i % columns)];
-    }
+    const auto for_all = [&](auto change) {
+      search.threads.run([&](int member) {
+        const Range range = split_evenly(rows, member, search.threads.size());
+        for (std::int64_t i = range.begin; i < range.end; ++i) {
+          const float* const from = reader.rows->as<float>() + i * columns;
+          float* const to = scaled->as<float>() + i * columns;
+          for (std::int64_t j = 0; j < columns; ++j) change(i, j, from[j], to[j]);
+        }
+      });
+    };
+    for_all([&](std::int64_t, std::int64_t j, float weight, float& out) {
+      out = weight * scales[static_cast<std::size_t>(j)];
+    });
     const QuantizedMatrix rounded = round_to_nearest(scaled, grid_of(*reader.plan, search.options),
                                                      reader.plan->group, search.threads);
-    const HostTensor numbers = rounded.numbers(search.threads);
-    for (std::int64_t i = 0; i < rows * columns; ++i) {
-      scaled->as<float>()[i] =
-          from[i] - numbers->as<float>()[i] / scales[static_cast<std::size_t>(i % columns)];
-    }
+    for_all([&](std::int64_t i, std::int64_t j, float weight, float& out) {
+      out = weight - rounded.number(i, j) / scales[static_cast<std::size_t>(j)];
+    });
     error += reader.inputs->output_energy(scaled, search.threads);
   }
   return error;
@@ -135,14 +165,12 @@ std::vector<float> smoothquant_scales(const ScaleFold& fold, const ScaleSearch& 
     const auto columns = static_cast<std::size_t>(tensor->columns());
     inputs.resize(columns);
     weights.resize(columns);
+    const std::vector<float> largest = largest_of_columns(*tensor, search.threads);
     for (std::size_t j = 0; j < columns; ++j) {
-      const auto column = static_cast<std::int64_t>(j);
-      if (seen != nullptr) {
-        inputs[j] = std::max(inputs[j], static_cast<double>(seen->largest(column)));
-      }
-      for (std::int64_t i = 0; i < tensor->rows(); ++i) {
-        weights[j] = std::max(weights[j], static_cast<double>(std::abs(tensor->row(i)[column])));
-      }
+      weights[j] = std::max(weights[j], static_cast<double>(largest[j]));
+      if (seen == nullptr) continue;
+      const float input = seen->largest(static_cast<std::int64_t>(j));
+      inputs[j] = std::max(inputs[j], static_cast<double>(input));
     }
   }
   if (std::ranges::all_of(inputs, [](double x) { return x == 0.0; })) return {};

@@ -227,11 +227,4 @@ QuantizedMatrix GptqSolver::solve(const Tensor& matrix, const CodeGrid& grid, st
   return made;
 }
 
-Result<QuantizedMatrix> gptq(const Tensor& matrix, const InputStatistics& inputs,
-                             const CodeGrid& grid, std::int64_t group, const GptqOptions& options,
-                             ThreadPool& threads) {
-  TROUPE_TRY(const GptqSolver solver, GptqSolver::create(inputs, options, threads));
-  return solver.solve(matrix, grid, group, threads);
-}
-
 }  // namespace troupe

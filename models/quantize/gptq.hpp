@@ -24,19 +24,15 @@ struct GptqOptions {
 Result<std::vector<float>> inverse_factor(const InputStatistics& inputs, double damping,
                                           std::span<const std::int64_t> order, ThreadPool& threads);
 
-/// Rounds `matrix` [n, k] f32 column by column; what rounding a column adds to the outputs, the
-/// columns after it make up for as well as they can, in blocks of 128 columns (Frantar et al. 2022,
-/// section 3). Columns that are 0 in all inputs are rounded to nearest. Errors: those of
-/// inverse_factor.
-Result<QuantizedMatrix> gptq(const Tensor& matrix, const InputStatistics& inputs,
-                             const CodeGrid& grid, std::int64_t group, const GptqOptions& options,
-                             ThreadPool& threads);
-
-/// The same for several matrices with the same inputs.
+/// Rounds matrices with the same inputs column by column: what rounding a column adds to the
+/// outputs, the columns after it make up for as well as they can, in blocks of 128 columns (Frantar
+/// et al. 2022, section 3). Columns that are 0 in all inputs are rounded to nearest.
 class GptqSolver {
  public:
+  /// Errors: those of inverse_factor.
   static Result<GptqSolver> create(const InputStatistics& inputs, const GptqOptions& options,
                                    ThreadPool& threads);
+  /// `matrix` is [n, k] f32.
   QuantizedMatrix solve(const Tensor& matrix, const CodeGrid& grid, std::int64_t group,
                         ThreadPool& threads) const;
 

@@ -21,8 +21,7 @@ class InputStatistics {
 
   std::int64_t columns() const { return columns_; }
   std::int64_t rows() const { return rows_; }
-  /// The sum of x x^T over all rows, [k, k], of which the elements [i, j] with j >= i are there.
-  std::span<const float> products() const { return products_; }
+  /// An element of the sum of x x^T over all rows.
   float product(std::int64_t i, std::int64_t j) const {
     return products_[static_cast<std::size_t>(i < j ? i * columns_ + j : j * columns_ + i)];
   }
@@ -39,7 +38,7 @@ class InputStatistics {
  private:
   std::int64_t columns_;
   std::int64_t rows_ = 0;
-  std::vector<float> products_;
+  std::vector<float> products_;     // [k, k], of which the elements [i, j] with j >= i are there
   std::vector<double> magnitudes_;  // sums
   std::vector<float> largest_;
 };

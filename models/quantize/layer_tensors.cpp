@@ -1,11 +1,29 @@
 #include "models/quantize/layer_tensors.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 
 #include "models/families/family.hpp"
 
 namespace troupe {
+
+namespace {
+
+Result<void> check_finite(const LayerTensor& tensor, const Checkpoint& checkpoint) {
+  for (std::int64_t i = 0; i < tensor.rows(); ++i) {
+    for (std::int64_t j = 0; j < tensor.columns(); ++j) {
+      const float number = tensor.row(i)[j];
+      if (std::isfinite(number)) continue;
+      return fail(ErrorCode::corrupt_data,
+                  "{}: tensor {}: row {}, column {} is {}: the checkpoint is damaged, get it anew",
+                  checkpoint.folder().string(), tensor.name, i, j, number);
+    }
+  }
+  return {};
+}
+
+}  // namespace
 
 Result<LayerTensor> read_tensor(const Checkpoint& checkpoint, const std::string& name,
                                 const Shape& shape) {
@@ -16,6 +34,7 @@ Result<LayerTensor> read_tensor(const Checkpoint& checkpoint, const std::string&
   read.values = HostTensor(DType::f32, {rows, columns});
   copy_rows({.matrix = stored, .rows = {0, rows}, .cols = {0, columns}}, 0, rows, DType::f32,
             read.values->data());
+  TROUPE_CHECK(check_finite(read, checkpoint));
   return read;
 }
 

@@ -28,7 +28,8 @@ struct LayerTensor {
   float* row(std::int64_t i) const { return values->as<float>() + i * columns(); }
 };
 
-/// Reads a tensor of a checkpoint as f32. Errors: those of Checkpoint::stored_weight.
+/// Reads a tensor of a checkpoint as f32. Errors: those of Checkpoint::stored_weight; corrupt_data
+/// for a number that is not finite.
 Result<LayerTensor> read_tensor(const Checkpoint& checkpoint, const std::string& name,
                                 const Shape& shape);
 

@@ -1,6 +1,7 @@
 #include "models/quantize/plan.hpp"
 
 #include <algorithm>
+#include <numeric>
 #include <set>
 
 #include <fmt/ranges.h>
@@ -16,8 +17,7 @@ constexpr std::int64_t codes_in_word = 8;
 
 bool is_quantizable(Parameter parameter) {
   using enum Parameter;
-  return may_be_encoded(parameter) || parameter == latent_up || parameter == expert_gate ||
-         parameter == expert_up || parameter == expert_down;
+  return may_be_encoded(parameter) || parameter == latent_up || is_expert(parameter);
 }
 
 /// The columns of a matrix of `columns` that share a scale; 0: the scheme cannot hold it.
@@ -36,6 +36,16 @@ std::int64_t group_for(std::int64_t columns, const QuantizationOptions& options)
     default:
       return columns;
   }
+}
+
+/// The columns of a matrix that share a scale; 0: the scheme cannot hold it. The matrices of
+/// experts have groups of one size, or none: vLLM refuses others.
+std::int64_t group_of(Parameter parameter, const Shape& shape, const ModelConfig& config,
+                      const QuantizationOptions& options) {
+  const bool is_grouped =
+      options.scheme == QuantizationScheme::w4a16 || options.scheme == QuantizationScheme::mxfp4;
+  if (!is_grouped || !is_expert(parameter)) return group_for(shape[1], options);
+  return group_for(std::gcd(config.hidden_size, config.moe->intermediate_size), options);
 }
 
 }  // namespace
@@ -73,21 +83,34 @@ Result<QuantizationPlan> plan_quantization(const ModelConfig& config, const Chec
                       .layer = use.layer,
                       .shape = shape,
                       .dtype = stored.view.dtype(),
-                      .group = group_for(shape[1], options)};
+                      .group = group_of(rule.parameter, shape, config, options)};
     const std::string module = matrix.module();
     if (std::ranges::any_of(options.ignored, [&](const auto& p) { return p.is_about(module); })) {
       continue;
     }
+    const std::string columns = is_expert(rule.parameter)
+                                    ? fmt::format("the {} and {} columns of experts",
+                                                  config.hidden_size, config.moe->intermediate_size)
+                                    : fmt::format("its {} columns", shape[1]);
     if (matrix.group == 0) {
-      remarks.insert(fmt::format("{} stays as it is: {} columns cannot be divided into groups",
-                                 pattern, shape[1]));
+      remarks.insert(
+          fmt::format("{} stays as it is: {} cannot be divided into groups", pattern, columns));
       continue;
     }
     if (options.scheme == QuantizationScheme::w4a16 && matrix.group != options.group_columns) {
-      remarks.insert(fmt::format("{} has groups of {}: its {} columns are no multiple of {}",
-                                 pattern, matrix.group, shape[1], options.group_columns));
+      remarks.insert(fmt::format("{} has groups of {}: {} are no multiple of {}", pattern,
+                                 matrix.group, columns, options.group_columns));
+    }
+    if (options.scheme == QuantizationScheme::w4a16 && matrix.group != 32 && matrix.group != 64 &&
+        matrix.group != 128) {
+      remarks.insert(
+          fmt::format("groups of {}: vLLM has kernels for 32, 64 and 128 only; Troupe reads all",
+                      matrix.group));
     }
     plan.matrices.emplace(name, std::move(matrix));
+  }
+  if (config.moe && options.scheme == QuantizationScheme::int8) {
+    remarks.insert("transformers (5.17) does not read int8 experts; vLLM and Troupe do");
   }
   plan.remarks.assign(remarks.begin(), remarks.end());
   if (!plan.matrices.empty()) return plan;

@@ -22,7 +22,7 @@ void scale_channels(const ModelConfig& config, const QuantizationPlan& plan,
     std::vector<float> scales =
         is_awq ? awq_scales(fold, search) : smoothquant_scales(fold, search);
     if (scales.empty()) continue;
-    apply_fold(fold, tensors, scales);
+    apply_fold(fold, tensors, scales, threads);
     const std::vector<float> of_columns = spread(fold, scales);
     std::set<InputStatistics*> done;
     for (const ScaleFold::Reader& reader : fold.readers) {

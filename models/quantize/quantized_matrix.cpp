@@ -5,10 +5,29 @@
 #include <cstring>
 #include <numeric>
 
+#include <fmt/format.h>
+
+#include "models/ops/weight_format.hpp"
+
 namespace troupe {
 namespace {
 
 constexpr std::int64_t codes_in_word = 8;
+
+/// The format that readers know the scheme's codes by.
+const WeightFormat& format_of(QuantizationScheme scheme) {
+  switch (scheme) {
+    case QuantizationScheme::fp8:
+      return weight_format(WeightCoding::fp8);
+    case QuantizationScheme::int8:
+      return weight_format(WeightCoding::int8);
+    case QuantizationScheme::w4a16:
+      return weight_format(WeightCoding::packed_int4);
+    case QuantizationScheme::mxfp4:
+      return weight_format(WeightCoding::mxfp4_packed);
+  }
+  return weight_format(WeightCoding::int8);
+}
 
 std::string_view type_name(DType dtype) {
   switch (dtype) {
@@ -23,11 +42,10 @@ std::string_view type_name(DType dtype) {
   }
 }
 
-TensorSpec make_spec(std::string name, std::string_view type, std::vector<std::int64_t> extents,
+TensorSpec make_spec(std::string name, std::string_view type, const Shape& shape,
                      std::size_t element_bytes) {
-  std::uint64_t bytes = element_bytes;
-  for (const std::int64_t extent : extents) bytes *= static_cast<std::uint64_t>(extent);
-  return {std::move(name), std::string(type), std::move(extents), bytes};
+  const auto bytes = static_cast<std::uint64_t>(shape.elements()) * element_bytes;
+  return {std::move(name), std::string(type), {shape[0], shape[1]}, bytes};
 }
 
 template <class T>
@@ -106,22 +124,17 @@ HostTensor QuantizedMatrix::numbers(ThreadPool& threads) const {
 
 std::vector<TensorSpec> encoded_specs(std::string_view name, const Shape& shape,
                                       const CodeGrid& grid, std::int64_t group) {
-  const std::string base(name);
-  const std::int64_t n = shape[0], k = shape[1];
-  const TensorSpec scales = make_spec(base + "_scale", type_name(grid.scale_dtype()),
-                                      {n, k / group}, size_of(grid.scale_dtype()));
-  switch (grid.scheme()) {
-    case QuantizationScheme::fp8:
-      return {make_spec(base, "F8_E4M3", {n, k}, 1), scales};
-    case QuantizationScheme::int8:
-      return {make_spec(base, "I8", {n, k}, 1), scales};
-    case QuantizationScheme::w4a16:
-      return {make_spec(base + "_packed", "I32", {n, (k + codes_in_word - 1) / codes_in_word}, 4),
-              scales, make_spec(base + "_shape", "I64", {2}, 8)};
-    case QuantizationScheme::mxfp4:
-      return {make_spec(base + "_packed", "U8", {n, k / 2}, 1), scales};
-  }
-  return {};
+  const WeightFormat& format = format_of(grid.scheme());
+  const bool is_in_words = grid.scheme() == QuantizationScheme::w4a16;
+  const DType scale = grid.scale_dtype();
+  std::vector<TensorSpec> specs = {
+      make_spec(fmt::format("{}{}", name, format.codes), format.file_type,
+                format.codes_shape(shape), is_in_words ? 4 : 1),
+      make_spec(fmt::format("{}{}", name, format.scales[0]), type_name(scale),
+                format.scales_shape({shape[0], shape[1] / group}), size_of(scale))};
+  // Libraries ask for the shape before packing; WeightFormat's readers know it.
+  if (is_in_words) specs.push_back({fmt::format("{}_shape", name), "I64", {2}, 16});
+  return specs;
 }
 
 std::vector<std::vector<std::byte>> encode(const QuantizedMatrix& matrix) {

@@ -130,7 +130,8 @@ void scale_source(const ScaleFold& fold, LayerTensors& tensors, std::vector<floa
 
 }  // namespace
 
-void apply_fold(const ScaleFold& fold, LayerTensors& tensors, std::vector<float>& scales) {
+void apply_fold(const ScaleFold& fold, LayerTensors& tensors, std::vector<float>& scales,
+                ThreadPool& threads) {
   scale_source(fold, tensors, scales);
   if (fold.bias && *fold.bias != fold.source) {
     if (const auto bias = tensors.find(*fold.bias, fold.expert)) {
@@ -150,11 +151,15 @@ void apply_fold(const ScaleFold& fold, LayerTensors& tensors, std::vector<float>
     if (std::ranges::find(done, &tensor) != done.end()) continue;
     done.push_back(&tensor);
     tensor.is_changed = true;
-    for (std::int64_t i = 0; i < tensor.rows(); ++i) {
-      for (std::int64_t j = 0; j < tensor.columns(); ++j) {
-        tensor.row(i)[j] *= of_columns[static_cast<std::size_t>(j)];
+    threads.run([&](int member) {
+      const Range range = split_evenly(tensor.rows(), member, threads.size());
+      for (std::int64_t i = range.begin; i < range.end; ++i) {
+        float* const row = tensor.row(i);
+        for (std::int64_t j = 0; j < tensor.columns(); ++j) {
+          row[j] *= of_columns[static_cast<std::size_t>(j)];
+        }
       }
-    }
+    });
   }
 }
 

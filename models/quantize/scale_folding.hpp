@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "models/config/model_config.hpp"
+#include "models/ops/cpu/thread_pool.hpp"
 #include "models/quantize/input_statistics.hpp"
 #include "models/quantize/layer_tensors.hpp"
 
@@ -39,6 +40,7 @@ std::vector<float> spread(const ScaleFold& fold, std::span<const float> of_sourc
 /// Scales the layer's tensors. A norm's weight is rounded to its stored dtype, and `scales`, one
 /// for each channel of the source, are changed to what that makes them; so the layer computes the
 /// same but for the rounding of readers that stay as they are.
-void apply_fold(const ScaleFold& fold, LayerTensors& tensors, std::vector<float>& scales);
+void apply_fold(const ScaleFold& fold, LayerTensors& tensors, std::vector<float>& scales,
+                ThreadPool& threads);
 
 }  // namespace troupe

@@ -1,9 +1,11 @@
 // Checkpoints that the formats' own libraries made: llm-compressor 0.14 (ct-*), GPTQModel 7.7
 // (gptq-*) and AutoAWQ 0.2.9 (awq-*), of llama-a and qwen3moe-a; the codes of mxfp4-experts are
-// gptoss-a's in OpenAI's layout. The logits are transformers' in fp32 with the numbers that the
-// library, for mxfp4-experts transformers, makes of its own codes: rounded to bf16 or f16. CPUs
-// multiply with codes, whose numbers are not rounded: these logits are compared with those of the
-// unrounded numbers in fp32, and the library's with those of decoded matrices.
+// gptoss-a's in OpenAI's layout; troupe-* are `launcher quantize`'s, whose codes compressed-tensors
+// made into numbers (tests/data/golden/record_quantized.py). The logits are transformers' in fp32
+// with the numbers that the library, for mxfp4-experts transformers, makes of its own codes:
+// rounded to bf16 or f16. CPUs multiply with codes, whose numbers are not rounded: these logits are
+// compared with those of the unrounded numbers in fp32, and the library's with those of decoded
+// matrices.
 #include <algorithm>
 #include <cmath>
 #include <filesystem>

@@ -53,6 +53,16 @@ function milliseconds(ms) {
   return ms >= 10000 ? duration(ms / 1000) : ms >= 1000 ? trim(ms / 1000) + " s" : trim(ms) + " ms";
 }
 
+// A figure among the tiles.
+function tile(label, value, unit, note) {
+  const box = html("div", "tile");
+  const number = html("div", "value", value);
+  if (unit) number.append(html("span", "unit", unit));
+  box.append(html("div", "label", label), number);
+  if (note) box.append(html("div", "note", note));
+  document.getElementById("tiles").append(box);
+}
+
 // Round numbers from 0 to at least `most`, about `count` of them.
 function ticks(most, count) {
   if (!(most > 0)) return [0, 1];

@@ -19,14 +19,6 @@
     document.getElementById("reason").hidden = false;
   }
 
-  function tile(label, value, unit, note) {
-    const box = html("div", "tile");
-    const number = html("div", "value", value);
-    if (unit) number.append(html("span", "unit", unit));
-    box.append(html("div", "label", label), number);
-    if (note) box.append(html("div", "note", note));
-    document.getElementById("tiles").append(box);
-  }
   const seen = tokens.computed_prompt - tokens.recomputed_prompt + tokens.prefix_hits;
   const more = [];
   if (requests.errors > 0) more.push(short(requests.errors) + (requests.errors === 1 ? " error line" : " error lines"));

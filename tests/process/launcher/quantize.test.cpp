@@ -1,3 +1,4 @@
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -101,6 +102,60 @@ TEST(LauncherQuantize, goes_on_after_a_kill_and_makes_the_same_files) {
   ASSERT_EQ(ended.code, 0) << ended.describe();
   EXPECT_THAT(ended.err, HasSubstr("goes on"));
   EXPECT_EQ(files_of(job.folder() / "cut"), files_of(job.folder() / "whole"));
+}
+
+// The goldens' logits are other readers' (tests/golden/quantized.test.cpp): what is written now
+// must be what they read.
+TEST(LauncherQuantize, writes_what_other_readers_were_asked_about) {
+  const LauncherJob job;
+  const fs::path goldens = fs::path(TROUPE_SOURCE_DIR) / "tests/data/golden/quantized";
+  const std::vector<std::vector<std::string>> ways = {
+      {"troupe-fp8", "--scheme", "fp8"},
+      {"troupe-w4a16", "--scheme", "w4a16", "--group-size", "64"},
+      {"troupe-mxfp4", "--scheme", "mxfp4"}};
+  for (const auto& way : ways) {
+    SCOPED_TRACE(way.front());
+    const Ended ended =
+        job.run_plain(command(way.front(), {way.begin() + 1, way.end()}, tiny_model()));
+    ASSERT_EQ(ended.code, 0) << ended.describe();
+    for (const auto& entry : fs::directory_iterator(goldens / way.front())) {
+      const fs::path name = entry.path().filename();
+      if (name == "logits.safetensors") continue;
+      EXPECT_EQ(golden::file_bytes(job.folder() / way.front() / name),
+                golden::file_bytes(entry.path()))
+          << name;
+    }
+  }
+}
+
+/// Where a tensor's bytes begin in a safetensors file.
+std::size_t place_of(const std::string& file, const std::string& tensor) {
+  std::uint64_t length = 0;
+  std::memcpy(&length, file.data(), sizeof length);
+  const auto header = nlohmann::json::parse(file.substr(sizeof length, length));
+  return sizeof length + length + header[tensor]["data_offsets"][0].get<std::size_t>();
+}
+
+TEST(LauncherQuantize, names_a_weight_that_is_no_number_and_does_not_go_on_with_other_ones) {
+  const LauncherJob job;
+  const fs::path model = job.folder() / "model";
+  fs::create_directories(model);
+  fs::copy_file(tiny_model() / "config.json", model / "config.json");
+  const std::string sound = golden::file_bytes(tiny_model() / "model.safetensors");
+  const std::string tensor = "model.layers.1.mlp.down_proj.weight";
+  std::string damaged = sound;
+  damaged.replace(place_of(sound, tensor) + 2 * 163, 2, "\xFF\x7F");  // bf16: not a number
+  std::ofstream(model / "model.safetensors", std::ios::binary) << damaged;
+  const auto how = command("made", {"--scheme", "fp8"}, model);
+  const Ended ended = job.run_plain(how);
+  EXPECT_EQ(ended.code, 3) << ended.describe();
+  EXPECT_THAT(ended.err, AllOf(HasSubstr(tensor), HasSubstr("row 1, column 3 is nan")));
+
+  std::ofstream(model / "model.safetensors", std::ios::binary) << sound;
+  const Ended other = job.run_plain(how);
+  EXPECT_EQ(other.code, 2) << other.describe();
+  EXPECT_THAT(other.err, AllOf(HasSubstr("model.safetensors of --model was"),
+                               HasSubstr("another --output, or remove it")));
 }
 
 TEST(LauncherQuantize, keeps_the_worst_layers_within_the_budget) {

@@ -108,7 +108,8 @@ TEST(Gptq, makes_up_for_an_error_as_computed_by_hand) {
   matrix->as<float>()[0] = 7.5F;  // the scale is 1
   matrix->as<float>()[1] = 1.4F;
   const CodeGrid grid(QuantizationScheme::w4a16, DType::f32);
-  REQUIRE_OK(const auto made, gptq(matrix, inputs, grid, 2, {.damping = no_damping}, threads));
+  REQUIRE_OK(const auto solver, GptqSolver::create(inputs, {.damping = no_damping}, threads));
+  const QuantizedMatrix made = solver.solve(matrix, grid, 2, threads);
   EXPECT_EQ(made.scales[0], 1.0F);
   EXPECT_EQ(made.number(0, 0), 7.0F);
   // The error 0.5 over sqrt 2, times -1/sqrt 2, is -0.25: 1.4 becomes 1.65.
@@ -131,8 +132,9 @@ TEST(Gptq, is_closer_than_rounding_over_several_blocks_with_and_without_order) {
   const CodeGrid grid(QuantizationScheme::w4a16, DType::f32);
   const double nearest = error(round_to_nearest(matrix, grid, 64, threads));
   for (const bool act_order : {false, true}) {
-    REQUIRE_OK(const auto made, gptq(matrix, inputs, grid, 64, {.act_order = act_order}, threads));
-    EXPECT_LT(error(made), 0.5 * nearest) << "act_order " << act_order;
+    REQUIRE_OK(const auto solver, GptqSolver::create(inputs, {.act_order = act_order}, threads));
+    EXPECT_LT(error(solver.solve(matrix, grid, 64, threads)), 0.5 * nearest)
+        << "act_order " << act_order;
   }
 }
 
@@ -143,7 +145,8 @@ TEST(Gptq, rounds_columns_without_inputs_to_the_nearest) {
   const InputStatistics inputs = statistics_of(rows, threads);
   const HostTensor matrix = random_matrix(4, 16);
   const CodeGrid grid(QuantizationScheme::int8, DType::f32);
-  REQUIRE_OK(const auto made, gptq(matrix, inputs, grid, 16, {}, threads));
+  REQUIRE_OK(const auto solver, GptqSolver::create(inputs, {}, threads));
+  const QuantizedMatrix made = solver.solve(matrix, grid, 16, threads);
   const QuantizedMatrix nearest = round_to_nearest(matrix, grid, 16, threads);
   for (std::int64_t row = 0; row < 4; ++row) EXPECT_EQ(made.number(row, 5), nearest.number(row, 5));
 }

@@ -9,6 +9,7 @@
 
 #include "models/families/family.hpp"
 #include "models/ops/cpu/cpu_ops.hpp"
+#include "models/ops/cpu/thread_pool.hpp"
 #include "models/quantize/run_layer.hpp"
 #include "tests/support/require.hpp"
 
@@ -47,6 +48,7 @@ TEST_P(ScaleFolding, leaves_what_a_layer_computes) {
       plain = HostTensor(before->dtype(), before->shape()),
       scaled = HostTensor(before->dtype(), before->shape());
   std::size_t folds = 0;
+  ThreadPool threads(2);
   for (std::int64_t layer = 0; layer < config.layers; ++layer) {
     ASSERT_TRUE(run_layer(config, checkpoint, *ops, layer, text, before, plain).ok());
     REQUIRE_OK(LayerTensors tensors, LayerTensors::load(config, checkpoint, layer));
@@ -57,7 +59,7 @@ TEST_P(ScaleFolding, leaves_what_a_layer_computes) {
       for (const Slice rows : source->rows) channels += rows.count;
       std::vector<float> scales;
       for (std::int64_t i = 0; i < channels; ++i) scales.push_back(std::exp2(exponent(random)));
-      apply_fold(fold, tensors, scales);
+      apply_fold(fold, tensors, scales, threads);
     }
     checkpoint.set_substitute([&](std::string_view name) -> std::optional<Tensor> {
       const LayerTensor* const tensor = tensors.find(name);
