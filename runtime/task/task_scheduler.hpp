@@ -116,7 +116,8 @@ class TaskScheduler {
   bool cancel(TaskId task);
   void on_started(TaskWorkerId worker, std::size_t node, Clock::time_point now);
   /// The worker could not be started. After `resource_exhausted` it is tried again when there is
-  /// room; the tasks that wait get any other error, if no other worker can take them.
+  /// room, and at once, a few times in a row, if its process or node has died; the tasks that wait
+  /// get any other error, if no other worker can take them.
   void on_start_failed(TaskWorkerId worker, const Error& why, Clock::time_point now);
   void on_report(TaskReport report, Clock::time_point now);
   /// The worker is gone; `why` for people.

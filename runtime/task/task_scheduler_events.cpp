@@ -8,6 +8,12 @@ namespace troupe {
 
 // What workers say, their ends, and time.
 
+namespace {
+
+constexpr int max_lost_starts = 3;
+
+}  // namespace
+
 void TaskScheduler::answer(Task& task, Result<Bytes> result) {
   if (task.done) orders_.answers.push_back({std::exchange(task.done, nullptr), std::move(result)});
 }
@@ -41,6 +47,7 @@ void TaskScheduler::on_started(TaskWorkerId id, std::size_t node, Clock::time_po
   if (worker.shape == nullptr) return rest(worker, now);
   Shape& shape = *worker.shape;
   --shape.starting;
+  shape.lost_starts = 0;
   settle(worker, now);
   if (!shape.has_devices() || shape.queue.empty()) return;
   set_waiting(shape, false);
@@ -52,8 +59,15 @@ void TaskScheduler::on_start_failed(TaskWorkerId id, const Error& why, Clock::ti
   if (found == workers_.end()) return;
   Worker& worker = *found->second;
   Shape* const shape = worker.shape;
-  if (shape != nullptr && why.code != ErrorCode::resource_exhausted && shape->leased == 1) {
-    fail_queue(*shape, fail(why.code, "no process for tasks can be started: {}", why.message));
+  const bool is_tried_again =
+      why.code == ErrorCode::resource_exhausted ||
+      (shape != nullptr && is_actor_gone(why.code) && ++shape->lost_starts < max_lost_starts);
+  if (shape != nullptr && shape->leased == 1) {
+    if (!is_tried_again) {
+      fail_queue(*shape, fail(why.code, "no process for tasks can be started: {}", why.message));
+    } else if (auto fits = rooms_.check(shape->resources, shape->node); !fits.ok()) {
+      fail_queue(*shape, fits.error());  // its node has died
+    }
   }
   if (shape != nullptr) {
     if (!shape->queue.empty()) set_waiting(*shape, true);

@@ -13,6 +13,7 @@ struct TaskScheduler::Shape {
   std::size_t tasks = 0;                  ///< queued, and with workers
   std::size_t starting = 0;               ///< workers that are leased to it and not ready
   std::size_t leased = 0;                 ///< workers, with these
+  int lost_starts = 0;                    ///< workers that died before they were ready, in a row
   Hungry hungry{};                        ///< ready ones that could do with more tasks
   double mean_ns = 0;                     ///< what a task takes, lately; 0: not known
   std::list<Shape*>::iterator waiting{};  ///< in the scheduler's list, if is_waiting

@@ -121,6 +121,29 @@ TEST(TaskScheduler, refuses_what_no_node_has_and_waits_for_what_others_hold) {
   EXPECT_EQ(sim.answers[1].size(), 1U);
 }
 
+TEST(TaskScheduler, starts_a_worker_again_that_died_at_its_start_but_not_for_ever) {
+  SimulatedWorkers sim({1});
+  sim.submit();
+  const Error died = fail(ErrorCode::actor_died, "its node is gone");
+  for (int i = 0; i < 3; ++i) {
+    ASSERT_EQ(sim.workers.size(), 1U);
+    EXPECT_TRUE(sim.answers[0].empty());
+    const TaskWorkerId worker = sim.workers.begin()->first;
+    sim.workers.clear();
+    sim.scheduler.on_start_failed(worker, died, sim.now);
+    sim.obey();
+  }
+  EXPECT_TRUE(sim.workers.empty());
+  EXPECT_EQ(sim.answers[0], std::vector{std::optional(ErrorCode::actor_died)});
+
+  sim.submit(1, "0");
+  sim.rooms.whole[0] = sim.rooms.free[0] = 0;  // the node is gone
+  sim.rooms.free[0] = -1;                      // which it gives back
+  sim.scheduler.on_start_failed(sim.workers.begin()->first, died, sim.now);
+  sim.obey();
+  EXPECT_EQ(sim.answers[1], std::vector{std::optional(ErrorCode::unschedulable)});
+}
+
 TEST(TaskScheduler, drops_cancelled_tasks_that_are_queued_and_tells_the_worker_of_others) {
   SimulatedWorkers sim({1});
   const TaskId running = sim.submit(1, "", 3, sim.now + 1s), queued = sim.submit();
