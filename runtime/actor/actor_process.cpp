@@ -144,7 +144,7 @@ Result<void> ActorProcess::boot() {
       },
       [this](ActorId owner, ActorId actor) { tell(StopOwned{owner, actor}); },
       std::make_shared<TaskPool>(TaskPool::Options{.name = "actors"}),
-      [hub, service = task_service_at(bootstrap->directory.endpoint)](SubmittedTask task,
+      [hub, service = task_service_at(bootstrap->directory.endpoint)](const SubmittedTask& task,
                                                                       CallCompletion done) {
         return hub->call(service, static_cast<std::uint16_t>(ServiceMethod::submit), encode(task),
                          std::move(done));

@@ -132,13 +132,15 @@ ReadyIndices StoreImpl::wait_ready(std::span<const ObjectSharePtr> shares, std::
       return is_answered || are_enough();
     });
   }
-  for (const auto& [owner, one] : asked) give_up(one);
-  const Lock lock(waiting->mutex);
   ReadyIndices indices;
-  for (std::size_t i = 0; i < shares.size(); ++i) {
-    const bool is_taken = is_ready(shares[i]) && indices.ready.size() < count;
-    (is_taken ? indices.ready : indices.not_ready).push_back(i);
+  {
+    const Lock lock(waiting->mutex);
+    for (std::size_t i = 0; i < shares.size(); ++i) {
+      const bool is_taken = is_ready(shares[i]) && indices.ready.size() < count;
+      (is_taken ? indices.ready : indices.not_ready).push_back(i);
+    }
   }
+  for (const auto& [owner, one] : asked) give_up(one);  // they are answered with an error then
   return indices;
 }
 

@@ -76,13 +76,13 @@ no actor in it holds.)"},
        false,
        cluster_text,
        {{"--limit", "", "N", "only the first N objects (default 1000; 0: all)"}, json, folder},
-       R"(What put and tasks have made and somebody refers to. OWNER has put it: a process,
-on NODE. WHERE: inside (small: bytes of the owner), memory (shared with the
-processes of its host), spilled (a file), elsewhere (only other processes have
-it), pending (not there yet), failed or lost. COPIES are processes that hold it;
-more than one if other hosts have fetched it. BORROWERS are processes beside the
-owner with references, PINS views of the owner's copy that somebody reads: such a
-copy is neither freed nor spilled.)"},
+       R"(What put and tasks have made and somebody refers to. OWNER has put it: a
+process, on NODE. WHERE: inside (small: bytes of the owner), memory (shared
+with the processes of its host), spilled (a file), elsewhere (only other
+processes have it), pending (not there yet), failed or lost. COPIES are
+processes that hold it; more than one if other hosts have fetched it.
+BORROWERS are processes beside the owner with references, PINS views of the
+owner's copy that somebody reads: such a copy is neither freed nor spilled.)"},
       {Kind::logs,
        "logs",
        "Prints the logs of actors, nodes' agents or the driver.",

@@ -153,7 +153,7 @@ TEST_P(EightBitKvCache, gives_the_bytes_of_one_rank_alone_in_every_condition) {
     return answer.second.payload != plain.at(answer.first).payload;
   })) << "a KV cache of 8 bits changes no answer";
   const std::vector<std::vector<std::string>> conditions = {
-      {"engine.max_num_batched_tokens=64"},
+      {"engine.max_num_batched_tokens=64", "engine.max_num_seqs=32"},
       {"engine.kv_cache_blocks=24", no_prefixes},
       {"engine.kv_cache_blocks=36", "engine.swap_space=0.1"},
       {"engine.speculative_method=ngram"},

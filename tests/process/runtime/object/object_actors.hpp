@@ -141,14 +141,12 @@ class Reader {
   }
 
   static constexpr std::string_view actor_type = "Reader";
-  using Methods =
-      troupe::Methods<&Reader::pid, &Reader::node, &Reader::sum, &Reader::text,
-                      &Reader::get_without_descriptors, &Reader::mapping_of, &Reader::keep,
-                      &Reader::sum_of_kept, &Reader::forget, &Reader::view_kept,
-                      &Reader::sum_of_view, &Reader::drop_ref, &Reader::make,
-                      &Reader::make_and_keep, &Reader::sum_through, &Reader::sum_of_chapter,
-                      &Reader::counts, &Reader::hold_for, &Reader::fill, &Reader::sum_of_first,
-                      &Reader::spawn_keeper>;
+  using Methods = troupe::Methods<
+      &Reader::pid, &Reader::node, &Reader::sum, &Reader::text, &Reader::get_without_descriptors,
+      &Reader::mapping_of, &Reader::keep, &Reader::sum_of_kept, &Reader::forget, &Reader::view_kept,
+      &Reader::sum_of_view, &Reader::drop_ref, &Reader::make, &Reader::make_and_keep,
+      &Reader::sum_through, &Reader::sum_of_chapter, &Reader::counts, &Reader::hold_for,
+      &Reader::fill, &Reader::sum_of_first, &Reader::spawn_keeper>;
 
  private:
   ActorContext& context_;

