@@ -65,15 +65,65 @@ void make_codes_of(CodeKind kind, std::span<const float> numbers, float scale, s
   }
 }
 
-/// Infinity or NaN if one of them is.
-float largest_of(std::span<const float> numbers) {
-  float largest = 0.0F;
-  bool finite = true;
-  for (const float number : numbers) {
-    largest = std::max(largest, std::fabs(number));
-    finite = finite && std::isfinite(number);
+/// Reads a row of a part that is stored as codes.
+void read_codes(const StoredMatrix& matrix, const CodedForm& form, const StoredPart& part,
+                std::int64_t row, CodedRow& out) {
+  const StoredTensor& stored = part.matrix;
+  const WeightFormat& format = *stored.format;
+  const std::int64_t stored_row =
+      (part.rows.begin + row) * std::max<std::int64_t>(part.row_step, 1);
+  format.codes_of(stored, stored_row, part.cols.begin, matrix.columns, out.codes.data());
+  const std::int64_t first_group =
+      form.group_columns > 0 ? part.cols.begin / form.group_columns : 0;
+  for (std::size_t g = 0; g < out.scales.size(); ++g) {
+    CodeScale& scale = out.scales[g];
+    scale = format.scale_of(stored, stored_row, first_group + static_cast<std::int64_t>(g));
+    scale.zero -= format.kind_offset + zero_code(format.kind);
   }
-  return finite ? largest : not_a_number;
+  if (format.kind_offset != 0) {
+    for (std::uint8_t& code : out.codes) code -= format.kind_offset;
+  }
+  if (format.kind != CodeKind::e4m3) return;
+  for (std::int64_t i = 0; i < matrix.columns; ++i) {
+    const bool is_nan = (out.codes[static_cast<std::size_t>(i)] & 0x7F) == 0x7F;
+    if (is_nan) out.scales[static_cast<std::size_t>(form.group_of(i))].scale = not_a_number;
+  }
+}
+
+/// Makes codes of a row of a part that is stored as numbers.
+void make_codes(const StoredMatrix& matrix, const CodedForm& form, const StoredPart& part,
+                std::int64_t row, CodedRow& out) {
+  const std::int64_t stored_columns = part.matrix.view[1];
+  const std::int64_t width = form.group_columns > 0 ? form.group_columns : stored_columns;
+  const std::int64_t end = part.cols.begin + part.cols.count;
+  const std::int64_t first = part.cols.begin / width * width;
+  const std::int64_t columns = std::min((end + width - 1) / width * width, stored_columns) - first;
+  StoredPart whole = part;  // whole groups
+  whole.cols = {first, columns};
+  const HostTensor numbers(DType::f32, {1, columns});
+  if (matrix.dtype == DType::bf16) {
+    const HostTensor rounded(DType::bf16, {1, columns});
+    copy_rows(whole, row, 1, DType::bf16, rounded->data());
+    convert(rounded, numbers);
+  } else {
+    copy_rows(whole, row, 1, DType::f32, numbers->data());
+  }
+  const std::span<const float> all = numbers->span<float>();
+  for (std::int64_t begin = part.cols.begin; begin < end;) {
+    const std::int64_t group_begin = begin / width * width;
+    const std::int64_t group_end = std::min(group_begin + width, stored_columns);
+    const std::int64_t stop = std::min(group_end, end);
+    const auto group = all.subspan(static_cast<std::size_t>(group_begin - first),
+                                   static_cast<std::size_t>(group_end - group_begin));
+    const std::int64_t at = begin - part.cols.begin;
+    const float scale = scale_for(form.kind, largest_magnitude(group));
+    out.scales[static_cast<std::size_t>(form.group_of(at))].scale = scale;
+    make_codes_of(form.kind,
+                  all.subspan(static_cast<std::size_t>(begin - first),
+                              static_cast<std::size_t>(stop - begin)),
+                  scale, out.codes.data() + at);
+    begin = stop;
+  }
 }
 
 }  // namespace
@@ -108,6 +158,19 @@ FormChoice coded_form(const StoredMatrix& matrix, WeightEncoding encoding) {
   return {.form = form};
 }
 
+FormChoice coded_form(std::span<const StoredMatrix> matrices, WeightEncoding encoding) {
+  if (matrices.empty()) return {};
+  const FormChoice first = coded_form(matrices.front(), encoding);
+  for (const StoredMatrix& matrix : matrices.subspan(1)) {
+    const FormChoice own = coded_form(matrix, encoding);
+    if (own.form == first.form) continue;
+    if (!own.obstacle.empty()) return {.obstacle = own.obstacle};
+    if (!first.obstacle.empty()) return first;
+    return {.obstacle = "its experts are stored in different schemes"};
+  }
+  return first;
+}
+
 std::vector<CodeRun> code_runs(const CodedForm& form, std::int64_t k, int segments) {
   std::vector<CodeRun> runs;
   const std::int64_t segment_k = k / segments;
@@ -126,8 +189,7 @@ std::vector<CodeRun> code_runs(const CodedForm& form, std::int64_t k, int segmen
 std::int64_t code_bytes(const CodedForm& form, std::span<const CodeRun> runs, std::int64_t rows) {
   std::int64_t codes = 0;
   for (const CodeRun& run : runs) codes += padded_codes(form.kind, run.count);
-  const bool is_packed = form.kind == CodeKind::int4 || form.kind == CodeKind::e2m1;
-  return rows * (is_packed ? codes / 2 : codes);
+  return rows * (is_packed(form.kind) ? codes / 2 : codes);
 }
 
 std::int64_t scale_bytes(const CodedForm& form, std::span<const CodeRun> runs, std::int64_t rows) {
@@ -136,77 +198,23 @@ std::int64_t scale_bytes(const CodedForm& form, std::span<const CodeRun> runs, s
   return rows * std::ssize(runs) * static_cast<std::int64_t>(each);
 }
 
-void CodedRows::read(std::int64_t row, CodedRow& out) const {
-  const auto k = static_cast<std::size_t>(matrix_.columns);
-  const auto groups = static_cast<std::size_t>(form_.group_of(matrix_.columns - 1) + 1);
-  out.codes.assign(k, zero_code(form_.kind));
+void read_coded_row(const StoredMatrix& matrix, const CodedForm& form, std::int64_t row,
+                    CodedRow& out) {
+  const auto k = static_cast<std::size_t>(matrix.columns);
+  const auto groups = static_cast<std::size_t>(form.group_of(matrix.columns - 1) + 1);
+  out.codes.assign(k, zero_code(form.kind));
   out.scales.assign(groups, {});
-  for (const StoredPart& part : matrix_.parts) {
+  for (const StoredPart& part : matrix.parts) {
     if (row >= part.rows.count) {
       row -= part.rows.count;
       continue;
     }
     if (part.matrix.format != nullptr) {
-      read_codes(part, row, out);
+      read_codes(matrix, form, part, row, out);
     } else {
-      make_codes(part, row, out);
+      make_codes(matrix, form, part, row, out);
     }
     return;
-  }
-}
-
-void CodedRows::read_codes(const StoredPart& part, std::int64_t row, CodedRow& out) const {
-  const StoredTensor& stored = part.matrix;
-  const WeightFormat& format = *stored.format;
-  const std::int64_t stored_row =
-      (part.rows.begin + row) * std::max<std::int64_t>(part.row_step, 1);
-  format.codes_of(stored, stored_row, part.cols.begin, matrix_.columns, out.codes.data());
-  const std::int64_t first_group =
-      form_.group_columns > 0 ? part.cols.begin / form_.group_columns : 0;
-  for (std::size_t g = 0; g < out.scales.size(); ++g) {
-    CodeScale& scale = out.scales[g];
-    scale = format.scale_of(stored, stored_row, first_group + static_cast<std::int64_t>(g));
-    scale.zero -= format.kind_offset + zero_code(format.kind);
-  }
-  if (format.kind_offset != 0) {
-    for (std::uint8_t& code : out.codes) code -= format.kind_offset;
-  }
-  if (format.kind != CodeKind::e4m3) return;
-  for (std::int64_t i = 0; i < matrix_.columns; ++i) {
-    const bool is_nan = (out.codes[static_cast<std::size_t>(i)] & 0x7F) == 0x7F;
-    if (is_nan) out.scales[static_cast<std::size_t>(form_.group_of(i))].scale = not_a_number;
-  }
-}
-
-void CodedRows::make_codes(const StoredPart& part, std::int64_t row, CodedRow& out) const {
-  StoredPart whole = part;
-  whole.cols = {0, part.matrix.view[1]};
-  const std::int64_t columns = whole.cols.count;
-  const HostTensor numbers(DType::f32, {1, columns});
-  if (matrix_.dtype == DType::bf16) {
-    const HostTensor rounded(DType::bf16, {1, columns});
-    copy_rows(whole, row, 1, DType::bf16, rounded->data());
-    convert(rounded, numbers);
-  } else {
-    copy_rows(whole, row, 1, DType::f32, numbers->data());
-  }
-  const std::span<const float> all = numbers->span<float>();
-  const std::int64_t width = form_.group_columns > 0 ? form_.group_columns : columns;
-  const std::int64_t end = part.cols.begin + part.cols.count;
-  for (std::int64_t begin = part.cols.begin; begin < end;) {
-    const std::int64_t group_begin = begin / width * width;
-    const std::int64_t group_end = std::min(group_begin + width, columns);
-    const std::int64_t stop = std::min(group_end, end);
-    const auto group = all.subspan(static_cast<std::size_t>(group_begin),
-                                   static_cast<std::size_t>(group_end - group_begin));
-    const std::int64_t at = begin - part.cols.begin;
-    const float scale = scale_for(form_.kind, largest_of(group));
-    out.scales[static_cast<std::size_t>(form_.group_of(at))].scale = scale;
-    make_codes_of(
-        form_.kind,
-        all.subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(stop - begin)), scale,
-        out.codes.data() + at);
-    begin = stop;
   }
 }
 

@@ -48,6 +48,8 @@ struct FormChoice {
 /// The form of a matrix whose parts are all stored as codes of one kind, or of one of numbers that
 /// `encoding` turns into codes. From headers alone.
 FormChoice coded_form(const StoredMatrix& matrix, WeightEncoding encoding);
+/// The form that all of these have.
+FormChoice coded_form(std::span<const StoredMatrix> matrices, WeightEncoding encoding);
 
 /// Neighbouring columns of one segment and one group.
 struct CodeRun {
@@ -66,8 +68,7 @@ std::int64_t scale_bytes(const CodedForm& form, std::span<const CodeRun> runs, s
 
 /// The columns of codes that a run takes in a panel.
 constexpr std::int64_t padded_codes(CodeKind kind, std::int64_t count) {
-  const bool is_packed = kind == CodeKind::int4 || kind == CodeKind::e2m1;
-  return is_packed ? (count + 7) / 8 * 8 : count;
+  return is_packed(kind) ? (count + 7) / 8 * 8 : count;
 }
 
 /// The code of the number 0.
@@ -79,21 +80,11 @@ struct CodedRow {
   std::vector<CodeScale> scales;    ///< [groups]; zero points are of these codes
 };
 
-/// Reads rows of `matrix`, whose form must be coded_form(matrix, encoding). A row that no part
+/// Reads a row of `matrix`, whose form must be coded_form(matrix, encoding). A row that no part
 /// fills is zero. The codes and scales that are made of numbers are the same however many ranks
 /// share a row. A group that has codes of NaN, or numbers that are not finite, has a scale of NaN.
 /// Throws std::bad_alloc. From any thread.
-class CodedRows {
- public:
-  CodedRows(const StoredMatrix& matrix, const CodedForm& form) : matrix_(matrix), form_(form) {}
-  void read(std::int64_t row, CodedRow& out) const;
-
- private:
-  void read_codes(const StoredPart& part, std::int64_t row, CodedRow& out) const;
-  void make_codes(const StoredPart& part, std::int64_t row, CodedRow& out) const;
-
-  const StoredMatrix& matrix_;
-  const CodedForm& form_;
-};
+void read_coded_row(const StoredMatrix& matrix, const CodedForm& form, std::int64_t row,
+                    CodedRow& out);
 
 }  // namespace troupe

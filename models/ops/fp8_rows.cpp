@@ -5,7 +5,6 @@
 #include <cmath>
 #include <limits>
 
-#include "models/ops/weight_format.hpp"
 #include "parallel/device/convert.hpp"
 
 namespace troupe {
@@ -15,17 +14,17 @@ constexpr std::uint8_t largest_code = 0x7E, nan_code = 0x7F;
 /// Smaller numbers have codes without a leading one, multiples of 2^-9.
 constexpr float smallest_normal = 0x1p-6F;
 
-/// Infinity or NaN if one of them is.
-float largest_of(std::span<const float> values) {
-  float largest = 0.0F;
-  for (const float value : values) {
-    if (!std::isfinite(value)) return value;
-    largest = std::max(largest, std::fabs(value));
-  }
-  return largest;
-}
-
 }  // namespace
+
+float largest_magnitude(std::span<const float> values) {
+  float largest = 0.0F;
+  bool finite = true;
+  for (const float value : values) {
+    largest = std::max(largest, std::fabs(value));
+    finite = finite && std::isfinite(value);
+  }
+  return finite ? largest : std::numeric_limits<float>::quiet_NaN();
+}
 
 std::uint8_t float_to_e4m3(float value) {
   const auto sign = static_cast<std::uint8_t>(std::signbit(value) ? 0x80 : 0);
@@ -55,7 +54,7 @@ std::vector<float> fp8_scales(const StoredPart& part, DType dtype) {
   for (std::int64_t r = 0; r < part.rows.count; ++r) {
     copy_rows(whole, r, 1, dtype, stored->data());
     convert(stored, row);
-    scales.push_back(fp8_row_scale(largest_of(row->span<float>())));
+    scales.push_back(fp8_row_scale(largest_magnitude(row->span<float>())));
   }
   return scales;
 }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "models/ops/stored_matrix.hpp"
@@ -16,6 +17,9 @@ inline constexpr float min_fp8_scale = 1e-30F;
 /// The 8-bit code (e4m3_to_float) nearest to a number, ties to even; beyond e4m3_max the code of
 /// that. NaN stays NaN.
 std::uint8_t float_to_e4m3(float value);
+
+/// NaN if one of the values is not finite.
+float largest_magnitude(std::span<const float> values);
 
 /// The scale of a row whose largest magnitude is `largest`: its elements are codes times it.
 float fp8_row_scale(float largest);

@@ -22,6 +22,9 @@ enum class CodeKind : std::uint8_t {
   e2m1,  ///< 4 bits with 2 of exponent and 1 of fraction
 };
 
+/// Two codes are in a byte.
+constexpr bool is_packed(CodeKind kind) { return kind == CodeKind::int4 || kind == CodeKind::e2m1; }
+
 /// The scale and the zero point of a group of codes.
 struct CodeScale {
   float scale = 1.0F;

@@ -17,7 +17,8 @@ constexpr std::int64_t codes_in_word = 8;
 
 bool is_quantizable(Parameter parameter) {
   using enum Parameter;
-  return may_be_encoded(parameter) || parameter == latent_up || is_expert(parameter);
+  return may_be_encoded(parameter) || parameter == latent_up || parameter == expert_gate ||
+         parameter == expert_up || parameter == expert_down;
 }
 
 /// The columns of a matrix of `columns` that share a scale; 0: the scheme cannot hold it.

@@ -28,7 +28,7 @@ inline HostTensor numbers_of(const StoredMatrix& matrix, const CodedForm& form) 
   HostTensor numbers(DType::f32, {matrix.rows, matrix.columns});
   CodedRow row;
   for (std::int64_t r = 0; r < matrix.rows; ++r) {
-    CodedRows(matrix, form).read(r, row);
+    read_coded_row(matrix, form, r, row);
     for (std::int64_t i = 0; i < matrix.columns; ++i) {
       const CodeScale scale = row.scales[static_cast<std::size_t>(form.group_of(i))];
       const float number = number_of(form.kind, row.codes[static_cast<std::size_t>(i)]);

@@ -54,10 +54,7 @@ Result<void> check_use(const WeightUse& use, const ModelConfig& config,
   const std::string name = checkpoint_name(rule, use.layer, use.expert);
   TROUPE_TRY([[maybe_unused]] const auto parts,
              find_parts(checkpoint, rule, name, config, {0, ranks}));
-  if (is_row_parallel(rule.shard)) {
-    TROUPE_TRY([[maybe_unused]] const int segments,
-               segments_per_rank(name, segment_extent(rule, config), ranks));
-  }
+  TROUPE_TRY([[maybe_unused]] const int segments, segments_of(rule, name, config, ranks));
   return {};
 }
 
@@ -196,8 +193,7 @@ Result<std::unique_ptr<GroupedLinear>> Weights::grouped_linear(Stack stack,
     weights.push_back(std::move(weight));
   }
   TROUPE_TRY(auto grouped, ops_.weights().load_grouped(weights, parts));
-  note(stack, layer, grouped->kernel(),
-       coded_form(weights.front(), WeightEncoding::plain).obstacle);
+  note(stack, layer, grouped->kernel(), coded_form(weights, WeightEncoding::plain).obstacle);
   return grouped;
 }
 

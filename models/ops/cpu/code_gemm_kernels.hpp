@@ -6,6 +6,7 @@
 #pragma once
 
 #include "models/ops/cpu/code_vec.hpp"
+#include "models/ops/cpu/gemm_tiles.hpp"
 #include "models/ops/cpu/kernels.hpp"
 
 namespace troupe::TROUPE_ISA {
@@ -17,7 +18,7 @@ inline constexpr int max_float_rows = 12;  // 12 x 32: 24 of 32 registers are ac
 inline constexpr int max_code_rows = 2;
 inline constexpr int max_float_rows = 4;  // 4 x 16: 8 of 16
 #endif
-inline constexpr int max_code_tree_levels = 6;  // segments <= 64
+static_assert(max_float_rows > max_code_rows);
 /// How far ahead codes are asked for: panels begin at new pages, which hardware does not foresee.
 inline constexpr std::int64_t prefetch_bytes = 1024;
 
@@ -63,7 +64,8 @@ struct Sums {
 template <CodeKind kind, bool has_zeros, int rows, int vectors>
 struct CodeReader {
   static constexpr std::int64_t bytes_of(std::int64_t count) {
-    return is_packed(kind) ? (count + 7) / 8 * 128 : count * panel_columns;
+    if constexpr (is_packed(kind)) return (count + 7) / 8 * 128;
+    return count * panel_columns;
   }
 
   TROUPE_INLINE static void multiply(const std::uint8_t* p, std::int64_t stride, const F16* zeros,
@@ -140,12 +142,11 @@ TROUPE_INLINE F16 load_of_run(const void* all, bool narrow, std::int64_t at) {
 
 template <class Reader, bool has_zeros, int rows, int vectors, int half>
 void multiply_codes(const CodeTile& tile) {
-  F16 waiting[max_code_tree_levels][rows][vectors];  // finished left siblings in the tree
+  SegmentTree<rows, vectors> tree;
   Sums<rows, vectors> sum, part;
   const float* x = tile.x;
   const std::uint8_t* p = tile.panel;
   std::int64_t run = 0;
-  int level = 0;
   const auto place = [&](std::int64_t of_run, int v) {  // of vector v's scales
     const int column = 16 * (v + half);
     return (column / panel_columns * tile.run_count + of_run) * panel_columns +
@@ -172,42 +173,17 @@ void multiply_codes(const CodeTile& tile) {
         for (int r = 0; r < rows; ++r) sum.at[r][v] = fma(part.at[r][v], scale, sum.at[r][v]);
       }
     }
-    for (int bits = segment; bits & 1; bits >>= 1) {
-      --level;
-#pragma GCC unroll 16
-      for (int r = 0; r < rows; ++r)
-#pragma GCC unroll 8
-        for (int v = 0; v < vectors; ++v) sum.at[r][v] = waiting[level][r][v] + sum.at[r][v];
-    }
-    if (segment + 1 < tile.segments) {
-#pragma GCC unroll 16
-      for (int r = 0; r < rows; ++r)
-#pragma GCC unroll 8
-        for (int v = 0; v < vectors; ++v) waiting[level][r][v] = sum.at[r][v];
-      ++level;
-    }
+    tree.add(segment, tile.segments, sum.at);
   }
-  const std::int64_t columns = tile.columns - tile.column - 16 * half;
-#pragma GCC unroll 16
-  for (int r = 0; r < rows; ++r) {
-    float* out = tile.out[r] + tile.column + 16 * half;
-#pragma GCC unroll 8
-    for (int v = 0; v < vectors; ++v) {
-      if (columns >= 16 * (v + 1)) {
-        store(out + 16 * v, sum.at[r][v]);
-      } else if (columns > 16 * v) {
-        store(out + 16 * v, sum.at[r][v], columns - 16 * v);
-      }
-    }
-  }
+  store_tile(tile.out, tile.column + 16 * half, tile.columns, sum.at);
 }
 
 /// Panels that one call covers, for enough independent chains of FMAs.
-constexpr int code_panels_per_call(int rows) {
+constexpr int code_panels_per_call([[maybe_unused]] int rows) {
 #ifdef __AVX512F__
   return rows == 1 ? 4 : rows == 2 ? 2 : 1;
 #else
-  return 1 + 0 * rows;
+  return 1;
 #endif
 }
 
@@ -317,11 +293,6 @@ inline void widen_codes(const CodePanels& codes, const std::uint8_t* panel,
   }
 }
 
-inline const float* row_of(const GemmJob& job, std::int64_t row) {
-  return job.x +
-         (job.gather != nullptr ? job.gather[row] / job.gather_divisor : row) * job.x_stride;
-}
-
 /// Copies the rows of one tile to [k][rows].
 inline void interleave(const GemmJob& job, std::int64_t first_row, int rows, float* out) {
   constexpr std::int64_t block = 256;  // what lies together stays in the first-level cache
@@ -368,11 +339,8 @@ inline void multiply_code_rows(const GemmJob& job, std::int64_t first_row, std::
     for (std::int64_t t = 0; t < tiles; ++t) {
       const std::int64_t begin = rows * t / tiles, end = rows * (t + 1) / tiles;
       const int count = static_cast<int>(end - begin);
-      float* out[max_float_rows > max_code_rows ? max_float_rows : max_code_rows];
-      for (int r = 0; r < count; ++r) {
-        const std::int64_t row = first_row + begin + r;
-        out[r] = job.out + (job.scatter != nullptr ? job.scatter[row] : row) * job.out_stride;
-      }
+      float* out[max_float_rows];
+      find_rows_out(job, first_row + begin, count, out);
       tile.out = out;
       tile.x = copies ? job.scratch + t * tile_floats : row_of(job, first_row);
       if (widens) {

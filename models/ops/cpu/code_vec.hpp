@@ -2,33 +2,18 @@
 #pragma once
 
 #include "models/ops/cpu/kernels.hpp"
+#include "models/ops/cpu/kv_codes.hpp"
 #include "models/ops/cpu/vec.hpp"
 
 namespace troupe::TROUPE_ISA {
 
-constexpr bool is_packed(CodeKind kind) { return kind == CodeKind::int4 || kind == CodeKind::e2m1; }
-
-/// Sixteen bytes of codes. E4M3 as 2^-8 of the numbers: with its sign moved up, a code is an f16 of
-/// another bias, whose conversion also takes numbers without a leading one at full speed.
+/// Sixteen bytes of codes; E4M3 as 2^-8 of the numbers.
 template <CodeKind kind>
 TROUPE_INLINE F16 load_bytes(const std::uint8_t* p) {
-  const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
   if constexpr (kind == CodeKind::e4m3) {
-    const __m256i wide = _mm256_slli_epi16(_mm256_cvtepi8_epi16(bytes), 7);
-    const __m256i half = _mm256_and_si256(wide, _mm256_set1_epi16(static_cast<short>(0xBF80)));
-#ifdef __AVX512F__
-    return {_mm512_cvtph_ps(half)};
-#else
-    return {_mm256_cvtph_ps(_mm256_castsi256_si128(half)),
-            _mm256_cvtph_ps(_mm256_extracti128_si256(half, 1))};
-#endif
+    return load(reinterpret_cast<const Fp8Code*>(p));
   } else {
-#ifdef __AVX512F__
-    return {_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(bytes))};
-#else
-    return {_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(bytes)),
-            _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_srli_si128(bytes, 8)))};
-#endif
+    return load(reinterpret_cast<const Int8Code*>(p));
   }
 }
 

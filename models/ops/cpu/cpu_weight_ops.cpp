@@ -1,4 +1,3 @@
-#include <algorithm>
 #include <new>
 #include <optional>
 #include <vector>
@@ -99,12 +98,7 @@ Result<std::unique_ptr<Linear>> CpuWeightOps::load(const StoredMatrix& weight, i
 
 Result<std::unique_ptr<GroupedLinear>> CpuWeightOps::load_grouped(
     std::span<const StoredMatrix> weights, int segments) {
-  const auto form =
-      weights.empty() ? std::nullopt : coded_form(weights.front(), WeightEncoding::plain).form;
-  const auto has_form = [&](const StoredMatrix& weight) {
-    return coded_form(weight, WeightEncoding::plain).form == form;
-  };
-  if (form && std::ranges::all_of(weights, has_form)) {
+  if (const auto form = coded_form(weights, WeightEncoding::plain).form) {
     TROUPE_TRY(PackedWeights packed, pack_codes(weights, *form, segments));
     return std::unique_ptr<GroupedLinear>(std::make_unique<CpuGroupedLinear>(std::move(packed)));
   }

@@ -7,6 +7,7 @@
 // segment of k, so each element is one chain of FMAs.
 #pragma once
 
+#include "models/ops/cpu/gemm_tiles.hpp"
 #include "models/ops/cpu/kernels.hpp"
 #include "models/ops/cpu/vec.hpp"
 
@@ -25,7 +26,6 @@ inline constexpr bool widens_panels = true;
 
 inline constexpr std::int64_t max_chunk_k = 256;
 inline constexpr std::int64_t chunk_stride = max_chunk_k + 16;
-inline constexpr int max_tree_levels = 6;  // segments <= 64
 
 struct Tile {
   const float* rows;          // packed chunks
@@ -69,12 +69,11 @@ TROUPE_INLINE void load_weights(const std::uint16_t* p, std::int64_t stride, F16
 
 template <class Weight, int rows, int vectors, int half>
 void multiply_tile(const Tile& tile) {
-  F16 waiting[max_tree_levels][rows][vectors];  // finished left siblings in the tree over segments
+  SegmentTree<rows, vectors> tree;
   F16 sum[rows][vectors];
   const float* x = tile.rows;
   const auto* w = static_cast<const Weight*>(tile.panel);
   const std::int64_t stride = tile.panel_stride;
-  int level = 0;
   for (int segment = 0; segment < tile.segments; ++segment) {
 #pragma GCC unroll 16
     for (int r = 0; r < rows; ++r)
@@ -95,34 +94,9 @@ void multiply_tile(const Tile& tile) {
       }
       x += rows * chunk_stride;
     }
-    for (int bits = segment; bits & 1; bits >>= 1) {
-      --level;
-#pragma GCC unroll 16
-      for (int r = 0; r < rows; ++r)
-#pragma GCC unroll 8
-        for (int v = 0; v < vectors; ++v) sum[r][v] = waiting[level][r][v] + sum[r][v];
-    }
-    if (segment + 1 < tile.segments) {
-#pragma GCC unroll 16
-      for (int r = 0; r < rows; ++r)
-#pragma GCC unroll 8
-        for (int v = 0; v < vectors; ++v) waiting[level][r][v] = sum[r][v];
-      ++level;
-    }
+    tree.add(segment, tile.segments, sum);
   }
-  const std::int64_t columns = tile.columns - tile.column - 16 * half;
-#pragma GCC unroll 16
-  for (int r = 0; r < rows; ++r) {
-    float* out = tile.out[r] + tile.column + 16 * half;
-#pragma GCC unroll 8
-    for (int v = 0; v < vectors; ++v) {
-      if (columns >= 16 * (v + 1)) {
-        store(out + 16 * v, sum[r][v]);
-      } else if (columns > 16 * v) {
-        store(out + 16 * v, sum[r][v], columns - 16 * v);
-      }
-    }
-  }
+  store_tile(tile.out, tile.column + 16 * half, tile.columns, sum);
 }
 
 using TileKernel = void (*)(const Tile&);
@@ -185,9 +159,7 @@ inline constexpr TileKernels tile_kernels = [] {
 inline void pack_tile(const GemmJob& job, std::int64_t first_row, int rows, float* packed) {
   const std::int64_t segment_k = job.k / job.segments;
   for (int r = 0; r < rows; ++r) {
-    const std::int64_t row =
-        job.gather != nullptr ? job.gather[first_row + r] / job.gather_divisor : first_row + r;
-    const float* x = job.x + row * job.x_stride;
+    const float* x = row_of(job, first_row + r);
     float* chunk = packed + r * chunk_stride;
     for (int segment = 0; segment < job.segments; ++segment) {
       for (std::int64_t left = segment_k; left > 0; left -= max_chunk_k) {
@@ -240,10 +212,7 @@ inline void multiply_rows(const GemmJob& job, std::int64_t first_row, std::int64
       const std::int64_t begin = rows * t / tiles, end = rows * (t + 1) / tiles;
       const int count = static_cast<int>(end - begin);
       float* out[max_tile_rows];
-      for (int r = 0; r < count; ++r) {
-        const std::int64_t row = first_row + begin + r;
-        out[r] = job.out + (job.scatter != nullptr ? job.scatter[row] : row) * job.out_stride;
-      }
+      find_rows_out(job, first_row + begin, count, out);
       tile.out = out;
       tile.rows = job.scratch + t * tile_floats;
       const int together = panels_per_call(count);

@@ -71,13 +71,12 @@ float kernel_scale(CodeKind kind, float scale) {
 /// Puts a row of the matrix into column `column` of a panel.
 void pack_row(const CodedRow& row, const CodedForm& form, std::span<const CodeRun> runs,
               std::int64_t column, const CodePanel& panel) {
-  const bool is_packed = form.kind == CodeKind::int4 || form.kind == CodeKind::e2m1;
   std::int64_t at = 0;  // columns of codes before the run, padding included
   for (std::size_t r = 0; r < runs.size(); ++r) {
     const CodeRun& run = runs[r];
     const std::uint8_t* const codes = row.codes.data() + run.begin;
     for (std::int64_t i = 0; i < run.count; ++i) {
-      if (is_packed) {
+      if (is_packed(form.kind)) {
         const std::int64_t word = (at + i) / 8 * panel_columns + column;
         const auto bits = static_cast<unsigned>(codes[i]) << (i % 2 * 4);
         panel.codes[word * 4 + i % 8 / 2] |= static_cast<std::uint8_t>(bits);
@@ -169,9 +168,9 @@ Result<PackedWeights> PackedWeights::pack_codes(std::span<const StoredMatrix> we
         };
         const CodePanel target{static_cast<std::uint8_t*>(at(packed.panels_)), at(packed.scales_),
                                static_cast<BFloat16*>(at(packed.zero_points_))};
-        const CodedRows rows(weights[static_cast<std::size_t>(matrix)], form);
         for (std::int64_t column = 0; column < panel_columns; ++column) {
-          rows.read(panel * panel_columns + column, row);
+          read_coded_row(weights[static_cast<std::size_t>(matrix)], form,
+                         panel * panel_columns + column, row);
           pack_row(row, form, packed.runs_, column, target);
           const auto is_set = [](const CodeScale& scale) { return scale.zero != 0.0F; };
           if (std::ranges::any_of(row.scales, is_set)) has_zero_points = true;

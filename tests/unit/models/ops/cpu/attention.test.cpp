@@ -81,18 +81,6 @@ class Cache {
   std::pair<DeviceTensor, DeviceTensor> owners_;
 };
 
-HostTensor rope_table(std::int64_t positions, std::int64_t dim) {
-  HostTensor rope = floats({positions, dim});
-  for (std::int64_t p = 0; p < positions; ++p) {
-    for (std::int64_t i = 0; i < dim / 2; ++i) {
-      const double angle = p * std::pow(10000.0, -2.0 * i / dim);
-      rope->as<float>()[p * dim + i] = static_cast<float>(std::cos(angle));
-      rope->as<float>()[p * dim + dim / 2 + i] = static_cast<float>(std::sin(angle));
-    }
-  }
-  return rope;
-}
-
 using Head = std::vector<double>;
 
 Head reference_head(const float* x, const Tensor& norm, const float* rope, std::int64_t dim) {

@@ -106,31 +106,8 @@ StoredMatrix columns_of(const StoredMatrix& matrix, std::int64_t begin, std::int
   for (StoredPart& p : part.parts) p.cols = {begin, count};
   return part;
 }
-HostTensor columns_of(const Tensor& x, std::int64_t begin, std::int64_t count) {
-  HostTensor out = floats({x[0], count});
-  for (std::int64_t i = 0; i < x[0]; ++i) {
-    std::copy_n(x.as<float>() + i * x[1] + begin, count, out->as<float>() + i * count);
-  }
-  return out;
-}
-
 HostTensor numbers_of(const StoredMatrix& matrix, WeightEncoding encoding) {
   return numbers_of(matrix, coded_form(matrix, encoding).form.value());
-}
-
-std::vector<double> product(const Tensor& weight, const Tensor& x) {
-  const std::int64_t n = weight[0], k = weight[1];
-  std::vector<double> out(static_cast<std::size_t>(x[0] * n));
-  for (std::int64_t i = 0; i < x[0]; ++i) {
-    for (std::int64_t j = 0; j < n; ++j) {
-      double sum = 0;
-      for (std::int64_t l = 0; l < k; ++l) {
-        sum += double{x.as<float>()[i * k + l]} * weight.as<float>()[j * k + l];
-      }
-      out[static_cast<std::size_t>(i * n + j)] = sum;
-    }
-  }
-  return out;
 }
 
 HostTensor multiply(Ops& ops, const StoredMatrix& weight, const Tensor& x, int segments = 1,

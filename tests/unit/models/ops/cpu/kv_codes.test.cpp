@@ -132,18 +132,6 @@ HostTensor decoded(const Tensor& rows, const AttentionShape& shape) {
   return numbers;
 }
 
-HostTensor rope_table(std::int64_t positions, std::int64_t dim) {
-  HostTensor rope = floats({positions, dim});
-  for (std::int64_t p = 0; p < positions; ++p) {
-    for (std::int64_t i = 0; i < dim / 2; ++i) {
-      const double angle = static_cast<double>(p) * std::pow(10000.0, -2.0 * i / dim);
-      rope->as<float>()[p * dim + i] = static_cast<float>(std::cos(angle));
-      rope->as<float>()[p * dim + dim / 2 + i] = static_cast<float>(std::sin(angle));
-    }
-  }
-  return rope;
-}
-
 struct Input {
   HostTensor rows, rope;
 };

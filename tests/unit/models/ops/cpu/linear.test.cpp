@@ -14,21 +14,6 @@ HostTensor multiply(Ops& ops, const Tensor& weight, const Tensor& x, int segment
   return out;
 }
 
-std::vector<double> product(const Tensor& weight, const Tensor& x) {
-  const std::int64_t n = weight[0], k = weight[1];
-  std::vector<double> out(x[0] * n);
-  for (std::int64_t i = 0; i < x[0]; ++i) {
-    for (std::int64_t j = 0; j < n; ++j) {
-      double sum = 0;
-      for (std::int64_t l = 0; l < k; ++l) {
-        sum += double{x.as<float>()[i * k + l]} * weight.as<float>()[j * k + l];
-      }
-      out[i * n + j] = sum;
-    }
-  }
-  return out;
-}
-
 /// The contract, literally: a chain of FMAs per segment, then the tree.
 float chain_and_tree(const float* w, const float* x, std::int64_t k, int segments) {
   if (segments > 1) {
@@ -38,14 +23,6 @@ float chain_and_tree(const float* w, const float* x, std::int64_t k, int segment
   float sum = 0;
   for (std::int64_t i = 0; i < k; ++i) sum = std::fma(x[i], w[i], sum);
   return sum;
-}
-
-HostTensor columns_of(const Tensor& x, std::int64_t begin, std::int64_t count) {
-  HostTensor out = floats({x[0], count});
-  for (std::int64_t i = 0; i < x[0]; ++i) {
-    std::copy_n(x.as<float>() + i * x[1] + begin, count, out->as<float>() + i * count);
-  }
-  return out;
 }
 
 TEST(Linear, agrees_with_double_precision_on_odd_shapes) {

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <random>
 #include <vector>
@@ -53,6 +55,45 @@ inline HostTensor integers(const std::vector<std::int32_t>& values) {
 }
 
 inline HostTensor floats(Shape shape) { return {DType::f32, shape}; }
+
+/// x . weight^T in double precision.
+inline std::vector<double> product(const Tensor& weight, const Tensor& x) {
+  const std::int64_t n = weight[0], k = weight[1];
+  std::vector<double> out(static_cast<std::size_t>(x[0] * n));
+  for (std::int64_t i = 0; i < x[0]; ++i) {
+    for (std::int64_t j = 0; j < n; ++j) {
+      double sum = 0;
+      for (std::int64_t l = 0; l < k; ++l) {
+        sum += double{x.as<float>()[i * k + l]} * weight.as<float>()[j * k + l];
+      }
+      out[static_cast<std::size_t>(i * n + j)] = sum;
+    }
+  }
+  return out;
+}
+
+/// Columns [begin, begin + count) of a matrix.
+inline HostTensor columns_of(const Tensor& x, std::int64_t begin, std::int64_t count) {
+  HostTensor out = floats({x[0], count});
+  for (std::int64_t i = 0; i < x[0]; ++i) {
+    std::copy_n(x.as<float>() + i * x[1] + begin, count, out->as<float>() + i * count);
+  }
+  return out;
+}
+
+/// Cosines and sines of [positions, dim / 2] angles with a theta of 10,000, one half after the
+/// other.
+inline HostTensor rope_table(std::int64_t positions, std::int64_t dim) {
+  HostTensor rope = floats({positions, dim});
+  for (std::int64_t p = 0; p < positions; ++p) {
+    for (std::int64_t i = 0; i < dim / 2; ++i) {
+      const double angle = static_cast<double>(p) * std::pow(10000.0, -2.0 * i / dim);
+      rope->as<float>()[p * dim + i] = static_cast<float>(std::cos(angle));
+      rope->as<float>()[p * dim + dim / 2 + i] = static_cast<float>(std::sin(angle));
+    }
+  }
+  return rope;
+}
 
 inline std::unique_ptr<Ops> make_ops(int threads = 1, DType dtype = DType::f32,
                                      CpuIsa isa = CpuIsa::best) {
