@@ -17,9 +17,6 @@ namespace {
 /// Then others that wait for a thread of the pool are served.
 constexpr int calls_per_turn = 16;
 
-/// So long the construction of an actor waits until references among its arguments are registered.
-constexpr std::chrono::seconds registering_limit{10};
-
 }  // namespace
 
 void HostServices::answer(const CallReply& reply, CallAnswer answer) const {

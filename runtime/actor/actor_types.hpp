@@ -39,8 +39,6 @@ class ActorObject {
                                                        std::span<const std::byte> arguments,
                                                        const std::weak_ptr<CallHub>& hub) = 0;
   virtual ClassConcurrency concurrency() const = 0;
-  /// Whether a method is a coroutine, which begin() starts. False for an unknown number.
-  virtual bool is_coroutine(std::uint16_t method) const = 0;
   /// The names of the methods, by number.
   virtual std::span<const std::string_view> method_names() const = 0;
 };
@@ -95,13 +93,6 @@ class TypedActor final : public ActorObject {
   }
 
   ClassConcurrency concurrency() const override { return class_concurrency<A>(); }
-  bool is_coroutine(std::uint16_t method) const override {
-    bool is = false;
-    A::Methods::visit(method, [&]<auto m>() {
-      is = methods_detail::is_coroutine<typename methods_detail::MethodTraits<decltype(m)>::Return>;
-    });
-    return is;
-  }
   std::span<const std::string_view> method_names() const override { return A::Methods::names; }
 
  private:

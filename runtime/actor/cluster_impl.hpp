@@ -93,11 +93,7 @@ class ClusterImpl final : public Cluster {
   CallTicket submit_task(SubmittedTask task, CallCompletion done) override {
     return tasks_->submit(std::move(task), std::move(done));
   }
-  SendTask task_sender() const override {
-    return [tasks = tasks_](SubmittedTask task, CallCompletion done) {
-      return tasks->submit(std::move(task), std::move(done));
-    };
-  }
+  SendTask task_sender() const override { return services_->submit_task; }
 
  private:
   using LocalActors = std::unordered_map<ActorId, std::shared_ptr<ActorCell>>;

@@ -32,11 +32,12 @@ Result<HubImpl::Callee*> HubImpl::take_credit(const ActorAddress& address, std::
             ? ""
             : fmt::format(", and answered none for {} ms", options_.credit_timeout.count()));
   }
-  if (stopped_) return fail(ErrorCode::cancelled, "this process is shutting down");
-  if (const std::string* cause = called_.cause_of_end(address.id)) {
-    return fail(ErrorCode::actor_died, "{}", *cause);
+  // It may have been forgotten meanwhile.
+  if (waits) callee = has_ended() ? nullptr : &callees_[address.id];
+  if (callee == nullptr) {
+    if (stopped_) return fail(ErrorCode::cancelled, "this process is shutting down");
+    return fail(ErrorCode::actor_died, "{}", *called_.cause_of_end(address.id));
   }
-  if (waits) callee = &callees_[address.id];  // it may have been forgotten meanwhile
   callee->open.add(bytes);
   observer_->on_credit_taken(waits);
   if (waits) wake_for_credit(address.id);  // more may have come back than this call takes

@@ -7,6 +7,7 @@
 
 #include "runtime/base/blocking.hpp"
 #include "runtime/base/deadline.hpp"
+#include "runtime/base/eager_lock.hpp"
 
 namespace troupe {
 
@@ -57,16 +58,13 @@ static_assert(sizeof(SharedEvent) == 64);
 static_assert(std::atomic<std::uint32_t>::is_always_lock_free);
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
 
-/// Tells the core that this is a spin loop.
-inline void spin_pause() { __builtin_ia32_pause(); }
-
 template <class Ready>
 bool SharedEvent::wait(Ready ready, Deadline& deadline, SpinBudget budget) {
   if (ready()) return true;
   if (budget.spin.count() > 0) {
     const auto spin_end = std::chrono::steady_clock::now() + budget.spin;
     do {
-      spin_pause();
+      relax_cpu();
       if (ready()) return true;
     } while (std::chrono::steady_clock::now() < spin_end);
   }

@@ -181,11 +181,12 @@ void AgentLoop::tick() {
     if (const auto kills = oom_kills()) oom_blame_.note(kills->count, Clock::now());
   }
   inquiries_.tick();
-  for (auto& [id, child] : children_) {
-    if (is_suspended_) break;
-    child.tend();
-    if (child.survives_kill()) tell_survivor(id, child);
-    wait = std::min(wait, child.silence_left());
+  if (!is_suspended_) {
+    for (auto& [id, child] : children_) {
+      child.tend();
+      if (child.survives_kill()) tell_survivor(id, child);
+      wait = std::min(wait, child.silence_left());
+    }
   }
   next_tick_ = Clock::now() + wait;
 }

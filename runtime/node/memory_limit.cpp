@@ -24,12 +24,18 @@ int write_control(const std::filesystem::path& file, const std::string& text) {
   return ::write(fd.get(), text.data(), text.size()) < 0 ? errno : 0;
 }
 
-/// Has groups below a group of version 2 count memory.
-Result<void> give_memory_to_groups_below(const std::filesystem::path& parent) {
-  std::ifstream file(parent / "cgroup.subtree_control");
+/// True if groups below a group of version 2 count memory.
+bool gives_memory_below(const std::filesystem::path& group) {
+  std::ifstream file(group / "cgroup.subtree_control");
   for (std::string controller; file >> controller;) {
-    if (controller == "memory") return {};
+    if (controller == "memory") return true;
   }
+  return false;
+}
+
+/// Has them do so.
+Result<void> give_memory_to_groups_below(const std::filesystem::path& parent) {
+  if (gives_memory_below(parent)) return {};
   const int why = write_control(parent / "cgroup.subtree_control", "+memory");
   if (why == 0) return {};
   return fail(ErrorCode::unsupported,
@@ -42,15 +48,10 @@ Result<void> give_memory_to_groups_below(const std::filesystem::path& parent) {
 /// A group of version 2 beside which another one may be made, as it has a parent that gives memory
 /// to its groups and is not the system's own. A process there escapes no limit of this one.
 bool may_have_neighbours(const MemoryGroup& own) {
-  const auto parent = own.folder().parent_path();
   if (own.group.parent_path() == own.group.root_path()) return false;  // or it is the root itself
   std::string limit;
   std::ifstream(own.folder() / "memory.max") >> limit;
-  std::ifstream file(parent / "cgroup.subtree_control");
-  for (std::string controller; file >> controller;) {
-    if (controller == "memory") return limit == "max";
-  }
-  return false;
+  return limit == "max" && gives_memory_below(own.folder().parent_path());
 }
 
 void remove_left_groups_in(const std::filesystem::path& folder) {

@@ -170,6 +170,8 @@ Result<ObjectRef<T>> put_object(ObjectStore& store, const T& value) {
   return ObjectRef<T>(std::move(share));
 }
 
+/// So long what a task or a constructor answers waits for the references that came with it.
+inline constexpr std::chrono::seconds registering_limit{10};
 /// Waits until what the calling thread has decoded is registered.
 void wait_until_registered(ObjectStore& store, std::chrono::nanoseconds timeout);
 

@@ -145,8 +145,8 @@ class StoreImpl final : public ObjectStore,
   void look_for_copies(Number number, const std::string& cause, Later& later);
   /// For the owner: whether it has waited for the object, which is held elsewhere.
   bool take_offer(const StoreOffer& offer);
-  /// Forgets an object that this process has offered and nobody wants.
-  void drop_offered(const ObjectId& object);
+  /// Forgets a copy of this process that nobody wants.
+  void drop_held(const ObjectId& object);
   void cancel_own(const ObjectId& object);
 
   // Notes and peers.

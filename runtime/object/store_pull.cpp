@@ -102,14 +102,7 @@ void StoreImpl::end_pull(const ObjectAddress& object, const Result<void>& result
         later.run.emplace_back([waiter = std::move(waiter)] { waiter({}); });
       }
       if (is_dropped) {
-        later.run.emplace_back([this, id = object.id] {
-          Later after;
-          {
-            const Lock inner(mutex_);
-            if (auto freed = held_.drop(id)) after.freed.push_back(*std::move(freed));
-          }
-          finish(std::move(after));
-        });
+        later.run.emplace_back([this, id = object.id] { drop_held(id); });
       }
     } else if (is_filling) {
       auto freed = held_.remove(object.id);

@@ -92,12 +92,12 @@ Result<void> StoreImpl::hold_result(const ObjectAddress& object, std::span<const
              });
   const auto is_wanted = wanted.future().get(offer_limit);
   if (is_wanted.ok() && *is_wanted) return {};
-  drop_offered(object.id);
+  drop_held(object.id);
   if (!is_wanted.ok()) return is_wanted.error();
   return {};
 }
 
-void StoreImpl::drop_offered(const ObjectId& object) {
+void StoreImpl::drop_held(const ObjectId& object) {
   Later later;
   {
     const Lock lock(mutex_);

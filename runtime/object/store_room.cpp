@@ -219,14 +219,7 @@ void StoreImpl::restore(const ObjectId& object) {
       later.run.emplace_back([waiter = std::move(waiter), read] { waiter(read); });
     }
     if (held->is_dropped) {
-      later.run.emplace_back([this, object] {
-        Later after;
-        {
-          const Lock inner(mutex_);
-          if (auto freed = held_.drop(object)) after.freed.push_back(*std::move(freed));
-        }
-        finish(std::move(after));
-      });
+      later.run.emplace_back([this, object] { drop_held(object); });
     }
     tell_ledger();
   }

@@ -70,6 +70,11 @@ void ResultTask::submit(bool is_repeat) {
 void ResultTask::on_answer(Result<Bytes> answer) {
   auto decoded = answer.ok() ? decode<task_detail::ObjectAnswer>(*answer)
                              : Result<task_detail::ObjectAnswer>(std::move(answer).error());
+  const auto hub = hub_.lock();
+  const auto store = hub ? hub->objects() : nullptr;
+  // Else it is there already, computed by a worker whose answer did not come: this answer is not
+  // taken, and the object may be lost and computed again.
+  const bool is_pending = store && store->is_pending(object_.id);
   Kept garbage;  // destroyed without the lock
   std::optional<Error> lost;
   {
@@ -77,7 +82,8 @@ void ResultTask::on_answer(Result<Bytes> answer) {
     is_under_way_ = false;
     ticket_ = {};
     lost = std::exchange(lost_, std::nullopt);
-    const bool may_run_again = decoded.ok() && decoded->is_held && retries_left_ != 0;
+    const bool is_held = decoded.ok() && decoded->is_held;
+    const bool may_run_again = retries_left_ != 0 && (is_held || (store && !is_pending));
     if (!may_run_again) {
       garbage.swap(kept_);
       task_.arguments = {};
@@ -86,8 +92,6 @@ void ResultTask::on_answer(Result<Bytes> answer) {
   if (!decoded.ok()) return fulfil(std::move(decoded).error());
   if (!decoded->is_held) return fulfil(to_object_(std::move(decoded->value), hub_));
   // The holder may have died before its answer came.
-  const auto hub = hub_.lock();
-  const auto store = hub ? hub->objects() : nullptr;
   if (lost && store && store->is_pending(object_.id)) recompute(*lost);
 }
 

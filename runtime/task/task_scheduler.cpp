@@ -76,17 +76,8 @@ bool TaskScheduler::cancel(TaskId id) {
   const auto found = index_.find(id);
   if (found == index_.end() || !found->second->done) return false;
   const Tasks::iterator task = found->second;
-  Shape& shape = *task->shape;
-  const bool is_queued = task->worker == 0;
-  answer(*task, fail(ErrorCode::cancelled, "task {} was cancelled{}", task->name,
-                     is_queued ? " before it began" : ""));
-  if (!is_queued) {
-    leave_to_worker(*task);
-    return true;
-  }
-  unlist(*task);
-  shape.queue.erase(task);
-  drop_if_unused(shape);
+  end_early(task, fail(ErrorCode::cancelled, "task {} was cancelled{}", task->name,
+                       task->worker == 0 ? " before it began" : ""));
   return true;
 }
 

@@ -189,8 +189,8 @@ class TaskScheduler {
   void answer(Task& task, Result<Bytes> answer);
   /// Removes it from all but the list that it is in.
   void unlist(Task& task);
-  /// It is answered, and goes on in its worker, which is told.
-  void leave_to_worker(Task& task);
+  /// Answers a task: one that is queued is removed, any other goes on in its worker, which is told.
+  void end_early(Tasks::iterator task, Error why);
   void fail_queue(Shape& shape, const Error& why);
 
   TaskRooms& rooms_;

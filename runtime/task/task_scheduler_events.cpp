@@ -25,10 +25,18 @@ void TaskScheduler::unlist(Task& task) {
   --task.shape->tasks;
 }
 
-void TaskScheduler::leave_to_worker(Task& task) {
-  if (task.deadline) deadlines_.erase({*task.deadline, task.id});
-  task.deadline.reset();
-  orders_.cancels.push_back({task.worker, task.id});
+void TaskScheduler::end_early(Tasks::iterator task, Error why) {
+  answer(*task, std::move(why));
+  if (task->worker != 0) {
+    if (task->deadline) deadlines_.erase({*task->deadline, task->id});
+    task->deadline.reset();
+    orders_.cancels.push_back({task->worker, task->id});
+    return;
+  }
+  Shape& shape = *task->shape;
+  unlist(*task);
+  shape.queue.erase(task);
+  drop_if_unused(shape);
 }
 
 TaskScheduler::Worker* TaskScheduler::NodeWorkers::next_to_stop() const {
@@ -200,19 +208,9 @@ void TaskScheduler::on_room(Clock::time_point now) {
 
 void TaskScheduler::on_time(Clock::time_point now) {
   while (!deadlines_.empty() && deadlines_.begin()->first <= now) {
-    const auto entry = index_.find(deadlines_.begin()->second);
-    const Tasks::iterator task = entry->second;
-    Shape& shape = *task->shape;
-    const bool is_queued = task->worker == 0;
-    answer(*task, fail(ErrorCode::timed_out, "task {} has not {} in its time", task->name,
-                       is_queued ? "begun" : "ended"));
-    if (is_queued) {
-      unlist(*task);
-      shape.queue.erase(task);
-      drop_if_unused(shape);
-    } else {
-      leave_to_worker(*task);
-    }
+    const Tasks::iterator task = index_.find(deadlines_.begin()->second)->second;
+    end_early(task, fail(ErrorCode::timed_out, "task {} has not {} in its time", task->name,
+                         task->worker == 0 ? "begun" : "ended"));
   }
   for (auto& [index, node] : nodes_) {
     for (Worker* next = node.next_to_stop(); next != nullptr; next = node.next_to_stop()) {

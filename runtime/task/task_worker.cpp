@@ -25,8 +25,6 @@ constexpr milliseconds answer_limit{1};
 constexpr milliseconds slow_task{5};
 /// A shorter wait is nothing that others could use.
 constexpr milliseconds blocked_limit{1};
-/// So long an answer waits until references that came with its task are registered.
-constexpr std::chrono::seconds registering_limit{10};
 /// How late it may be noticed that the objects of this process are gone.
 constexpr std::chrono::seconds objects_turn{1};
 constexpr std::size_t kept_cancels = 256;
@@ -130,8 +128,7 @@ void TaskWorker::run() {
     running_ = item.task;
     const CancelToken token(std::make_shared<RunningTask>());
     token_ = token;
-    const bool is_cancelled =
-        !cancelled_.empty() && std::ranges::find(cancelled_, item.task) != cancelled_.end();
+    const bool is_cancelled = std::erase(cancelled_, item.task) > 0;
     if (!queue_.empty() || !report_.answers.empty()) wake_helper();
     lock.unlock();
     if (is_cancelled) token.state()->cancel();
@@ -190,8 +187,8 @@ void TaskWorker::send_report(std::unique_lock<std::mutex>& lock) {
     call_service(refusal, [this](const Error& again) { lose_service(again); });
   });
   lock.lock();
-  looks_at_.reset();
-  if (!report.has_objects) return;
+  if (!report.has_objects) return looks_at_.reset();
+  if (looks_at_) return;
   looks_at_ = Clock::now() + objects_turn;
   wake_helper();
 }
@@ -230,7 +227,7 @@ void TaskWorker::rest_helper(std::unique_lock<std::mutex>& lock) {
   helper_rests_ = true;
   if (!looks_at_) {
     help_.wait(lock, is_woken);
-  } else if (!help_.wait_until(lock, *looks_at_, is_woken)) {
+  } else if (const auto until = *looks_at_; !help_.wait_until(lock, until, is_woken) && looks_at_) {
     looks_at_ = Clock::now() + objects_turn;
     lock.unlock();
     const bool has_some = has_objects();

@@ -65,7 +65,7 @@ bool AsyncCalls::begin_queued() {
 }
 
 void AsyncCalls::start(Group& group, IncomingCall call) {
-  if (!object_.is_coroutine(call.method)) return options_.run_plain(call);
+  if (!concurrency_.is_coroutine(call.method)) return options_.run_plain(call);
   // Calls that run at the same time would not nest in a timeline: it has their parts (on_pause).
   const ActorLoad::Running running{call.id, call.method, call.queued_ns, 0};
   // First: a plain function that returns an Async runs in begin().

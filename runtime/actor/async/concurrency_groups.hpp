@@ -4,6 +4,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string_view>
 
@@ -59,12 +60,16 @@ struct ClassConcurrency {
   std::span<const std::size_t> limits;            ///< of its concurrency groups, from 1 on
   std::span<const std::uint8_t> group_of_method;  ///< by method number
   std::span<const bool> is_stream;                ///< by method number
+  std::span<const bool> coroutines;               ///< by method number; streams, too
 
   std::size_t group_of(std::uint16_t method) const {
     return method < group_of_method.size() ? group_of_method[method] : 0;
   }
   bool opens_stream(std::uint16_t method) const {
     return method < is_stream.size() && is_stream[method];
+  }
+  bool is_coroutine(std::uint16_t method) const {
+    return method < coroutines.size() && coroutines[method];
   }
 };
 
@@ -88,10 +93,9 @@ struct GroupTable<Groups, Methods<methods...>> {
       Groups::template group_of<methods>()...};
   static constexpr std::array<bool, sizeof...(methods)> is_stream{
       methods_detail::is_stream<methods>...};
-  static constexpr bool has_coroutines =
-      (methods_detail::is_coroutine<
-           typename methods_detail::MethodTraits<decltype(methods)>::Return> ||
-       ...);
+  static constexpr std::array<bool, sizeof...(methods)> coroutines{methods_detail::is_coroutine<
+      typename methods_detail::MethodTraits<decltype(methods)>::Return>...};
+  static constexpr bool has_coroutines = std::ranges::any_of(coroutines, std::identity());
 };
 
 }  // namespace async_detail
@@ -100,7 +104,8 @@ template <class A>
 constexpr ClassConcurrency class_concurrency() {
   using Groups = typename async_detail::GroupsOf<A>::Type;
   using Table = async_detail::GroupTable<Groups, typename A::Methods>;
-  return {Table::has_coroutines, Groups::limits, Table::groups, Table::is_stream};
+  return {Table::has_coroutines, Groups::limits, Table::groups, Table::is_stream,
+          Table::coroutines};
 }
 
 }  // namespace troupe

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "runtime/actor/cluster.hpp"
+#include "tests/support/comes_true.hpp"
 
 namespace troupe::test {
 
@@ -177,17 +178,6 @@ template <class T>
 T must(Result<T> result) {
   if (!result.ok()) throw std::runtime_error(result.error().message);
   if constexpr (!std::is_void_v<T>) return *std::move(result);
-}
-
-/// Waits until `holds()`; false if it does not within the limit.
-template <class Holds>
-bool comes_true(Holds holds) {
-  Deadline deadline(limit);
-  while (!holds()) {
-    if (deadline.is_over()) return false;
-    std::this_thread::sleep_for(2ms);
-  }
-  return true;
 }
 
 }  // namespace troupe::test

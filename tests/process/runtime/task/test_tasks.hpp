@@ -11,6 +11,7 @@
 
 #include "runtime/actor/cluster.hpp"
 #include "runtime/base/deadline.hpp"
+#include "tests/support/comes_true.hpp"
 
 namespace troupe::test {
 
@@ -58,17 +59,6 @@ inline std::vector<std::string> lines_of(const std::string& file) {
   std::ifstream in(file);
   for (std::string line; std::getline(in, line);) lines.push_back(line);
   return lines;
-}
-
-/// Waits until `holds()`; false if it does not within the limit.
-template <class Holds>
-bool comes_true(Holds holds) {
-  Deadline deadline(limit);
-  while (!holds()) {
-    if (deadline.is_over()) return false;
-    std::this_thread::sleep_for(2ms);
-  }
-  return true;
 }
 
 /// An actor that submits tasks.

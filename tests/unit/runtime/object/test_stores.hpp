@@ -16,6 +16,7 @@
 #include "runtime/memory/shared_memory.hpp"
 #include "runtime/object/object_store.hpp"
 #include "runtime/object/store_messages.hpp"
+#include "tests/support/comes_true.hpp"
 #include "tests/unit/runtime/call/cuttable_hubs.hpp"
 
 namespace troupe::test {
@@ -82,7 +83,6 @@ class TestProcess {
     store_ = nullptr;
     hub_ = {};
   }
-  bool is_alive() const { return store_ != nullptr; }
   ObjectStore& store() const { return *store_; }
   CallHub& hub() const { return *hub_.hub; }
   std::weak_ptr<CallHub> weak_hub() const { return hub_.hub; }
@@ -152,17 +152,6 @@ class TestProcess {
   std::mutex mutex_;
   std::vector<Ref> taken_;
 };
-
-/// Waits until `holds()`; false if it does not within the limit.
-template <class Holds>
-bool comes_true(Holds holds) {
-  Deadline deadline(limit);
-  while (!holds()) {
-    if (deadline.is_over()) return false;
-    std::this_thread::sleep_for(2ms);
-  }
-  return true;
-}
 
 /// Nothing is left in a store to which nobody has references.
 inline bool is_empty(const ObjectStore& store) {
