@@ -27,6 +27,10 @@ Schemes: what is stored, in compressed-tensors' formats
   int8   a scale for each row; half of bf16
   w4a16  int4, a scale for --group-size columns of a row; about a quarter
   mxfp4  E2M1, a power of two for 32 columns of a row; about a quarter
+Weights set to 0, and stored as before; for trying what a model can do without:
+  sparse-2:4   two of each four columns of a row
+  sparse-rows  --sparsity of the channels of each MLP and expert: rows of gate
+               and up, and the columns of down that read them
 fp8 and int8 say that activations are quantised too, token by token, as they
 are run elsewhere; Troupe decodes weights and computes with them.
 
@@ -36,8 +40,11 @@ Methods: how numbers are chosen
                (int8, w4a16, mxfp4)
   awq          channels with large activations are scaled up first (w4a16)
   smoothquant  outliers of activations move into the weights (int8)
-All but rtn read --calibrate: text like that which the model will see, and not
-the one it is judged by. They go layer by layer and hold one of them in f32.
+  magnitude    the smallest weights become 0 (sparse-2:4, sparse-rows)
+  wanda        the smallest, times the size of their inputs (likewise)
+All but rtn and magnitude read --calibrate: text like that which the model
+will see, and not the one it is judged by. They go layer by layer and hold one
+of them in f32.
 
 Embeddings, norms, the head and routers stay as they are. OUT is written shard
 by shard; if the command ends early, the same command goes on where it was.
@@ -56,8 +63,10 @@ void QuantizeArguments::declare(CLI::App& app) {
   };
   text("--model,-m", options_.model, "FOLDER", "the checkpoint, with config.json and safetensors");
   text("--output,-o", options_.output, "FOLDER", "the one to make; new, or one to go on with");
-  text("--scheme", scheme_, "SCHEME", "fp8, int8, w4a16 or mxfp4");
-  text("--method", method_, "METHOD", "rtn, gptq, awq or smoothquant")->capture_default_str();
+  text("--scheme", scheme_, "SCHEME", "fp8, int8, w4a16 or mxfp4; or sparse-2:4 or sparse-rows");
+  text("--method", method_, "METHOD",
+       "rtn, gptq, awq or smoothquant; of sparse ones magnitude or wanda")
+      ->default_str("rtn; magnitude");
   text("--calibrate", options_.calibrate, "FILE", "UTF-8 text; gzip and zstd are unpacked");
   const auto integer = [&](const char* name, std::int64_t& value, std::int64_t least,
                            std::int64_t most, const char* what) {
@@ -87,6 +96,8 @@ void QuantizeArguments::declare(CLI::App& app) {
   text("--keep-budget", keep_budget_, "SHARE",
        "bytes that --keep auto may add, of those of the whole input")
       ->capture_default_str();
+  text("--sparsity", sparsity_, "SHARE", "of channels that sparse-rows removes")
+      ->default_str("25%");
   integer("--threads", threads_, 1, 1 << 12, "that compute")->default_str("all cores");
   app.add_flag("--quiet,-q", options_.quiet, "no progress");
 }
@@ -95,24 +106,27 @@ namespace {
 
 Result<QuantizationScheme> parse_scheme(std::string_view text) {
   using enum QuantizationScheme;
-  for (const auto scheme : {fp8, int8, w4a16, mxfp4}) {
+  for (const auto scheme : {fp8, int8, w4a16, mxfp4, sparse_24, sparse_rows}) {
     if (to_string(scheme) == text) return scheme;
   }
   if (text.empty()) {
     return fail(ErrorCode::invalid_argument,
-                "which numbers? Give --scheme fp8, int8, w4a16 or mxfp4");
+                "which numbers? Give --scheme fp8, int8, w4a16 or mxfp4, or sparse-2:4 or "
+                "sparse-rows");
   }
-  return fail(ErrorCode::invalid_argument, "--scheme: expected fp8, int8, w4a16 or mxfp4, found {}",
+  return fail(ErrorCode::invalid_argument,
+              "--scheme: expected fp8, int8, w4a16, mxfp4, sparse-2:4 or sparse-rows, found {}",
               text);
 }
 
 Result<QuantizationMethod> parse_method(std::string_view text) {
   using enum QuantizationMethod;
-  for (const auto method : {rtn, gptq, awq, smoothquant}) {
+  for (const auto method : {rtn, gptq, awq, smoothquant, magnitude, wanda}) {
     if (to_string(method) == text) return method;
   }
   return fail(ErrorCode::invalid_argument,
-              "--method: expected rtn, gptq, awq or smoothquant, found {}", text);
+              "--method: expected rtn, gptq, awq or smoothquant, or magnitude or wanda, found {}",
+              text);
 }
 
 /// Refuses a method that has nothing to do for a scheme, and one without its text.
@@ -122,13 +136,26 @@ Result<void> check_method(const QuantizeOptions& options) {
   const QuantizationScheme scheme = options.quantization.scheme;
   const auto only_for = [&](std::string_view schemes) {
     return fail(ErrorCode::invalid_argument,
-                "--method {} is for {}: give one of these to --scheme, or --method rtn",
+                "--method {} is for {}: give one of these to --scheme, or another method",
                 to_string(method), schemes);
   };
+  const bool prunes = method == magnitude || method == wanda;
+  if (prunes && !is_pruning(scheme)) return only_for("sparse-2:4 and sparse-rows");
+  if (!prunes && is_pruning(scheme)) {
+    return fail(ErrorCode::invalid_argument,
+                "--scheme {} goes by --method magnitude or wanda, found {}", to_string(scheme),
+                to_string(method));
+  }
+  if (is_pruning(scheme) && options.keeps_layers) {
+    return fail(ErrorCode::invalid_argument,
+                "--keep auto counts bytes, of which --scheme {} saves none: leave layers out with "
+                "--ignore",
+                to_string(scheme));
+  }
   if (method == gptq && scheme == QuantizationScheme::fp8) return only_for("int8, w4a16 and mxfp4");
   if (method == awq && scheme != QuantizationScheme::w4a16) return only_for("w4a16");
   if (method == smoothquant && scheme != QuantizationScheme::int8) return only_for("int8");
-  if (method != rtn && options.calibrate.empty()) {
+  if (method != rtn && method != magnitude && options.calibrate.empty()) {
     return fail(ErrorCode::invalid_argument,
                 "--method {} looks at activations: give a text with --calibrate FILE",
                 to_string(method));
@@ -148,8 +175,20 @@ Result<QuantizeOptions> QuantizeArguments::judge() const {
     return fail(ErrorCode::invalid_argument, "where to? Give --output FOLDER, a new one");
   }
   TROUPE_TRY(options.quantization.scheme, parse_scheme(scheme_));
-  TROUPE_TRY(options.quantization.method, parse_method(method_));
+  const bool prunes = is_pruning(options.quantization.scheme);
+  const std::string method = !method_.empty() ? method_ : prunes ? "magnitude" : "rtn";
+  TROUPE_TRY(options.quantization.method, parse_method(method));
+  options.keeps_layers = keep_ == "auto";
   TROUPE_CHECK(check_method(options));
+  if (!sparsity_.empty()) {
+    const auto sparsity = parse_share(sparsity_);
+    if (!sparsity.ok() || *sparsity >= 1.0) {
+      return fail(ErrorCode::invalid_argument,
+                  "--sparsity: expected a share below 100%, such as 25% or 0.25, found {}",
+                  sparsity_);
+    }
+    options.quantization.sparsity = *sparsity;
+  }
   if (scales_ != "absmax" && scales_ != "mse") {
     return fail(ErrorCode::invalid_argument, "--scales: expected absmax or mse, found {}", scales_);
   }
@@ -169,7 +208,6 @@ Result<QuantizeOptions> QuantizeArguments::judge() const {
   if (keep_ != "auto" && keep_ != "none") {
     return fail(ErrorCode::invalid_argument, "--keep: expected auto or none, found {}", keep_);
   }
-  options.keeps_layers = keep_ == "auto";
   auto budget = parse_share(keep_budget_);
   if (!budget.ok()) {
     return fail(ErrorCode::invalid_argument,

@@ -39,7 +39,7 @@ class QuantizeArguments {
 
  private:
   QuantizeOptions options_;
-  std::string scheme_, method_ = "rtn", scales_ = "absmax", keep_ = "none", keep_budget_ = "5%";
+  std::string scheme_, method_, scales_ = "absmax", keep_ = "none", keep_budget_ = "5%", sparsity_;
   std::int64_t threads_ = 0;
 };
 

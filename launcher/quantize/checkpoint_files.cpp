@@ -174,7 +174,7 @@ Result<void> write_other_files(const OutputFolder& output, const Checkpoint& che
   constexpr std::size_t most = std::size_t{64} << 20;
   TROUPE_TRY(const std::string text, read_text_file(checkpoint.folder() / "config.json", most));
   nlohmann::ordered_json config = nlohmann::ordered_json::parse(text, nullptr, false);
-  config["quantization_config"] = quantization;
+  if (!quantization.is_null()) config["quantization_config"] = quantization;
   return write_synced((output.path() / "config.json").string(), config.dump(2) + "\n");
 }
 

@@ -19,7 +19,8 @@ nlohmann::ordered_json quantization_config(const QuantizationPlan& plan,
                                            const Checkpoint& checkpoint);
 
 /// Writes all files but the shards: those of the input but for weights, the index of `shards`
-/// (with the names of each one's tensors), and last config.json. Errors: io.
+/// (with the names of each one's tensors), and last config.json, with `quantization` if it is not
+/// null. Errors: io.
 Result<void> write_other_files(const OutputFolder& output, const Checkpoint& checkpoint,
                                const std::vector<std::vector<TensorSpec>>& shards,
                                const nlohmann::ordered_json& quantization);

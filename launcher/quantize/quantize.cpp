@@ -27,7 +27,7 @@ void on_stop(int signal) {
 
 /// Once only: the second time a signal does what it does by default.
 void tell_of_stops() {
-  struct sigaction action{};
+  struct sigaction action {};
   action.sa_handler = on_stop;
   action.sa_flags = static_cast<int>(SA_RESETHAND);
   for (const int signal : {SIGINT, SIGTERM}) (void)::sigaction(signal, &action, nullptr);
@@ -83,6 +83,10 @@ std::string summary(const QuantizeJob& job, const QuantizeOptions& options) {
   if (options.quantization.method != QuantizationMethod::rtn && rounded.contains("rtn")) {
     text += fmt::format("{} matrices saw too few inputs for {} and are rounded to nearest\n",
                         rounded["rtn"], to_string(options.quantization.method));
+  }
+  if (options.quantization.method == QuantizationMethod::wanda && rounded.contains("magnitude")) {
+    text += fmt::format("{} matrices saw too few inputs for wanda and are judged by magnitude\n",
+                        rounded["magnitude"]);
   }
   return text +
          fmt::format("next: launcher eval --model {} \\\n          --against {} --text FILE\n",

@@ -37,6 +37,12 @@ nlohmann::json to_json(const MatrixFigures& figures) {
           {"relative_error", figures.relative_error}};
 }
 
+nlohmann::json figures_of(const QuantizedLayer& made, double divergence) {
+  nlohmann::json matrices = nlohmann::json::array();
+  for (const MatrixFigures& figures : made.figures) matrices.push_back(to_json(figures));
+  return {{"divergence", divergence}, {"matrices", std::move(matrices)}};
+}
+
 Result<void> append_all(const QuantizedMatrix& matrix, ShardWriter& writer) {
   for (const std::vector<std::byte>& bytes : encode(matrix)) TROUPE_CHECK(writer.append(bytes));
   return {};
@@ -107,6 +113,7 @@ Result<nlohmann::json> QuantizeJob::identity() const {
                         {"--ignore", options_.ignored},
                         {"--act-order", chosen.gptq.act_order},
                         {"--group-size", chosen.group_columns},
+                        {"--sparsity", chosen.sparsity},
                         {"--keep", options_.keeps_layers ? "auto" : "none"},
                         {"--keep-budget", options_.keep_budget},
                         {"--calibrate", is_calibrated() ? fingerprint_of(tokens) : ""},
@@ -155,8 +162,11 @@ Result<void> QuantizeJob::run() {
     shards.push_back(specs_of(shard));
     bytes_after_ += bytes_of(shards.back());
   }
-  return write_other_files(*output_, *checkpoint_, shards,
-                           quantization_config(plan_, options_.quantization, kept_, *checkpoint_));
+  nlohmann::ordered_json quantization;  // null: a checkpoint as any other
+  if (!is_pruning(options_.quantization.scheme)) {
+    quantization = quantization_config(plan_, options_.quantization, kept_, *checkpoint_);
+  }
+  return write_other_files(*output_, *checkpoint_, shards, quantization);
 }
 
 Result<nlohmann::json> QuantizeJob::make_shard(std::int64_t shard) {
@@ -178,7 +188,7 @@ std::vector<TensorSpec> QuantizeJob::specs_of(std::int64_t shard) const {
   std::vector<TensorSpec> specs;
   for (const std::string& name : tensors_[static_cast<std::size_t>(shard)]) {
     const MatrixPlan* const matrix = plan_.find(name);
-    if (matrix != nullptr && !kept_.contains(matrix->layer)) {
+    if (matrix != nullptr && has_codes(*matrix)) {
       for (TensorSpec& spec : encoded_specs(
                name, matrix->shape, grid_of(*matrix, options_.quantization), matrix->group)) {
         specs.push_back(std::move(spec));
@@ -203,7 +213,36 @@ Result<void> QuantizeJob::write_shard(std::int64_t shard, const AppendTensor& ap
   return writer.finish();
 }
 
+bool QuantizeJob::has_codes(const MatrixPlan& matrix) const {
+  return !is_pruning(options_.quantization.scheme) && !kept_.contains(matrix.layer);
+}
+
+/// What a layer's shard holds instead of the checkpoint's bytes.
+QuantizeJob::AppendTensor QuantizeJob::what_was_made(const QuantizedLayer& made,
+                                                     LayerTensors& tensors) const {
+  return [&](const std::string& name, ShardWriter& writer) -> Result<bool> {
+    if (const auto found = made.matrices.find(name); found != made.matrices.end()) {
+      TROUPE_CHECK(append_all(found->second, writer));
+      return true;
+    }
+    const LayerTensor* const tensor = tensors.find(name);
+    if (tensor == nullptr || !tensor->is_changed) return false;
+    TROUPE_CHECK(writer.append(stored_bytes(*tensor)));
+    return true;
+  };
+}
+
+Result<nlohmann::json> QuantizeJob::prune_layer(std::int64_t layer) {
+  TROUPE_TRY(LayerTensors tensors, LayerTensors::load(config_, *checkpoint_, layer));
+  InputObserver none({}, threads_);
+  TROUPE_TRY(const QuantizedLayer made,
+             quantize_layer(config_, plan_, options_.quantization, tensors, none, threads_));
+  TROUPE_CHECK(write_shard(layer + 1, what_was_made(made, tensors)));
+  return figures_of(made, made.error.value());
+}
+
 Result<nlohmann::json> QuantizeJob::round_layer(std::int64_t layer) {
+  if (is_pruning(options_.quantization.scheme)) return prune_layer(layer);
   nlohmann::json matrices = nlohmann::json::array();
   RelativeError sum;
   const auto append = [&](const std::string& name, ShardWriter& writer) -> Result<bool> {
@@ -212,7 +251,10 @@ Result<nlohmann::json> QuantizeJob::round_layer(std::int64_t layer) {
     TROUPE_TRY(const LayerTensor tensor, read_tensor(*checkpoint_, name, matrix->shape));
     const QuantizedMatrix made = round_to_nearest(
         tensor.values, grid_of(*matrix, options_.quantization), matrix->group, threads_);
-    const RelativeError error = relative_error(tensor.values, made, nullptr, threads_);
+    const RelativeError error = relative_error(
+        tensor.values,
+        [&](std::int64_t row, std::int64_t column) { return made.number(row, column); }, nullptr,
+        threads_);
     sum.error += error.error;
     sum.whole += error.whole;
     matrices.push_back(to_json({.name = name, .relative_error = error.value()}));
@@ -241,21 +283,9 @@ Result<nlohmann::json> QuantizeJob::calibrate_layer(std::int64_t layer) {
   TROUPE_TRY(QuantizedLayer made,
              quantize_layer(config_, plan_, options_.quantization, tensors, observer, threads_));
   TROUPE_TRY(const double divergence, run_quantized(layer, made, tensors, after_));
-  const auto append = [&](const std::string& name, ShardWriter& writer) -> Result<bool> {
-    if (const auto found = made.matrices.find(name); found != made.matrices.end()) {
-      TROUPE_CHECK(append_all(found->second, writer));
-      return true;
-    }
-    const LayerTensor* const tensor = tensors.find(name);
-    if (tensor == nullptr || !tensor->is_changed) return false;
-    TROUPE_CHECK(writer.append(stored_bytes(*tensor)));
-    return true;
-  };
-  TROUPE_CHECK(write_shard(layer + 1, append));
+  TROUPE_CHECK(write_shard(layer + 1, what_was_made(made, tensors)));
   if (layer + 1 < config_.layers) TROUPE_CHECK(output_->save_hidden(layer + 1, hidden_));
-  nlohmann::json matrices = nlohmann::json::array();
-  for (const MatrixFigures& figures : made.figures) matrices.push_back(to_json(figures));
-  return nlohmann::json{{"divergence", divergence}, {"matrices", std::move(matrices)}};
+  return figures_of(made, divergence);
 }
 
 Result<double> QuantizeJob::run_quantized(std::int64_t layer, QuantizedLayer& made,

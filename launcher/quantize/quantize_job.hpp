@@ -54,6 +54,8 @@ class QuantizeJob {
   Result<nlohmann::json> identity() const;
   bool is_calibrated() const { return !options_.calibrate.empty(); }
   Result<nlohmann::json> make_shard(std::int64_t shard);
+  bool has_codes(const MatrixPlan& matrix) const;
+  Result<nlohmann::json> prune_layer(std::int64_t layer);
   Result<nlohmann::json> round_layer(std::int64_t layer);
   Result<nlohmann::json> calibrate_layer(std::int64_t layer);
   /// Runs a layer over the text with what has become of it; returns how far its output is from
@@ -64,6 +66,7 @@ class QuantizeJob {
   /// returns false for one that stays as it is.
   using AppendTensor = std::function<Result<bool>(const std::string& name, ShardWriter& writer)>;
   Result<void> write_shard(std::int64_t shard, const AppendTensor& append);
+  AppendTensor what_was_made(const QuantizedLayer& made, LayerTensors& tensors) const;
   std::vector<TensorSpec> specs_of(std::int64_t shard) const;
   Result<void> keep_worst_layers();
   void tell(std::int64_t shard, const nlohmann::json& figures) const;

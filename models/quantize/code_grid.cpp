@@ -44,12 +44,14 @@ const std::array<float, 256>& e4m3_numbers() {
 }  // namespace
 
 std::string_view to_string(QuantizationScheme scheme) {
-  constexpr std::array<std::string_view, 4> names = {"fp8", "int8", "w4a16", "mxfp4"};
+  constexpr std::array<std::string_view, 6> names = {"fp8",   "int8",       "w4a16",
+                                                     "mxfp4", "sparse-2:4", "sparse-rows"};
   return names[static_cast<std::size_t>(scheme)];
 }
 
 std::string_view to_string(QuantizationMethod method) {
-  constexpr std::array<std::string_view, 4> names = {"rtn", "gptq", "awq", "smoothquant"};
+  constexpr std::array<std::string_view, 6> names = {"rtn",         "gptq",      "awq",
+                                                     "smoothquant", "magnitude", "wanda"};
   return names[static_cast<std::size_t>(method)];
 }
 
@@ -126,6 +128,9 @@ std::uint8_t CodeGrid::code_of(float weight, float scale) const {
       return static_cast<std::uint8_t>(std::nearbyint(std::clamp(number, -8.0F, 7.0F)) + 8.0F);
     case QuantizationScheme::mxfp4:
       return float_to_e2m1(number);
+    case QuantizationScheme::sparse_24:
+    case QuantizationScheme::sparse_rows:
+      break;  // has no codes
   }
   return 0;
 }
@@ -145,6 +150,9 @@ float CodeGrid::number_of(std::uint8_t code, float scale) const {
     case QuantizationScheme::mxfp4:
       number = e2m1_magnitudes[code & 7U] * ((code & 8U) != 0 ? -1.0F : 1.0F);
       break;
+    case QuantizationScheme::sparse_24:
+    case QuantizationScheme::sparse_rows:
+      break;  // has no codes
   }
   return rounded_to(number * scale, scale_dtype_ == DType::f16 ? DType::f16 : DType::bf16);
 }

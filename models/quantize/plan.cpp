@@ -34,6 +34,8 @@ std::int64_t group_for(std::int64_t columns, const QuantizationOptions& options)
       while (2 * group < options.group_columns && columns % (2 * group) == 0) group *= 2;
       return group;
     }
+    case QuantizationScheme::sparse_24:
+      return columns % 4 == 0 ? columns : 0;
     default:
       return columns;
   }

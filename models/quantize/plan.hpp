@@ -21,6 +21,7 @@ struct QuantizationOptions {
   ScaleChoice scales = ScaleChoice::absmax;
   std::int64_t group_columns = 128;  ///< of w4a16
   GptqOptions gptq = {};
+  double sparsity = 0.25;  ///< share of channels that sparse_rows removes
   std::vector<ModulePattern> ignored = {};
 };
 

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "models/quantize/channel_scales.hpp"
+#include "models/quantize/prune_layer.hpp"
 
 namespace troupe {
 namespace {
@@ -37,7 +38,14 @@ void scale_channels(const ModelConfig& config, const QuantizationPlan& plan,
 
 double RelativeError::value() const { return whole > 0.0 ? std::sqrt(error / whole) : 0.0; }
 
-RelativeError relative_error(const Tensor& matrix, const QuantizedMatrix& rounded,
+bool has_enough_inputs(const InputStatistics* inputs) {
+  if (inputs == nullptr) return false;
+  return static_cast<double>(inputs->rows()) >=
+         least_inputs * static_cast<double>(inputs->columns());
+}
+
+RelativeError relative_error(const Tensor& matrix,
+                             const std::function<float(std::int64_t, std::int64_t)>& number,
                              const InputStatistics* inputs, ThreadPool& threads) {
   const std::int64_t rows = std::min(rows_of_figures, matrix[0]), columns = matrix[1];
   HostTensor errors(DType::f32, {rows, columns}), weights(DType::f32, {rows, columns});
@@ -46,7 +54,7 @@ RelativeError relative_error(const Tensor& matrix, const QuantizedMatrix& rounde
     const std::int64_t row = i * matrix[0] / rows;
     for (std::int64_t j = 0; j < columns; ++j) {
       const float weight = matrix.as<float>()[row * columns + j];
-      const float error = weight - rounded.number(row, j);
+      const float error = weight - number(row, j);
       weights->as<float>()[i * columns + j] = weight;
       errors->as<float>()[i * columns + j] = error;
       found.error += static_cast<double>(error) * static_cast<double>(error);
@@ -60,6 +68,9 @@ RelativeError relative_error(const Tensor& matrix, const QuantizedMatrix& rounde
 Result<QuantizedLayer> quantize_layer(const ModelConfig& config, const QuantizationPlan& plan,
                                       const QuantizationOptions& options, LayerTensors& tensors,
                                       InputObserver& inputs, ThreadPool& threads) {
+  if (is_pruning(options.scheme)) {
+    return prune_layer(config, plan, options, tensors, inputs, threads);
+  }
   scale_channels(config, plan, options, tensors, inputs, threads);
   QuantizedLayer layer;
   const InputStatistics* solved = nullptr;  // matrices with the same inputs follow each other
@@ -68,12 +79,10 @@ Result<QuantizedLayer> quantize_layer(const ModelConfig& config, const Quantizat
     const MatrixPlan* const matrix = plan.find(tensor.name);
     if (matrix == nullptr) continue;
     const InputStatistics* const seen = inputs.inputs_of(tensor.name);
-    const bool has_inputs =
-        seen != nullptr &&
-        static_cast<double>(seen->rows()) >= least_inputs * static_cast<double>(seen->columns());
-    MatrixFigures figures{.name = tensor.name,
-                          .method = has_inputs ? options.method : QuantizationMethod::rtn,
-                          .inputs = seen == nullptr ? 0 : seen->rows()};
+    MatrixFigures figures{
+        .name = tensor.name,
+        .method = has_enough_inputs(seen) ? options.method : QuantizationMethod::rtn,
+        .inputs = seen == nullptr ? 0 : seen->rows()};
     const CodeGrid grid = grid_of(*matrix, options);
     QuantizedMatrix made;
     if (figures.method == QuantizationMethod::gptq) {
@@ -89,7 +98,13 @@ Result<QuantizedLayer> quantize_layer(const ModelConfig& config, const Quantizat
     } else {
       made = round_to_nearest(tensor.values, grid, matrix->group, threads);
     }
-    figures.relative_error = relative_error(tensor.values, made, seen, threads).value();
+    const auto number = [&](std::int64_t row, std::int64_t column) {
+      return made.number(row, column);
+    };
+    const RelativeError error = relative_error(tensor.values, number, seen, threads);
+    figures.relative_error = error.value();
+    layer.error.error += error.error;
+    layer.error.whole += error.whole;
     layer.figures.push_back(figures);
     layer.matrices.emplace(tensor.name, std::move(made));
   }

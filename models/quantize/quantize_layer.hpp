@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
@@ -23,14 +24,6 @@ struct MatrixFigures {
   double relative_error = 0.0;
 };
 
-struct QuantizedLayer {
-  std::map<std::string, QuantizedMatrix, std::less<>> matrices;  ///< by their tensors' names
-  std::vector<MatrixFigures> figures;
-};
-
-/// Inputs below which a matrix is rounded to nearest, whatever the method: a share of its columns.
-inline constexpr double least_inputs = 0.25;
-
 /// The squared error of rounding and the squared norm, of outputs if inputs are known, else of
 /// weights.
 struct RelativeError {
@@ -38,8 +31,21 @@ struct RelativeError {
   double whole = 0.0;
   double value() const;
 };
-RelativeError relative_error(const Tensor& matrix, const QuantizedMatrix& rounded,
+/// `number(row, column)` is what `matrix` [rows, columns] f32 became.
+RelativeError relative_error(const Tensor& matrix,
+                             const std::function<float(std::int64_t, std::int64_t)>& number,
                              const InputStatistics* inputs, ThreadPool& threads);
+
+struct QuantizedLayer {
+  std::map<std::string, QuantizedMatrix, std::less<>> matrices;  ///< by their tensors' names
+  std::vector<MatrixFigures> figures;
+  RelativeError error;  ///< of all
+};
+
+/// Inputs below which a matrix is rounded to nearest, whatever the method: a share of its columns.
+inline constexpr double least_inputs = 0.25;
+/// Null: none were seen.
+bool has_enough_inputs(const InputStatistics* inputs);
 
 /// Quantises the matrices of a layer that the plan names. AWQ and SmoothQuant first scale channels
 /// (`tensors` and the observed inputs change with them); GPTQ uses the inputs as they are. A matrix

@@ -76,6 +76,30 @@ TEST(LauncherQuantize, makes_checkpoints_that_answer_almost_like_the_model) {
   }
 }
 
+TEST(LauncherQuantize, sets_weights_to_zero_and_keeps_the_format) {
+  const LauncherJob job;
+  write_text(job.folder() / "t.txt");
+  const std::vector<std::vector<std::string>> ways = {
+      {"--scheme", "sparse-2:4"},
+      {"--scheme", "sparse-2:4", "--method", "wanda", "--calibrate", "t.txt"},
+      {"--scheme", "sparse-rows", "--method", "wanda", "--calibrate", "t.txt", "--sparsity", "10%"},
+  };
+  for (std::size_t i = 0; i < ways.size(); ++i) {
+    const std::string output = "made" + std::to_string(i);
+    const Ended ended = job.run_plain(command(output, ways[i]));
+    ASSERT_EQ(ended.code, 0) << ended.describe();
+    const auto figures =
+        nlohmann::json::parse(golden::file_bytes(job.folder() / output / "sensitive_layers.json"));
+    EXPECT_EQ(figures["method"], i == 0 ? "magnitude" : "wanda");
+    EXPECT_GT(figures["layers"][0]["divergence"], 0.0);
+    const auto config =
+        nlohmann::json::parse(golden::file_bytes(job.folder() / output / "config.json"));
+    EXPECT_FALSE(config.contains("quantization_config"));
+    const Ended checked = job.run_plain({"check", "--model", output});
+    EXPECT_EQ(checked.code, 0) << checked.describe();
+  }
+}
+
 TEST(LauncherQuantize, goes_on_after_a_kill_and_makes_the_same_files) {
   const LauncherJob job;
   write_text(job.folder() / "t.txt");
@@ -187,6 +211,14 @@ TEST(LauncherQuantize, says_what_to_do_about_what_it_refuses) {
               HasSubstr("--method gptq is for int8, w4a16 and mxfp4"));
   EXPECT_THAT(refusal(command("o", {"--scheme", "w4a16", "--method", "awq"})),
               HasSubstr("--calibrate FILE"));
+  EXPECT_THAT(refusal(command("o", {"--scheme", "sparse-2:4", "--method", "gptq"})),
+              HasSubstr("goes by --method magnitude or wanda"));
+  EXPECT_THAT(refusal(command("o", {"--scheme", "fp8", "--method", "wanda"})),
+              HasSubstr("--method wanda is for sparse-2:4 and sparse-rows"));
+  EXPECT_THAT(refusal(command("o", {"--scheme", "sparse-rows", "--sparsity", "100%"})),
+              HasSubstr("a share below 100%"));
+  EXPECT_THAT(refusal(command("o", {"--scheme", "sparse-2:4", "--keep", "auto"})),
+              HasSubstr("leave layers out with --ignore"));
   EXPECT_THAT(refusal(command("o", {"--scheme", "w4a16", "--method", "awq", "--calibrate", "no"})),
               HasSubstr("no"));
   EXPECT_THAT(refusal(command("o", {"--scheme", "fp8"}, "/nowhere")), HasSubstr("/nowhere"));
