@@ -131,6 +131,7 @@ Result<WeightEncoding> weight_encoding(const Config& config, const EngineSpec& e
           "model.quantization: {} is for CPUs: set it to fp8 or none, or cluster.device: cpu",
           asked);
     }
+    if (asked == "w8a8") return WeightEncoding::w8a8;
     return asked == "int8" ? WeightEncoding::int8 : WeightEncoding::int4;
   }
   if (engine.deterministic) {

@@ -12,6 +12,8 @@ namespace {
 
 /// Columns that share a scale in WeightEncoding::int4.
 constexpr std::int64_t int4_group = 128;
+/// With more columns the products of two bytes could overflow 32 bits.
+constexpr std::int64_t most_rounded_columns = 65536;
 constexpr float int8_max = 127.0F, int4_max = 7.5F;
 constexpr float not_a_number = std::numeric_limits<float>::quiet_NaN();
 
@@ -24,6 +26,14 @@ CodedForm form_of(const StoredPart& part) {
           .first_column = part.cols.begin,
           .scale_dtype = is_narrow ? DType::bf16 : DType::f32,
           .may_have_zero_points = stored.scheme.has_zero_points};
+}
+
+/// Has products round activations, if the encoding asks for it and they can.
+CodedForm with_rounded_rows(CodedForm form, WeightEncoding encoding, std::int64_t columns) {
+  const bool is_asked = encoding == WeightEncoding::w8a8 || encoding == WeightEncoding::plain_w8a8;
+  form.rounds_rows = is_asked && form.kind == CodeKind::int8 && !form.may_have_zero_points &&
+                     columns <= most_rounded_columns;
+  return form;
 }
 
 /// The form that an encoding gives numbers.
@@ -133,11 +143,12 @@ FormChoice coded_form(const StoredMatrix& matrix, WeightEncoding encoding) {
   const StoredPart& first = matrix.parts.front();
   const auto has_codes = [](const StoredPart& part) { return part.matrix.format != nullptr; };
   if (std::ranges::none_of(matrix.parts, has_codes)) {
-    if (encoding == WeightEncoding::plain) return {};
+    if (encoding == WeightEncoding::plain || encoding == WeightEncoding::plain_w8a8) return {};
     const bool among_others = std::ranges::any_of(
         matrix.parts, [](const StoredPart& part) { return part.row_step != 0; });
     if (among_others) return {.obstacle = "it is stored by columns"};
-    return {.form = form_of(encoding, first.cols.begin)};
+    return {.form =
+                with_rounded_rows(form_of(encoding, first.cols.begin), encoding, matrix.columns)};
   }
   if (!std::ranges::all_of(matrix.parts, has_codes)) {
     return {.obstacle = "some of its parts are stored as numbers"};
@@ -155,7 +166,7 @@ FormChoice coded_form(const StoredMatrix& matrix, WeightEncoding encoding) {
     form.may_have_zero_points |= own.may_have_zero_points;
     if (own.scale_dtype == DType::f32) form.scale_dtype = DType::f32;
   }
-  return {.form = form};
+  return {.form = with_rounded_rows(form, encoding, matrix.columns)};
 }
 
 FormChoice coded_form(std::span<const StoredMatrix> matrices, WeightEncoding encoding) {
@@ -188,7 +199,7 @@ std::vector<CodeRun> code_runs(const CodedForm& form, std::int64_t k, int segmen
 
 std::int64_t code_bytes(const CodedForm& form, std::span<const CodeRun> runs, std::int64_t rows) {
   std::int64_t codes = 0;
-  for (const CodeRun& run : runs) codes += padded_codes(form.kind, run.count);
+  for (const CodeRun& run : runs) codes += padded_codes(form, run.count);
   return rows * (is_packed(form.kind) ? codes / 2 : codes);
 }
 

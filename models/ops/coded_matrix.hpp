@@ -30,6 +30,8 @@ struct CodedForm {
   std::int64_t first_column = 0;   ///< of the stored matrix
   DType scale_dtype = DType::f32;  ///< f32, or bf16 if that holds all scales
   bool may_have_zero_points = false;
+  /// Products round activations to signed bytes, too (cpu/int8_gemm_kernels.hpp).
+  bool rounds_rows = false;
   bool operator==(const CodedForm&) const = default;
 
   /// The group of a column of the held matrix; 0 is the first one's.
@@ -60,15 +62,16 @@ struct CodeRun {
 /// The runs of k columns in `segments` equal parts, in order.
 std::vector<CodeRun> code_runs(const CodedForm& form, std::int64_t k, int segments);
 
-/// Bytes of the codes of so many rows of a matrix. A run of 4-bit codes is padded to a multiple of
-/// 8.
+/// Bytes of the codes of so many rows of a matrix, runs padded (padded_codes).
 std::int64_t code_bytes(const CodedForm& form, std::span<const CodeRun> runs, std::int64_t rows);
 /// Bytes of their scales, and of zero points if there may be any.
 std::int64_t scale_bytes(const CodedForm& form, std::span<const CodeRun> runs, std::int64_t rows);
 
-/// The columns of codes that a run takes in a panel.
-constexpr std::int64_t padded_codes(CodeKind kind, std::int64_t count) {
-  return is_packed(kind) ? (count + 7) / 8 * 8 : count;
+/// The columns of codes that a run takes in a panel: 4-bit codes lie in eights, those of a form
+/// that rounds rows in fours.
+constexpr std::int64_t padded_codes(const CodedForm& form, std::int64_t count) {
+  if (form.rounds_rows) return (count + 3) / 4 * 4;
+  return is_packed(form.kind) ? (count + 7) / 8 * 8 : count;
 }
 
 /// The code of the number 0.

@@ -156,10 +156,13 @@ bool may_be_encoded(Parameter parameter) {
 
 WeightEncoding encoding_for(Parameter parameter, WeightEncoding asked, bool is_quantized) {
   if (parameter == Parameter::head || parameter == Parameter::embedding) {
-    const bool is_integer = asked == WeightEncoding::int8 || asked == WeightEncoding::int4;
+    const bool is_integer = asked == WeightEncoding::int8 || asked == WeightEncoding::int4 ||
+                            asked == WeightEncoding::w8a8;
     return is_integer ? WeightEncoding::int8 : WeightEncoding::plain;
   }
-  return may_be_encoded(parameter) && !is_quantized ? asked : WeightEncoding::plain;
+  if (!may_be_encoded(parameter)) return WeightEncoding::plain;
+  if (!is_quantized) return asked;
+  return asked == WeightEncoding::w8a8 ? WeightEncoding::plain_w8a8 : WeightEncoding::plain;
 }
 
 bool is_dense(Parameter parameter) {

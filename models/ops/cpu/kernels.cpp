@@ -20,12 +20,17 @@ bool cpu_supports(CpuIsa isa) {
 }
 
 const Kernels& kernels_for(CpuIsa isa) {
-  static const Kernels narrow{avx2::gemm,         avx2::gemm_of_codes,
-                              avx2::attention,    avx2::attention_weights,
-                              avx2::index_scores, avx2::row_kernels};
-  static const Kernels wide{avx512::gemm,         avx512::gemm_of_codes,
-                            avx512::attention,    avx512::attention_weights,
-                            avx512::index_scores, avx512::row_kernels};
+  static const Kernels narrow{avx2::gemm,       avx2::gemm_of_codes,     avx2::gemm_of_int8,
+                              avx2::attention,  avx2::attention_weights, avx2::index_scores,
+                              avx2::row_kernels};
+  static const Kernels wide{
+      avx512::gemm,
+      avx512::gemm_of_codes,
+      __builtin_cpu_supports("avx512vnni") ? avx512vnni::gemm_of_int8 : avx2::gemm_of_int8,
+      avx512::attention,
+      avx512::attention_weights,
+      avx512::index_scores,
+      avx512::row_kernels};
   return isa == CpuIsa::avx512 ? wide : narrow;
 }
 

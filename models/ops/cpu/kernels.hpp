@@ -17,7 +17,8 @@ inline constexpr std::int64_t panel_columns = 32;
 /// The panels of a matrix that is held as codes (coded_matrix.hpp). A panel has its runs one after
 /// the other: bytes as [columns of the run][32]; 4-bit codes as [blocks of 8 columns of the
 /// run][32], a word for each, the first column's code lowest. E4M3 codes count as 2^-8 of their
-/// numbers, which is what their bits are in f16; their scales make up for it.
+/// numbers, which is what their bits are in f16; their scales make up for it. With `rounds_rows` a
+/// run's bytes are [its columns / 4][32][4], padded, each 128 more than the code.
 struct CodePanels {
   CodeKind kind = CodeKind::int8;
   const CodeRun* runs = nullptr;  ///< null: the matrix is not held as codes
@@ -26,6 +27,7 @@ struct CodePanels {
   DType scale_dtype = DType::f32;     ///< f32 or bf16
   const void* scales = nullptr;       ///< [panels][runs][32]
   const void* zero_points = nullptr;  ///< the same in bf16, of codes as numbers; null: all 0
+  bool rounds_rows = false;           ///< int8; activations are rounded, too
 };
 
 /// Multiplies rows [row_begin, row_end) by panels [panel_begin, panel_end) of a packed matrix [n,
@@ -189,10 +191,12 @@ constexpr std::int64_t route_scratch_floats(std::int64_t experts) { return 3 * e
 struct Kernels {
   void (*gemm)(const GemmJob& job);
   void (*gemm_of_codes)(const GemmJob& job);  ///< of a job with codes.runs
+  void (*gemm_of_int8)(const GemmJob& job);   ///< of one with codes.rounds_rows
 
   /// The one of a job.
   void multiply(const GemmJob& job) const {
-    (job.codes.runs == nullptr ? gemm : gemm_of_codes)(job);
+    if (job.codes.runs == nullptr) return gemm(job);
+    (job.codes.rounds_rows ? gemm_of_int8 : gemm_of_codes)(job);
   }
   void (*attention)(const AttentionJob& job);
   void (*attention_weights)(const AttentionWeightsJob& job);
@@ -206,6 +210,7 @@ const Kernels& kernels_for(CpuIsa isa);
 namespace avx2 {
 void gemm(const GemmJob& job);
 void gemm_of_codes(const GemmJob& job);
+void gemm_of_int8(const GemmJob& job);
 void attention(const AttentionJob& job);
 void attention_weights(const AttentionWeightsJob& job);
 void index_scores(const IndexScoresJob& job);
@@ -220,5 +225,10 @@ void attention_weights(const AttentionWeightsJob& job);
 void index_scores(const IndexScoresJob& job);
 extern const RowKernels row_kernels;
 }  // namespace avx512
+
+/// For CPUs that have these instructions beside AVX-512; the others take that of avx2.
+namespace avx512vnni {
+void gemm_of_int8(const GemmJob& job);
+}  // namespace avx512vnni
 
 }  // namespace troupe

@@ -80,11 +80,14 @@ void pack_row(const CodedRow& row, const CodedForm& form, std::span<const CodeRu
         const std::int64_t word = (at + i) / 8 * panel_columns + column;
         const auto bits = static_cast<unsigned>(codes[i]) << (i % 2 * 4);
         panel.codes[word * 4 + i % 8 / 2] |= static_cast<std::uint8_t>(bits);
+      } else if (form.rounds_rows) {
+        const std::int64_t four = (at + i) / 4 * panel_columns + column;
+        panel.codes[four * 4 + i % 4] = codes[i] ^ 0x80U;
       } else {
         panel.codes[(at + i) * panel_columns + column] = codes[i];
       }
     }
-    at += padded_codes(form.kind, run.count);
+    at += padded_codes(form, run.count);
     const CodeScale& scale = row.scales[static_cast<std::size_t>(form.group_of(run.begin))];
     const std::int64_t place = static_cast<std::int64_t>(r) * panel_columns + column;
     const float of_kernel = kernel_scale(form.kind, scale.scale);
@@ -188,9 +191,10 @@ Result<PackedWeights> PackedWeights::pack_codes(std::span<const StoredMatrix> we
 std::string PackedWeights::kernel() const {
   if (runs_.empty()) return std::string(to_string(dtype()));
   return fmt::format(
-      "{} codes{}{}", name_of(form_.kind),
+      "{} codes{}{}{}", name_of(form_.kind),
       form_.group_columns > 0 ? fmt::format(", groups of {}", form_.group_columns) : "",
-      zero_points_->empty() ? "" : ", zero points");
+      zero_points_->empty() ? "" : ", zero points",
+      form_.rounds_rows ? ", activations as int8" : "");
 }
 
 GemmJob PackedWeights::job(std::int64_t matrix) const {
@@ -211,7 +215,8 @@ GemmJob PackedWeights::job(std::int64_t matrix) const {
       .panel_bytes = panels_->shape()[2],
       .scale_dtype = form_.scale_dtype,
       .scales = scales_->rows(matrix, 1).data(),
-      .zero_points = zero_points_->empty() ? nullptr : zero_points_->rows(matrix, 1).data()};
+      .zero_points = zero_points_->empty() ? nullptr : zero_points_->rows(matrix, 1).data(),
+      .rounds_rows = form_.rounds_rows};
   return job;
 }
 

@@ -127,6 +127,7 @@ void bench_codes(Ops& ops, const Machine& machine) {
                               {151936, 1024, 1, "head"}};
   const std::pair<WeightEncoding, const char*> encodings[] = {{WeightEncoding::plain, "bf16"},
                                                               {WeightEncoding::int8, "int8"},
+                                                              {WeightEncoding::w8a8, "w8a8"},
                                                               {WeightEncoding::fp8, "fp8"},
                                                               {WeightEncoding::int4, "int4"}};
   const double reads = measure_ceilings(machine.threads, 0.3).bytes_per_second / 1e9;

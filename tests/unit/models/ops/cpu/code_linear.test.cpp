@@ -16,6 +16,7 @@ struct Case {
   const char* what;
   WeightScheme scheme;
   DType scales = DType::f32;
+  WeightEncoding encoding = WeightEncoding::plain;
 };
 
 const Case cases[] = {
@@ -43,7 +44,12 @@ const Case cases[] = {
     {"fp8 by blocks of 128",
      {.coding = WeightCoding::fp8, .group_rows = 128, .group_columns = 128}},
     {"fp8 by row", {.coding = WeightCoding::fp8}, DType::bf16},
-    {"MXFP4", {.coding = WeightCoding::mxfp4_packed, .group_columns = 32}, DType::u8}};
+    {"MXFP4", {.coding = WeightCoding::mxfp4_packed, .group_columns = 32}, DType::u8},
+    {"int8 by row, W8A8", {.coding = WeightCoding::int8}, DType::f32, WeightEncoding::plain_w8a8},
+    {"packed int8 by 24, W8A8",
+     {.coding = WeightCoding::packed_int8, .group_columns = 24},
+     DType::bf16,
+     WeightEncoding::plain_w8a8}};
 
 void put_scale(const Tensor& scales, std::int64_t i, float value) {
   if (scales.dtype() == DType::u8) {
@@ -120,6 +126,22 @@ HostTensor multiply(Ops& ops, const StoredMatrix& weight, const Tensor& x, int s
   return out;
 }
 
+/// The numbers of rows that products see: with W8A8 those of codes, a scale for each row.
+HostTensor seen_rows(const Tensor& x, WeightEncoding encoding) {
+  HostTensor seen = floats({x[0], x[1]});
+  const bool rounds = encoding == WeightEncoding::w8a8 || encoding == WeightEncoding::plain_w8a8;
+  for (std::int64_t r = 0; r < x[0]; ++r) {
+    const float* const row = x.as<float>() + r * x[1];
+    float largest = 0;
+    for (std::int64_t i = 0; i < x[1]; ++i) largest = std::max(largest, std::abs(row[i]));
+    for (std::int64_t i = 0; i < x[1]; ++i) {
+      seen->as<float>()[r * x[1] + i] =
+          rounds ? std::nearbyint(row[i] * (127.0F / largest)) * (largest / 127.0F) : row[i];
+    }
+  }
+  return seen;
+}
+
 StoredMatrix stored_matrix(const Tensor& weight) {
   return whole_matrix({.view = weight}, weight[0], weight[1]);
 }
@@ -154,12 +176,13 @@ TEST_P(CodeLinear, agrees_with_double_precision_on_odd_shapes) {
     }
     for (const std::int64_t m : {1, 2, 3, 5, 8, 13, 30}) {
       const HostTensor x = random.normal({m, k});
+      const HostTensor seen = seen_rows(x, GetParam().encoding);
       for (const CpuIsa isa : {CpuIsa::avx2, CpuIsa::avx512}) {
         if (!cpu_supports(isa)) continue;
         SCOPED_TRACE(testing::Message()
                      << n << " x " << k << ", " << m << " rows, isa " << static_cast<int>(isa));
         auto ops = make_ops(2, DType::f32, isa);
-        expect_near(multiply(*ops, made.matrix, x), product(numbers, x),
+        expect_near(multiply(*ops, made.matrix, x, 1, GetParam().encoding), product(numbers, seen),
                     1e-6 * (1.0 + largest * std::sqrt(k)));
       }
     }
@@ -172,7 +195,8 @@ TEST_P(CodeLinear, gives_a_row_the_same_bits_in_every_batch_on_all_threads_and_i
   const HostTensor x = random.normal({100, 704});
   for (const int segments : {1, 8}) {  // 704 / 8 = 88 columns end inside a group
     auto narrow = make_ops(1, DType::f32, CpuIsa::avx2);
-    const HostTensor all = multiply(*narrow, made.matrix, x, segments);
+    const WeightEncoding encoding = GetParam().encoding;
+    const HostTensor all = multiply(*narrow, made.matrix, x, segments, encoding);
     for (const CpuIsa isa : {CpuIsa::avx2, CpuIsa::avx512}) {
       if (!cpu_supports(isa)) continue;
       for (const int threads : {1, 3}) {
@@ -180,7 +204,7 @@ TEST_P(CodeLinear, gives_a_row_the_same_bits_in_every_batch_on_all_threads_and_i
         for (const std::int64_t m : {1, 2, 3, 4, 6, 7, 12, 13, 25, 64, 100}) {
           SCOPED_TRACE(testing::Message() << segments << " segments, isa " << static_cast<int>(isa)
                                           << ", " << threads << " threads, " << m << " rows");
-          expect_same_bits(multiply(*ops, made.matrix, x->rows(100 - m, m), segments),
+          expect_same_bits(multiply(*ops, made.matrix, x->rows(100 - m, m), segments, encoding),
                            all->rows(100 - m, m));
         }
       }
@@ -194,13 +218,14 @@ TEST_P(CodeLinear, gives_ranks_that_share_k_partial_sums_whose_tree_is_the_whole
   const Coded made = coded(random, GetParam(), n, k);
   const HostTensor x = random.normal({m, k});
   auto ops = make_ops();
-  const HostTensor whole = multiply(*ops, made.matrix, x, 8);
+  const WeightEncoding encoding = GetParam().encoding;
+  const HostTensor whole = multiply(*ops, made.matrix, x, 8, encoding);
   for (const int ranks : {2, 4}) {
     std::vector<HostTensor> parts;
     for (int r = 0; r < ranks; ++r) {
       const std::int64_t width = k / ranks;
       parts.push_back(multiply(*ops, columns_of(made.matrix, r * width, width),
-                               columns_of(x, r * width, width), 8 / ranks));
+                               columns_of(x, r * width, width), 8 / ranks, encoding));
     }
     for (int distance = 1; distance < ranks; distance *= 2) {
       for (int r = 0; r < ranks; r += 2 * distance) {
@@ -216,7 +241,8 @@ TEST_P(CodeLinear, gives_ranks_that_share_k_partial_sums_whose_tree_is_the_whole
 
 INSTANTIATE_TEST_SUITE_P(Formats, CodeLinear, testing::ValuesIn(cases), [](const auto& info) {
   std::string name = info.param.what;
-  std::ranges::replace_if(name, [](char c) { return !std::isalnum(c); }, '_');
+  std::ranges::replace_if(
+      name, [](char c) { return !std::isalnum(c); }, '_');
   return name;
 });
 
@@ -228,6 +254,7 @@ struct Made {
 TEST(CodesOfNumbers, are_near_them_and_the_same_on_ranks_that_share_a_row) {
   for (const Made& made : {Made{WeightEncoding::int8, 0.5 / 127},
                            {WeightEncoding::int4, 1.0 / 15 + 0.005},
+                           {WeightEncoding::w8a8, 0.5 / 127},
                            {WeightEncoding::fp8, 0.0625}}) {
     SCOPED_TRACE(testing::Message() << "encoding " << static_cast<int>(made.encoding));
     Random random(17);
@@ -275,7 +302,7 @@ TEST(CodesOfNumbers, take_a_half_and_a_quarter_of_the_memory_of_bf16) {
 
 TEST(CodesOfNumbers, of_rows_that_are_not_finite_are_not_a_number) {
   for (const WeightEncoding encoding :
-       {WeightEncoding::int8, WeightEncoding::int4, WeightEncoding::fp8}) {
+       {WeightEncoding::int8, WeightEncoding::int4, WeightEncoding::fp8, WeightEncoding::w8a8}) {
     HostTensor weight = floats({2, 8}), x = floats({1, 8});
     for (int i = 0; i < 8; ++i) x->as<float>()[i] = weight->as<float>()[8 + i] = 1.0F;
     weight->as<float>()[3] = INFINITY;
@@ -283,6 +310,26 @@ TEST(CodesOfNumbers, of_rows_that_are_not_finite_are_not_a_number) {
     const HostTensor out = multiply(*ops, stored_matrix(weight), x, 1, encoding);
     EXPECT_TRUE(std::isnan(out->as<float>()[0]));
     EXPECT_NEAR(out->as<float>()[1], 8.0F, 0.6F);
+    for (const float bad : {INFINITY, NAN}) {
+      x->as<float>()[5] = bad;
+      const HostTensor of_bad = multiply(*ops, stored_matrix(weight), x, 1, encoding);
+      EXPECT_FALSE(std::isfinite(of_bad->as<float>()[1])) << bad;
+    }
+  }
+}
+
+TEST(RoundedRows, are_zero_if_they_are_zero_and_keep_the_smallest) {
+  Random random(37);
+  const HostTensor weight = random.normal({40, 96});
+  HostTensor x = floats({3, 96});
+  x->as<float>()[96 + 7] = 1e-20F;
+  x->as<float>()[2 * 96 + 7] = 1e-40F;  // too small to count
+  auto ops = make_ops(1);
+  const HostTensor out = multiply(*ops, stored_matrix(weight), x, 1, WeightEncoding::w8a8);
+  for (std::int64_t i = 0; i < 40; ++i) {
+    EXPECT_EQ(out->as<float>()[i], 0.0F);
+    EXPECT_NEAR(out->as<float>()[40 + i], weight->as<float>()[i * 96 + 7] * 1e-20F, 2e-22F);
+    EXPECT_EQ(out->as<float>()[80 + i], 0.0F);
   }
 }
 
