@@ -97,6 +97,7 @@ class ActorCell final : public CallTarget,
   ~ActorCell() override;
 
   void deliver(IncomingCall call) override;
+  std::optional<std::uint32_t> incarnation() const override { return address_.incarnation; }
   void drop(const CancelToken& cancelled) override;
   void run_task() noexcept override;
   void post(std::shared_ptr<ActorTask> task) override;

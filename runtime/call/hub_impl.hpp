@@ -5,6 +5,7 @@
 #include <deque>
 #include <functional>
 #include <list>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -27,9 +28,10 @@
 
 namespace troupe {
 
-/// The one implementation of CallHub: calls and answers are in call_hub.cpp, what comes from other
-/// processes in call_hub_incoming.cpp, the ends and restarts of actors and connections in
-/// call_hub_ends.cpp, and what is sent again in call_hub_resends.cpp.
+/// The one implementation of CallHub: calls and answers are in call_hub.cpp, calls within the
+/// process in call_hub_local.cpp, what comes from other processes in call_hub_incoming.cpp, the
+/// ends and restarts of actors and connections in call_hub_ends.cpp, and what is sent again in
+/// call_hub_resends.cpp.
 class HubImpl final : public CallHub {
  public:
   /// So many calling processes are known by the calls that they may send again.
@@ -72,6 +74,7 @@ class HubImpl final : public CallHub {
     }
   }
 
+  void abandon_target(ActorId id) override;
   CallTicket call(const ActorAddress& address, std::uint16_t method, Bytes arguments,
                   CallCompletion completion, const CallTerms& terms) override;
   void cancel(const CallTicket& ticket) override;
@@ -146,6 +149,7 @@ class HubImpl final : public CallHub {
     std::string endpoint;           ///< empty: not known, or the actor is not there
     std::uint32_t incarnation = 0;  ///< that is there or is awaited
     std::string last_cause;         ///< of the end of the incarnation before
+    std::chrono::steady_clock::time_point last_end{};  ///< when that was heard of
     bool is_restartable = false;
     int failures = 0;  ///< links in a row that brought no answer
     /// Those that were sent before, by their ids; then the others, as they came.
@@ -169,6 +173,14 @@ class HubImpl final : public CallHub {
   struct InFlight {
     std::size_t calls = 0, bytes = 0;
     std::shared_ptr<Peer> peer;  ///< the link that they went through; none for a local actor
+    /// Those on links that may be made again: how many were sent to this incarnation, the latest,
+    /// and how many to earlier ones.
+    std::uint32_t incarnation = 0;
+    std::size_t to_latest = 0, to_earlier = 0;
+
+    std::size_t sent_before(std::uint32_t next) const {
+      return to_earlier + (incarnation < next ? to_latest : 0);
+    }
   };
 
   /// `has_limit`: waits until there is credit.
@@ -181,12 +193,13 @@ class HubImpl final : public CallHub {
   /// Lets the first that waits for the actor's credit look again, if there is some.
   void wake_for_credit(ActorId actor);
   void give_credit(ActorId actor, std::size_t bytes);
-  InFlight in_flight_of(ActorId actor) const {
+  const InFlight& in_flight_of(ActorId actor) const {
+    static const InFlight none{};
     const auto found = in_flight_.find(actor);
-    return found == in_flight_.end() ? InFlight{} : found->second;
+    return found == in_flight_.end() ? none : found->second;
   }
   bool has_credit(ActorId actor, std::size_t bytes) const {
-    const InFlight calls = in_flight_of(actor);
+    const InFlight& calls = in_flight_of(actor);
     const auto due = callbacks_->backlog(actor);
     const std::size_t count = calls.calls + due.callbacks;
     return count == 0 ||
@@ -194,7 +207,9 @@ class HubImpl final : public CallHub {
   }
   CallTicket call_local(const ActorAddress& address, OutgoingCall call,
                         const std::shared_ptr<CallTarget>& target);
-  void on_local_answer(OutgoingCall call, ActorId actor, CallAnswer answer);
+  /// `restartable`: the actor's address if it may be started again, else null.
+  void on_local_answer(OutgoingCall call, ActorId actor,
+                       std::unique_ptr<const ActorAddress> restartable, CallAnswer answer);
   /// Sends a call that has its credit to another process, after a wait for room on the link; mutex_
   /// is held by `lock`, and released. Endpoint and incarnation are the latest.
   void call_remote(const ActorAddress& address, const std::string& endpoint,
@@ -216,6 +231,18 @@ class HubImpl final : public CallHub {
     return pending_of(waiting.address, waiting.address.incarnation, std::move(waiting.call));
   }
 
+  /// Adds a call to those of the link that it is sent over. mutex_ is held, as for what follows.
+  void add_pending(const std::shared_ptr<Peer>& peer, CallId id, Pending pending);
+  /// Takes a call off its link: it is over, or is sent again.
+  PendingCalls::node_type take_pending(Peer& peer, PendingCalls::const_iterator at);
+  /// Whether calls that may be made again are still with an incarnation before the route's. Calls
+  /// that are sent to that one wait meanwhile, so that they do not overtake these.
+  bool is_held(ActorId actor, const Route& route) const {
+    return in_flight_of(actor).sent_before(route.incarnation) > 0;
+  }
+  /// Takes the calls that may be made again from the incarnations before this one, which is there.
+  void take_back(ActorId actor, std::uint32_t incarnation);
+
   /// Puts a call whose link has ended back among those that wait for the actor, if it may be sent
   /// again; false if not. `actor_left`: its process has said so. mutex_ is held.
   bool resend(CallId id, Pending& pending, bool had_answers, bool actor_left);
@@ -224,6 +251,8 @@ class HubImpl final : public CallHub {
   /// A call is over: gives its credit back, and its process may forget its answer. mutex_ is held.
   void settle(CallId id, const Pending& pending);
   void send_acknowledgements();
+  /// Keeps the numbers of calls that are over until there is a link to say it on.
+  void acknowledge_later(const std::string& endpoint, std::span<const CallId> calls);
   void wake_at(CallDeadline when);
 
   /// Why the actor that the call was sent to is gone, or null; mutex_ is held.
@@ -234,6 +263,11 @@ class HubImpl final : public CallHub {
   void on_call(const std::shared_ptr<Link>& link, const Trailer& trailer, Bytes& body);
   void on_cancel(const std::shared_ptr<Link>& link, const Trailer& trailer);
   void on_acknowledge(const std::shared_ptr<Link>& link, std::span<const std::byte> body);
+  /// Nobody waits for these calls: those that have not begun leave their mailboxes.
+  template <class Call>
+  void withdraw(const std::vector<std::shared_ptr<Call>>& calls);
+  /// What a caller may ask for, unless it opens another link than this one, its latest.
+  void forget_caller_later(CallerId caller, std::uint32_t generation);
   /// The end of a link that the other side opened.
   void forget_incoming(const std::shared_ptr<Link>& link);
   std::shared_ptr<CallTarget> target_of(ActorId actor);
@@ -265,7 +299,8 @@ class HubImpl final : public CallHub {
   CallerId caller_ = 0;
   /// Links by which calls came; of the transport's thread.
   std::unordered_map<Link*, std::shared_ptr<IncomingLink>> incoming_;
-  std::unordered_map<CallerId, std::shared_ptr<IncomingLink>> latest_of_caller_;  ///< the same
+  /// The same: those of a caller that are open or have unanswered calls, the latest last.
+  std::unordered_map<CallerId, std::vector<std::weak_ptr<IncomingLink>>> links_of_caller_;
   std::atomic<CallId> next_call_ = CallObserver::first_call();
   const std::shared_ptr<CallObserver> observer_ = std::make_shared<CallObserver>();
 
@@ -275,7 +310,10 @@ class HubImpl final : public CallHub {
   bool stopped_ = false;
   std::uint32_t generation_ = 0;      ///< of the latest link that was opened
   std::set<CallId> open_resendable_;  ///< the resendable calls that are not over
+  std::unordered_map<std::string, std::vector<CallId>> unacknowledged_;  ///< by endpoint
   std::unordered_map<ActorId, std::shared_ptr<CallTarget>> targets_;
+  /// Unanswered calls to actors of this process that may be made again.
+  std::unordered_map<ActorId, std::map<CallId, std::weak_ptr<LocalCall>>> local_calls_;
   std::unordered_map<std::string, std::shared_ptr<Peer>> peers_;  ///< by endpoint
   std::unordered_map<Link*, std::shared_ptr<Peer>> peer_of_link_;
   /// The calls to each actor whose link has closed, or that has left its process, for a cause that

@@ -25,6 +25,11 @@ void IncomingCallState::cancel() {
   if (callback) callback();
 }
 
+bool IncomingCallState::withdraw() {
+  Phase before = Phase::queued;
+  return phase_.compare_exchange_strong(before, Phase::answered);
+}
+
 void IncomingCallState::on_cancel(std::function<void()> callback) {
   {
     const std::lock_guard lock(mutex_);

@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <utility>
 
 #include "runtime/base/result.hpp"
@@ -45,6 +46,8 @@ class IncomingCallState {
   void answer(CallAnswer answer);
   /// Marks it as cancelled and, if the method has not begun, answers it with `cancelled`.
   void cancel();
+  /// Nobody waits for its answer any more: it is not run, unless it has begun. False if it has.
+  bool withdraw();
   bool is_cancelled() const { return is_cancelled_.load(std::memory_order_relaxed); }
   /// Runs `callback` once it is cancelled: on the thread that cancels, or at once. Replaces an
   /// earlier one. It must not block.
@@ -130,8 +133,11 @@ class CallTarget {
   virtual ~CallTarget() = default;
   /// Queues the call. Must not block; a target that drops the call must answer it.
   virtual void deliver(IncomingCall call) = 0;
-  /// The call of this token was cancelled. If it is still queued it has been answered, and need not
-  /// be kept: drops it then. Must not block.
+  /// Which incarnation of its actor it is: calls of other processes to another one are refused, as
+  /// they would overtake those that come from that one. Nothing: it takes all.
+  virtual std::optional<std::uint32_t> incarnation() const { return std::nullopt; }
+  /// The call of this token was cancelled or withdrawn. If it is still queued it is not run any
+  /// more, and need not be kept: drops it then. Must not block.
   virtual void drop(const CancelToken& cancelled) { (void)cancelled; }
 };
 
