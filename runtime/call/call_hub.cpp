@@ -249,7 +249,7 @@ void HubImpl::cancel(const CallTicket& ticket) {
     std::unique_lock lock(mutex_);
     if (auto waiting = take_waiting(ticket.actor, ticket.call)) {
       const Pending cancelled = pending_of(*std::move(waiting));
-      settle(ticket.call, cancelled);
+      give_up(ticket.call, cancelled);
       lock.unlock();
       return run_callback(
           cancelled.completion,

@@ -75,7 +75,7 @@ void HubImpl::fail_all(const PendingCalls& calls, ErrorCode code, const std::str
     Error error;
     {
       std::lock_guard lock(mutex_);
-      settle(id, pending);
+      give_up(id, pending);
       error = error_of_end(pending, code, why);
     }
     run_callback(pending.completion, Result<Bytes>(std::move(error)));

@@ -118,8 +118,9 @@ void HubImpl::on_cancel(const std::shared_ptr<Link>& link, const Trailer& traile
 }
 
 void HubImpl::cancel_incoming(ActorId actor, const std::shared_ptr<IncomingCallState>& call) {
-  call->cancel();
-  if (const auto target = target_of(actor)) target->drop(CancelToken(call));
+  call->cancel([&] {
+    if (const auto target = target_of(actor)) target->drop(CancelToken(call));
+  });
 }
 
 void HubImpl::on_acknowledge(const std::shared_ptr<Link>& link, std::span<const std::byte> body) {

@@ -209,6 +209,17 @@ void HubImpl::settle(CallId id, const Pending& pending) {
   transport_->run_after(pause, [this] { send_acknowledgements(); });
 }
 
+void HubImpl::give_up(CallId id, const Pending& pending) {
+  settle(id, pending);
+  if (!pending.resend) return;
+  const auto peer = peers_.find(pending.resend->address.endpoint);
+  if (peer == peers_.end() || peer->second->acknowledged.empty()) return;
+  auto& over = peer->second->acknowledged;
+  const auto sent = send_frame(*peer->second->link, std::as_bytes(std::span(over)),
+                               {.kind = FrameKind::acknowledge}, std::chrono::nanoseconds(0));
+  if (sent.ok()) over.clear();
+}
+
 void HubImpl::acknowledge_later(const std::string& endpoint, std::span<const CallId> calls) {
   if (calls.empty() || stopped_) return;
   const auto [over, is_new] = unacknowledged_.try_emplace(endpoint);

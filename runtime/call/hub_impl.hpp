@@ -250,6 +250,9 @@ class HubImpl final : public CallHub {
   void resend_later(ActorId actor);
   /// A call is over: gives its credit back, and its process may forget its answer. mutex_ is held.
   void settle(CallId id, const Pending& pending);
+  /// The same for one whose answer has not come: its process, which may have it queued, is told at
+  /// once, so before it gets calls that have the credit.
+  void give_up(CallId id, const Pending& pending);
   void send_acknowledgements();
   /// Keeps the numbers of calls that are over until there is a link to say it on.
   void acknowledge_later(const std::string& endpoint, std::span<const CallId> calls);

@@ -11,7 +11,7 @@ void IncomingCallState::answer(CallAnswer answer) {
   if (phase_.exchange(Phase::answered) != Phase::answered) take_answer(std::move(answer));
 }
 
-void IncomingCallState::cancel() {
+void IncomingCallState::cancel(const std::function<void()>& drop) {
   std::function<void()> callback;
   {
     const std::lock_guard lock(mutex_);
@@ -20,6 +20,7 @@ void IncomingCallState::cancel() {
   }
   Phase before = Phase::queued;
   if (phase_.compare_exchange_strong(before, Phase::answered)) {
+    drop();  // before the answer, which gives the credit back
     take_answer(fail(ErrorCode::cancelled, "the call was cancelled before it ran"));
   }
   if (callback) callback();

@@ -44,8 +44,9 @@ class IncomingCallState {
   bool begin();
   /// Answers it; the first answer counts.
   void answer(CallAnswer answer);
-  /// Marks it as cancelled and, if the method has not begun, answers it with `cancelled`.
-  void cancel();
+  /// Marks it as cancelled and, if the method has not begun, runs `drop`, which takes it out of its
+  /// mailbox, and then answers it with `cancelled`.
+  void cancel(const std::function<void()>& drop);
   /// Nobody waits for its answer any more: it is not run, unless it has begun. False if it has.
   bool withdraw();
   bool is_cancelled() const { return is_cancelled_.load(std::memory_order_relaxed); }
