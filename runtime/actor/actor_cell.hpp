@@ -100,6 +100,7 @@ class ActorCell final : public CallTarget,
 
   void deliver(IncomingCall call) override;
   std::optional<std::uint32_t> incarnation() const override { return address_->incarnation; }
+  const ActorAddress& address() const { return *address_; }
   void drop(const CancelToken& cancelled) override;
   void run_task() noexcept override;
   void post(std::shared_ptr<ActorTask> task) override;
