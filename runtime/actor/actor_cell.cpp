@@ -334,6 +334,12 @@ void ActorCell::deliver(IncomingCall call) {
 void ActorCell::drop(const CancelToken& cancelled) {
   IncomingCall dropped;  // destroyed without the lock
   const std::lock_guard lock(mutex_);
+  if (threaded_) {
+    auto call = threaded_->take(cancelled);
+    if (!call) return;
+    dropped = *std::move(call);
+    return load_->on_dropped(dropped.method);
+  }
   const auto found = std::ranges::find_if(
       mailbox_, [&](const IncomingCall& call) { return call.cancel.state() == cancelled.state(); });
   if (found == mailbox_.end()) return;
@@ -393,11 +399,10 @@ void ActorCell::kill() {
   std::vector<IncomingCall> refused;
   std::unique_lock lock(mutex_);
   if (over_ || is_killed_) return;
-  // Under the lock, so that the next incarnation's target is not the one that is removed.
-  if (!closed_) services_->hub->remove_target(address_->id);
   is_killed_ = is_ending_ = closed_ = true;
   refused.swap(mailbox_);
   wake(std::move(lock));
+  services_->hub->abandon_target(address_->id, *this);
   for (auto& call : refused) {
     refuse(call);
   }

@@ -99,6 +99,8 @@ class ActorCell final : public CallTarget,
   ~ActorCell() override;
 
   void deliver(IncomingCall call) override;
+  std::optional<std::uint32_t> incarnation() const override { return address_->incarnation; }
+  const ActorAddress& address() const { return *address_; }
   void drop(const CancelToken& cancelled) override;
   void run_task() noexcept override;
   void post(std::shared_ptr<ActorTask> task) override;
@@ -106,8 +108,9 @@ class ActorCell final : public CallTarget,
   void on_thread_left() override;
   /// Asks the actor to end after the method that runs now.
   void stop();
-  /// For others it ends at once, as with its process: it can be called no more, its calls fail with
-  /// peer_died (that which runs once its method has ended), and no event follows.
+  /// For others it ends at once, as with its process: it can be called no more, its calls end as
+  /// those of an actor that has (a running one that is not retried once its method has), and no
+  /// event follows.
   void kill();
   /// Waits at most `timeout` until the actor has ended and its events are told; false if not.
   bool wait_until_over(std::chrono::milliseconds timeout);

@@ -65,7 +65,10 @@ class ActorProcess {
              EncodedArguments arguments, AddressCallback done);
   void on_spawn_reply(const SpawnReply& reply);
   Result<UniqueFd> ask_region(std::string_view name, std::size_t bytes, bool release);
-  void forget(ActorId id);
+  /// Tells those who call it from this process that it has ended.
+  void tell_callers(const ActorAddress& ended, bool exited, const std::string& reason);
+  /// Unless its next incarnation has taken its place.
+  void forget(ActorId id, std::uint32_t incarnation);
   void begin_to_end();
   /// How long to wait for messages; none if the process is to end now.
   std::optional<milliseconds> time_left();
@@ -243,11 +246,11 @@ void ActorProcess::start_actor(StartActor start) {
   start.actor.endpoint = services_->hub->endpoint();
   auto make = [make = *std::move(factory), arguments = std::move(start.arguments)](
                   ActorContext& context) { return make(context, arguments); };
-  auto on_made = [this, id](const Result<void>& made) {
+  auto on_made = [this, id, incarnation = start.actor.incarnation](const Result<void>& made) {
     if (made.ok()) return tell(ActorStarted{id, services_->hub->endpoint(), ::getpid()});
     log::error("actor {} could not be made: {}", id, made.error().message);
     tell(ActorFailed{id, made.error().code, made.error().message});
-    forget(id);
+    forget(id, incarnation);
   };
   std::unique_lock lock(mutex_);
   auto cell = ActorCell::start(
@@ -274,23 +277,36 @@ std::shared_ptr<const ActorCell::Events> ActorProcess::make_events() {
       const std::lock_guard lock(mutex_);
       if (!exits_.note_end(actor.id)) return;
     }
-    // Others hear it from the driver; actors of this process call without following each other.
-    services_->hub->mark_down(actor.id,
-                              exited ? fmt::format("actor '{}' has exited: {}", actor.name, reason)
-                                     : fmt::format("actor '{}' was stopped", actor.name));
+    tell_callers(actor, exited, reason);
     // The driver may end the process as soon as it knows.
     if (auto sent = services_->hub->flush(flush_limit); !sent.ok()) {
       log::warning("the last answers of actor {}: {}", actor.id, sent.error().message);
     }
     tell(ActorEnded{actor.id, exited, reason});
-    forget(actor.id);
+    forget(actor.id, actor.incarnation);
   };
   return std::make_shared<const ActorCell::Events>(std::move(events));
 }
 
-void ActorProcess::forget(ActorId id) {
+void ActorProcess::tell_callers(const ActorAddress& ended, bool exited, const std::string& reason) {
+  // Others hear it from the driver; actors of this process call without following each other.
+  if (!exited) {
+    services_->hub->mark_down(ended.id, fmt::format("actor '{}' was stopped", ended.name));
+    return;
+  }
+  std::string why = fmt::format("actor '{}' has exited: {}", ended.name, reason);
+  if (!ended.is_restartable) return services_->hub->mark_down(ended.id, std::move(why));
+  // The driver says whether it comes back.
+  services_->hub->mark_restarting(ended.id, ended.incarnation, std::move(why));
+  tell(FollowActor{ended.id, true});
+}
+
+void ActorProcess::forget(ActorId id, std::uint32_t incarnation) {
   std::lock_guard lock(mutex_);
-  cells_.erase(id);
+  const auto found = cells_.find(id);
+  if (found != cells_.end() && found->second->address().incarnation == incarnation) {
+    cells_.erase(found);
+  }
   ::eventfd_write(wake_.get(), 1);
 }
 

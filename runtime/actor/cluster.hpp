@@ -177,8 +177,8 @@ struct SpawnOptions {
   /// processes that end with it.
   bool dedicated_thread = false;
   /// The default of CallOptions::max_retries for calls to this actor; -1: always. Only for methods
-  /// that may run twice: after a restart a call is run again that the last incarnation may have
-  /// run.
+  /// that may run twice: they run once while the actor lives, but after a restart a call is run
+  /// again that the last incarnation may have run.
   int max_call_retries = 0;
   /// So many calls of the actor are under way at most; 0: 1, or 1,000 for a class with coroutines
   /// (Async, Stream), all of whose methods run one at a time, on one thread at a time. More than 1

@@ -12,17 +12,31 @@ void AnswerTable::erase(Caller& caller, Calls::iterator at, std::deque<Known>& d
   caller.calls.erase(at);
 }
 
-bool AnswerTable::begin_link(CallerId id, std::uint32_t generation, CallId floor) {
+std::pair<AnswerTable::Caller*, AnswerTable::Calls::iterator> AnswerTable::find(
+    const ResendableCall& call) {
+  const auto caller = callers_.find(call.origin().caller);
+  if (caller == callers_.end()) return {nullptr, {}};
+  const auto found = caller->second.calls.find(call.origin().call);
+  if (found == caller->second.calls.end() || found->second.call.get() != &call) {
+    return {nullptr, {}};
+  }
+  return {&caller->second, found};
+}
+
+std::optional<AnswerTable::Over> AnswerTable::begin_link(CallerId id, std::uint32_t generation,
+                                                         CallId floor) {
   std::deque<Known> dropped;
   const std::lock_guard lock(mutex_);
   const auto [found, is_new] = callers_.try_emplace(id);
   Caller& caller = found->second;
-  if (generation <= caller.generation) return false;
+  if (generation <= caller.generation) return std::nullopt;
   caller.generation = generation;
+  Over over;
   while (!caller.calls.empty() && caller.calls.begin()->first < floor) {
+    over.push_back(caller.calls.begin()->second.call);
     erase(caller, caller.calls.begin(), dropped);
   }
-  if (!is_new) return true;
+  if (!is_new) return over;
   // Earlier links of a caller that is not known may have been forgotten with it.
   if (has_forgotten_caller_) caller.given_up = generation - 1;
   order_.push_back(id);
@@ -33,7 +47,7 @@ bool AnswerTable::begin_link(CallerId id, std::uint32_t generation, CallId floor
     order_.pop_front();
     has_forgotten_caller_ = true;
   }
-  return true;
+  return over;
 }
 
 AnswerTable::Begin AnswerTable::begin_call(
@@ -57,36 +71,41 @@ AnswerTable::Begin AnswerTable::begin_call(
   return {Verdict::fresh, std::move(call)};
 }
 
-void AnswerTable::note_answer(const RemoteCall::Origin& origin, std::size_t bytes) {
+void AnswerTable::note_answer(const ResendableCall& call, std::size_t bytes) {
   std::deque<Known> dropped;
   const std::lock_guard lock(mutex_);
-  const auto caller = callers_.find(origin.caller);
-  if (caller == callers_.end()) return;
-  auto& calls = caller->second.calls;
-  const auto found = calls.find(origin.call);
-  if (found == calls.end()) return;
+  const auto [caller, found] = find(call);
+  if (caller == nullptr) return;
   found->second.kept_bytes = bytes;
-  caller->second.bytes += bytes;
-  for (auto it = calls.begin(); it != calls.end() && caller->second.bytes > max_bytes_; ++it) {
+  caller->bytes += bytes;
+  for (auto it = caller->calls.begin(); it != caller->calls.end() && caller->bytes > max_bytes_;
+       ++it) {
     if (it->second.kept_bytes == 0 || it == found) continue;
     it->second.call->drop_answer();
-    caller->second.bytes -= std::exchange(it->second.kept_bytes, 0);
+    caller->bytes -= std::exchange(it->second.kept_bytes, 0);
   }
 }
 
-void AnswerTable::forget(const RemoteCall::Origin& origin) {
-  acknowledge(origin.caller, std::span(&origin.call, 1));
+void AnswerTable::forget(const ResendableCall& call) {
+  std::deque<Known> dropped;
+  const std::lock_guard lock(mutex_);
+  const auto [caller, found] = find(call);
+  if (caller != nullptr) erase(*caller, found, dropped);
 }
 
-void AnswerTable::acknowledge(CallerId id, std::span<const CallId> numbers) {
+AnswerTable::Over AnswerTable::acknowledge(CallerId id, std::span<const CallId> numbers) {
   std::deque<Known> dropped;
   const std::lock_guard lock(mutex_);
   const auto caller = callers_.find(id);
-  if (caller == callers_.end()) return;
+  if (caller == callers_.end()) return {};
+  Over over;
   for (const CallId number : numbers) {
     const auto found = caller->second.calls.find(number);
-    if (found != caller->second.calls.end()) erase(caller->second, found, dropped);
+    if (found == caller->second.calls.end()) continue;
+    over.push_back(found->second.call);
+    erase(caller->second, found, dropped);
   }
+  return over;
 }
 
 void AnswerTable::give_up(CallerId id, std::uint32_t generation) {

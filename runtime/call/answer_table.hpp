@@ -6,8 +6,11 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <unordered_map>
+#include <utility>
+#include <vector>
 
 #include "runtime/call/remote_call.hpp"
 
@@ -27,9 +30,12 @@ class AnswerTable {
   AnswerTable(std::size_t max_bytes, std::size_t max_callers)
       : max_bytes_(max_bytes), max_callers_(max_callers) {}
 
-  /// The caller has opened a link; its calls with smaller numbers than `floor` are over. False if
-  /// it is not its latest.
-  bool begin_link(CallerId caller, std::uint32_t generation, CallId floor);
+  /// Calls that their caller waits for no more; those of them that have not begun need not run.
+  using Over = std::vector<std::shared_ptr<ResendableCall>>;
+
+  /// The caller has opened a link; its calls with smaller numbers than `floor` are over, and are
+  /// returned. Nothing if it is not its latest.
+  std::optional<Over> begin_link(CallerId caller, std::uint32_t generation, CallId floor);
 
   enum class Verdict {
     fresh,     ///< run it
@@ -49,10 +55,10 @@ class AnswerTable {
                    const std::function<std::shared_ptr<ResendableCall>()>& make);
 
   /// The call has been answered with so many bytes, which are kept.
-  void note_answer(const RemoteCall::Origin& origin, std::size_t bytes);
-  void forget(const RemoteCall::Origin& origin);
-  /// The caller has the answers of these calls.
-  void acknowledge(CallerId caller, std::span<const CallId> calls);
+  void note_answer(const ResendableCall& call, std::size_t bytes);
+  void forget(const ResendableCall& call);
+  /// These calls are over for the caller; those that are known are returned.
+  Over acknowledge(CallerId caller, std::span<const CallId> calls);
   /// Drops all answers of a caller that has opened no later link than this one.
   void give_up(CallerId caller, std::uint32_t generation);
   /// Forgets all, which the calls in it refer to.
@@ -70,6 +76,9 @@ class AnswerTable {
     std::map<CallId, Known> calls;
   };
   using Calls = std::map<CallId, Known>;
+  /// Where the call is known, unless a later one has its number: its actor has been started again
+  /// in this process. mutex_ is held.
+  std::pair<Caller*, Calls::iterator> find(const ResendableCall& call);
   static void erase(Caller& caller, Calls::iterator at, std::deque<Known>& dropped);
 
   const std::size_t max_bytes_;

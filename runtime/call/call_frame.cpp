@@ -27,8 +27,9 @@ Result<void> send_frame(Link& link, std::span<const std::byte> body, const Trail
 
 namespace {
 
-Result<void> send_once(Link& link, CallId call, const CallAnswer& answer) {
-  Trailer trailer{.call = call, .kind = FrameKind::answer};
+Result<void> send_once(Link& link, CallId call, std::uint32_t incarnation,
+                       const CallAnswer& answer) {
+  Trailer trailer{.call = call, .kind = FrameKind::answer, .incarnation = incarnation};
   if (answer.ok()) return send_frame(link, *answer, trailer, answer_timeout);
   const Error& error = answer.error();
   trailer.status = answer.actor_has_ended() ? actor_has_left : status_of(error.code);
@@ -37,13 +38,13 @@ Result<void> send_once(Link& link, CallId call, const CallAnswer& answer) {
 
 }  // namespace
 
-void send_answer(Link& link, CallId call, const CallAnswer& answer) {
-  const auto sent = send_once(link, call, answer);
+void send_answer(Link& link, CallId call, std::uint32_t incarnation, const CallAnswer& answer) {
+  const auto sent = send_once(link, call, incarnation, answer);
   if (sent.ok() || sent.error().code == ErrorCode::peer_died) return;
   if (sent.error().code == ErrorCode::invalid_argument) {  // only this caller is affected
     const Error refusal =
         fail(ErrorCode::invalid_argument, "the answer was not sent: {}", sent.error().message);
-    if (send_once(link, call, refusal).ok()) return;
+    if (send_once(link, call, incarnation, refusal).ok()) return;
   }
   link.close();
 }

@@ -25,7 +25,7 @@ enum class FrameKind : std::uint8_t {
   resendable_call = 3,  ///< a call that may come again on a later link, and runs once all the same
   hello = 4,            ///< the first frame of whoever opened the link
   cancel = 5,
-  acknowledge = 6,  ///< the body is a row of CallIds whose answers have come
+  acknowledge = 6,  ///< the body is a row of CallIds that are over: nobody waits for their answers
 };
 
 /// The status of an answer for an actor that is not in its process any more.
@@ -50,7 +50,8 @@ struct Trailer {
   /// In a hello: counts the caller's links. In a resendable call: of the link on which it was sent
   /// first.
   std::uint32_t generation = 0;
-  std::uint32_t reserved = 0;
+  /// In a call: of its actor, as the caller knows it. In an answer: the same, of the call.
+  std::uint32_t incarnation = 0;
 
   /// The error that the status of an answer stands for.
   ErrorCode error_code() const;
@@ -73,6 +74,6 @@ inline constexpr std::chrono::seconds answer_timeout{10};
 
 /// Sends the answer to a call, within answer_timeout. One that is too large is replaced by an
 /// error; a link that takes none for so long is closed, as its peer would wait for ever.
-void send_answer(Link& link, CallId call, const CallAnswer& answer);
+void send_answer(Link& link, CallId call, std::uint32_t incarnation, const CallAnswer& answer);
 
 }  // namespace troupe

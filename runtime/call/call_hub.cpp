@@ -137,13 +137,14 @@ CallTicket HubImpl::call(const ActorAddress& address, std::uint16_t method, Byte
                .left = terms.max_retries});
     open_resendable_.insert(call.id);
   }
-  if (const auto target = callee.target) {
+  const bool waits = overtakes(address.id, callee);
+  if (const auto target = callee.target; target && !waits) {
     lock.unlock();
     return call_local(address, std::move(call), callee.open, target);
   }
   const CallTicket ticket{address.id, call.id};
   if (Route* route = route_of(address)) {
-    if (route->endpoint.empty() || !route->waiting.empty()) {
+    if (waits || route->endpoint.empty()) {
       route->waiting.push_back({address, std::move(call)});
       const bool is_first = callee.follow();
       lock.unlock();
@@ -180,6 +181,10 @@ std::shared_ptr<HubImpl::Peer> HubImpl::peer_at(const std::string& endpoint) {
       .kind = FrameKind::hello,
       .generation = made->generation};
   (void)send_frame(*made->link, {}, hello, std::chrono::nanoseconds(0));
+  if (const auto over = unacknowledged_.extract(endpoint); !over.empty()) {
+    (void)send_frame(*made->link, std::as_bytes(std::span(over.mapped())),
+                     {.kind = FrameKind::acknowledge}, std::chrono::nanoseconds(0));
+  }
   return made;
 }
 
@@ -196,18 +201,31 @@ void HubImpl::call_remote(const ActorAddress& address, Callee& callee, const std
   }
   if (!peer) {
     const bool has_ended = endpoint == this->endpoint();
-    const Pending unsent = pending_of(address, incarnation, std::move(call));
+    if (has_ended && call.resend) {
+      call.resend->address = address;
+      call.resend->address.incarnation = incarnation;
+      // It was not sent, so this is no retry.
+      if (!call.resend->reconnect) call.resend->reconnect.emplace(options_.reconnect_limit);
+    }
+    Pending unsent = pending_of(address, incarnation, std::move(call));
+    if (has_ended && resend(id, unsent, false, true)) {
+      const bool is_first = callee.follow();
+      lock.unlock();
+      if (is_first && options_.on_first_call) options_.on_first_call(address);
+      return resend_later(address.id);
+    }
     settle(id, unsent);
-    lock.unlock();
-    const Error why = has_ended ? fail(ErrorCode::actor_died, "actor '{}' is gone", address.name)
+    const Error why = has_ended ? error_of_end(unsent, ErrorCode::actor_died, "it is gone")
                                 : fail(ErrorCode::io, "cannot connect to {}", endpoint);
+    lock.unlock();
     return run_callback(unsent.completion, Result<Bytes>(why));
   }
   Trailer trailer{.call = id,
                   .actor = address.id,
                   .method = call.method,
                   .kind = FrameKind::call,
-                  .remaining_ms = remaining_ms(call.deadline)};
+                  .remaining_ms = remaining_ms(call.deadline),
+                  .incarnation = incarnation};
   const Bytes once = std::move(call.arguments);
   std::shared_ptr<const Bytes> kept;
   if (Resend* resend = call.resend.get()) {
@@ -224,7 +242,7 @@ void HubImpl::call_remote(const ActorAddress& address, Callee& callee, const std
   }
   const Bytes& body = kept ? *kept : once;
   observer_->on_call_sent(body.size() + sizeof trailer);
-  peer->pending.emplace(id, pending_of(address, incarnation, std::move(call)));
+  add_pending(remote, *peer, id, pending_of(address, incarnation, std::move(call)));
   const bool is_first = callee.follow();
   lock.unlock();
   if (is_first && options_.on_first_call) options_.on_first_call(address);
@@ -232,78 +250,14 @@ void HubImpl::call_remote(const ActorAddress& address, Callee& callee, const std
   auto sent = send_frame(*peer->link, body, trailer, patience.left());
   if (sent.ok() || sent.error().code == ErrorCode::peer_died) return;  // on_closed sees to the call
   lock.lock();
-  auto node = peer->pending.extract(id);
-  if (node.empty()) return;
+  const auto unsent = peer->pending.find(id);
+  if (unsent == peer->pending.end()) return;
+  auto node = take_pending(*peer, unsent);
   settle(id, node.mapped());
   lock.unlock();
   run_callback(node.mapped().completion,
                Result<Bytes>(fail(sent.error().code, "the call to actor '{}' was not sent: {}",
                                   address.name, sent.error().message)));
-}
-
-/// A call to an actor of this process.
-class HubImpl::LocalCall final : public IncomingCallState {
- public:
-  LocalCall(std::shared_ptr<HubImpl> hub, OpenCalls& open, ActorId actor, OutgoingCall call)
-      : hub_(std::move(hub)), open_(open), actor_(actor), call_(std::move(call)) {}
-
- private:
-  void take_answer(CallAnswer answer) override {
-    // The future may keep this state: nothing of what it holds may outlive the answer.
-    const auto hub = std::move(hub_);
-    hub->on_local_answer(std::move(call_), open_, actor_, std::move(answer));
-  }
-  std::shared_ptr<HubImpl> hub_;
-  OpenCalls& open_;  ///< counts this call, until it is settled
-  const ActorId actor_;
-  OutgoingCall call_;
-};
-
-CallTicket HubImpl::call_local(const ActorAddress& address, OutgoingCall call, OpenCalls& open,
-                               const std::shared_ptr<CallTarget>& target) {
-  IncomingCall incoming{.method = call.method, .deadline = call.deadline, .id = call.id};
-  if (call.resend) {
-    call.resend->address = address;
-    incoming.arguments = *call.resend->arguments;
-  } else {
-    incoming.arguments = std::move(call.arguments);
-  }
-  const auto state = std::make_shared<LocalCall>(
-      std::static_pointer_cast<HubImpl>(shared_from_this()), open, address.id, std::move(call));
-  incoming.answer = CallReply(state);
-  incoming.cancel = CancelToken(state);
-  target->deliver(std::move(incoming));
-  return {address.id, 0, CancelToken(state)};
-}
-
-void HubImpl::on_local_answer(OutgoingCall call, OpenCalls& open, ActorId actor,
-                              CallAnswer answer) {
-  if (!answer.actor_has_ended()) {
-    if (call.resend) {
-      const std::lock_guard lock(mutex_);
-      open_resendable_.erase(call.id);
-    }
-    observer_->on_credit_given();
-    if (open.remove(call.bytes)) on_credit_back(actor);
-    return run_callback(call.completion, Result<Bytes>(std::move(answer)));
-  }
-  const CallId id = call.id;
-  const ActorAddress address = call.resend ? call.resend->address : ActorAddress{actor, {}, {}, {}};
-  Pending pending = pending_of(address, address.incarnation, std::move(call));
-  bool is_first = false;
-  {
-    std::unique_lock lock(mutex_);
-    if (!resend(id, pending, true, true)) {
-      settle(id, pending);
-      const std::string* cause = called_.cause_of_end(actor);
-      const Error error{ErrorCode::actor_died, cause ? *cause : answer.error().message};
-      lock.unlock();
-      return run_callback(pending.completion, Result<Bytes>(error));
-    }
-    is_first = callees_[actor].follow();
-  }
-  if (is_first && options_.on_first_call) options_.on_first_call(address);
-  resend_later(actor);
 }
 
 void HubImpl::cancel(const CallTicket& ticket) {
@@ -314,7 +268,7 @@ void HubImpl::cancel(const CallTicket& ticket) {
     std::unique_lock lock(mutex_);
     if (auto waiting = take_waiting(ticket.actor, ticket.call)) {
       const Pending cancelled = pending_of(*std::move(waiting));
-      settle(ticket.call, cancelled);
+      give_up(ticket.call, cancelled);
       lock.unlock();
       return run_callback(
           cancelled.completion,
@@ -348,7 +302,9 @@ void HubImpl::on_answer(const std::shared_ptr<Link>& link, const Trailer& traile
     ++peer->second->answers;
     const auto found = peer->second->pending.find(trailer.call);
     if (found == peer->second->pending.end()) return;
-    auto node = peer->second->pending.extract(found);
+    // From an incarnation that the call was taken back from.
+    if (trailer.incarnation != found->second.incarnation) return;
+    auto node = take_pending(*peer->second, found);
     const ActorId actor = node.mapped().actor;
     if (trailer.status == actor_has_left) {
       if (resend(trailer.call, node.mapped(), true, true)) {
@@ -391,8 +347,10 @@ void HubImpl::stop() {
     peers_.clear();
     peer_of_link_.clear();
     incoming_.clear();
-    latest_of_caller_.clear();
+    links_of_caller_.clear();
     open_resendable_.clear();
+    unacknowledged_.clear();
+    local_calls_.clear();
     for (auto& [actor, callee] : callees_) targets.push_back(std::move(callee.target));
   }
   answers_->clear();

@@ -33,33 +33,38 @@ struct CallTicket {
 /// The call plane of one process: routes calls to local targets or over connections opened on first
 /// use, and sends answers back. All functions are callable from any thread.
 ///
-/// Order: calls that one thread makes to one actor arrive in that order.
+/// Order: calls that one thread makes to one actor come to each of its incarnations in that order,
+/// over broken links, too, and whether they may be made again or not. So an actor that runs one
+/// call at a time begins them in the order in which they were made. (A node that is cut off from
+/// the driver may run an incarnation for some seconds beside the next one.)
 /// Bounds (credits): from this process to one actor at most `credits` calls may be unanswered, with
 /// `credit_bytes` of arguments, or one call of any size; an actor's mailbox therefore holds at most
-/// so many for each calling process. Answers whose callbacks are due (see callbacks()) count like
-/// unanswered calls, with the bytes of the answers; one more may slip in for each thread that
-/// brings answers. A call beyond that waits until an answer comes in or a callback begins. So does
-/// one while its link has more queued than the transport allows (Link::send), which all actors of
-/// the process share. It waits at most `credit_timeout` in all, then fails with resource_exhausted;
-/// on a thread that runs a callback (see runs_callback) it fails at once.
-/// Size: a call or an answer above the transport's limit of a frame fails by itself with
-/// invalid_argument; others on the same connection go on.
-/// Death: a process answers each call that reaches it, or else its connection ends after its last
-/// answer. So a call is known to be unanswered only once its connection has ended: then it fails
-/// with the cause if supervision reports it within `cause_grace`: actor_died if the actor is gone,
-/// and actor_unavailable if it is started again, or if nobody says why the connection ended. So
-/// does a call to an actor that has left a process which goes on. Later calls to an actor that is
-/// gone fail at once.
-/// Restarts: calls to an actor that may be started again go to its latest incarnation. While there
-/// is none they are kept, in order and within the credits.
-/// Retries: a call with max_retries keeps its arguments, its credit and its place in the order of
-/// calls until it is answered. When its connection ends and its actor lives, it is sent again on a
-/// new connection, before calls that are made later, and the process of the actor runs it once
-/// however often it comes (AnswerTable). When the actor is started again, the next incarnation runs
-/// it, though the last one may have. Each is one retry; links that end before they brought an
-/// answer are the same try, for `reconnect_limit`. Other calls are never sent twice.
-/// Deadlines: a call that is not answered at its deadline fails with timed_out. It keeps its credit
-/// until its actor's process, which has been told the time that remained, answers for it.
+/// so many for each calling process. Calls that fail with their link and are still in a mailbox
+/// leave it before those that come on the next link. Answers whose callbacks are due (see
+/// callbacks()) count like unanswered calls, with the bytes of the answers; one more may slip in
+/// for each thread that brings answers. A call beyond that waits until an answer comes in or a
+/// callback begins. So does one while its link has more queued than the transport allows
+/// (Link::send), which all actors of the process share. It waits at most `credit_timeout` in all,
+/// then fails with resource_exhausted; on a thread that runs a callback (see runs_callback) it
+/// fails at once. Size: a call or an answer above the transport's limit of a frame fails by itself
+/// with invalid_argument; others on the same connection go on. Death: a process answers each call
+/// that reaches it, or else its connection ends after its last answer. So a call is known to be
+/// unanswered only once its connection has ended: then it fails with the cause if supervision
+/// reports it within `cause_grace`: actor_died if the actor is gone, and actor_unavailable if it is
+/// started again, or if nobody says why the connection ended. So does a call to an actor that has
+/// left a process which goes on. Later calls to an actor that is gone fail at once. Restarts: calls
+/// to an actor that may be started again go to its latest incarnation. While there is none they are
+/// kept, in order and within the credits; so they are while calls that may be made again have not
+/// come back from the incarnation before, for `handover_limit` at most. Retries: a call with
+/// max_retries keeps its arguments, its credit and its place in the order of calls until it is
+/// answered. When its connection ends and its actor lives, it is sent again on a new connection,
+/// before calls that are made later, and the process of the actor runs it once however often it
+/// comes (AnswerTable). When the actor is started again, the next incarnation runs it, though the
+/// last one may have. Each is one retry; links that end before they brought an answer are the same
+/// try, for `reconnect_limit`. Other calls are never sent twice: one that is unanswered when its
+/// connection or its incarnation ends fails, and may have run or not. Deadlines: a call that is not
+/// answered at its deadline fails with timed_out. It keeps its credit until its actor's process,
+/// which has been told the time that remained, answers for it.
 class CallHub : public std::enable_shared_from_this<CallHub> {
  public:
   struct Options {
@@ -75,6 +80,9 @@ class CallHub : public std::enable_shared_from_this<CallHub> {
     std::size_t remembered_ends = 4096;
     /// See Retries.
     std::chrono::milliseconds reconnect_limit{10000};
+    /// See Restarts. Counts from the end of the last incarnation: once the next one is there, calls
+    /// that the last one has not answered by then are taken from it.
+    std::chrono::milliseconds handover_limit{1000};
     /// So many bytes of answers are kept for each calling process that may ask for them again.
     std::size_t kept_answer_bytes = std::size_t{64} << 20;
     /// Answers are kept so long for a process that has no connection any more.
@@ -96,6 +104,9 @@ class CallHub : public std::enable_shared_from_this<CallHub> {
   /// actor_died.
   virtual void add_target(ActorId id, std::shared_ptr<CallTarget> target) = 0;
   virtual void remove_target(ActorId id) = 0;
+  /// The same for a target that was killed and may run a method still, unless another one has taken
+  /// its place: calls of this process to it that may be made again do not wait for its answers.
+  virtual void abandon_target(ActorId id, const CallTarget& target) = 0;
 
   /// Calls method number `method` of the actor at `address`.
   virtual CallTicket call(const ActorAddress& address, std::uint16_t method, Bytes arguments,

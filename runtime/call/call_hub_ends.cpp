@@ -31,21 +31,22 @@ void HubImpl::on_closed(const std::shared_ptr<Link>& link, const Error& why) {
     peer_of_link_.erase(found);
     peers_.erase(peer->endpoint);
     peer->is_closed = true;
+    acknowledge_later(peer->endpoint, peer->acknowledged);
     std::vector<CallId> latest_first;
     for (const auto& [id, pending] : peer->pending) latest_first.push_back(id);
     std::ranges::sort(latest_first, std::greater());
     for (const CallId id : latest_first) {
-      Pending& pending = peer->pending.at(id);
+      auto node = take_pending(*peer, peer->pending.find(id));
+      Pending& pending = node.mapped();
       if (is_loss(why.code) && resend(id, pending, peer->answers > 0, false)) {
         again.insert(pending.actor);
       } else if (cause_of_end(pending) || !is_loss(why.code)) {
-        known.emplace(id, std::move(pending));
+        known.insert(std::move(node));
       } else {
         unknown.push_back({pending.actor, id});
-        orphans_[pending.actor].emplace(id, std::move(pending));
+        orphans_[pending.actor].insert(std::move(node));
       }
     }
-    peer->pending.clear();
   }
   for (const ActorId actor : again) resend_later(actor);
   fail_all(known, why.code, why.message);
@@ -75,7 +76,7 @@ void HubImpl::fail_all(const PendingCalls& calls, ErrorCode code, const std::str
     Error error;
     {
       std::lock_guard lock(mutex_);
-      settle(id, pending);
+      give_up(id, pending);
       error = error_of_end(pending, code, why);
     }
     run_callback(pending.completion, Result<Bytes>(std::move(error)));
@@ -93,6 +94,7 @@ Error HubImpl::error_of_end(const Pending& call, ErrorCode code, const std::stri
   if (is_loss(code) || (code == ErrorCode::actor_died && is_restartable)) {
     code = ErrorCode::actor_unavailable;
   }
+  if (call.actor_name.empty()) return {code, why};  // it was in this process
   return {code, fmt::format("the call to actor '{}' failed: {}", call.actor_name, why)};
 }
 
@@ -129,6 +131,7 @@ void HubImpl::mark_restarting(ActorId id, std::uint32_t incarnation, std::string
   route.incarnation = incarnation + 1;
   route.endpoint.clear();
   route.last_cause = std::move(why);
+  route.last_end = std::chrono::steady_clock::now();
   end_calls(id, std::move(lock));
 }
 
@@ -138,9 +141,19 @@ void HubImpl::mark_moved(const ActorAddress& address) {
     if (stopped_ || called_.cause_of_end(address.id)) return;
     Route& route = routes_[address.id];
     route.is_restartable = true;
-    if (address.incarnation < route.incarnation || !route.endpoint.empty()) return;
+    const bool is_later = address.incarnation > route.incarnation;
+    if (!is_later && (address.incarnation < route.incarnation || !route.endpoint.empty())) return;
     route.incarnation = address.incarnation;
     route.endpoint = address.endpoint;
+    const auto callee = callees_.find(address.id);
+    if (callee != callees_.end() && callee->second.is_held(address.incarnation)) {
+      const auto left = route.last_end + options_.handover_limit - std::chrono::steady_clock::now();
+      transport_->run_after(std::max(std::chrono::ceil<std::chrono::milliseconds>(left),
+                                     std::chrono::milliseconds(0)),
+                            [this, id = address.id, incarnation = address.incarnation] {
+                              take_back(id, incarnation);
+                            });
+    }
     if (route.waiting.empty()) return;
   }
   // Sending may have to wait, but not on the transport's thread.
@@ -186,7 +199,7 @@ void HubImpl::wait_for_last_answers(ActorId actor, std::weak_ptr<Peer> weak,
           for (auto it = peer->pending.begin(); it != peer->pending.end();) {
             const auto next = std::next(it);
             if (is_lost(*it)) {
-              auto node = peer->pending.extract(it);
+              auto node = take_pending(*peer, it);
               const bool is_again = resend(node.key(), node.mapped(), true, false);
               if (!is_again) unanswered.insert(std::move(node));
               again = again || is_again;

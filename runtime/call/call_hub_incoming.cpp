@@ -38,15 +38,32 @@ void HubImpl::on_hello(const std::shared_ptr<Link>& link, const Trailer& trailer
   const auto& from = incoming(link);
   if (from->caller != 0 || trailer.actor == 0 || trailer.generation == 0) return link->close();
   // The caller has given up a link that is not its latest.
-  if (!answers_->begin_link(trailer.actor, trailer.generation, trailer.call)) {
+  const auto over = answers_->begin_link(trailer.actor, trailer.generation, trailer.call);
+  if (!over) {
     from->is_stale = true;  // more of it may have been read already
     return link->close();
   }
   from->caller = trailer.actor;
   from->generation = trailer.generation;
-  auto& latest = latest_of_caller_[from->caller];
-  if (latest) latest->is_stale = true;
-  latest = from;
+  withdraw(*over);
+  auto& links = links_of_caller_[from->caller];
+  for (const auto& weak : links) {
+    const auto earlier = weak.lock();
+    if (!earlier) continue;
+    earlier->is_stale = true;
+    // For the caller they have failed: it has their credit back.
+    withdraw(earlier->unanswered_once());
+  }
+  std::erase_if(links, [](const auto& weak) { return weak.expired(); });
+  links.push_back(from);
+}
+
+template <class Call>
+void HubImpl::withdraw(const std::vector<std::shared_ptr<Call>>& calls) {
+  for (const auto& call : calls) {
+    if (!call->withdraw()) continue;
+    if (const auto target = target_of(call->origin().actor)) target->drop(CancelToken(call));
+  }
 }
 
 std::shared_ptr<CallTarget> HubImpl::target_of(ActorId actor) {
@@ -59,13 +76,13 @@ void HubImpl::on_call(const std::shared_ptr<Link>& link, const Trailer& trailer,
   const auto& from = incoming(link);
   if (from->is_stale) return link->close();  // it would overtake what has come on the next link
   const auto target = target_of(trailer.actor);
-  if (!target) {
+  if (!target || target->incarnation().value_or(trailer.incarnation) != trailer.incarnation) {
     return from->answer(
-        trailer.call,
+        trailer.call, trailer.incarnation,
         CallAnswer::of_ended_actor(
             fail(ErrorCode::actor_died, "actor {} is not in its process any more", trailer.actor)));
   }
-  const RemoteCall::Origin origin{from->caller, trailer.call, trailer.actor};
+  const RemoteCall::Origin origin{from->caller, trailer.call, trailer.actor, trailer.incarnation};
   std::shared_ptr<RemoteCall> call;
   if (trailer.kind == FrameKind::call) {
     call = std::make_shared<RemoteCall>(from, origin);
@@ -78,11 +95,11 @@ void HubImpl::on_call(const std::shared_ptr<Link>& link, const Trailer& trailer,
       case AnswerTable::Verdict::fresh:
         break;
       case AnswerTable::Verdict::known:
-        return begun.call->redirect(from);
+        return begun.call->redirect(from, trailer.incarnation);
       case AnswerTable::Verdict::stale:
         return link->close();
       case AnswerTable::Verdict::too_late:
-        return from->answer(trailer.call,
+        return from->answer(trailer.call, trailer.incarnation,
                             fail(ErrorCode::actor_unavailable,
                                  "the call came again too late: nobody knows whether it has run"));
     }
@@ -101,10 +118,13 @@ void HubImpl::on_cancel(const std::shared_ptr<Link>& link, const Trailer& traile
 }
 
 void HubImpl::cancel_incoming(ActorId actor, const std::shared_ptr<IncomingCallState>& call) {
-  const bool was_queued = call->cancel();
   const auto target = target_of(actor);
-  if (!target) return;
-  was_queued ? target->drop(CancelToken(call)) : target->on_cancelled(CancelToken(call));
+  if (!call->cancel()) {
+    if (target) target->on_cancelled(CancelToken(call));
+    return;
+  }
+  if (target) target->drop(CancelToken(call));
+  call->answer_cancelled();  // which gives the credit back
 }
 
 void HubImpl::on_acknowledge(const std::shared_ptr<Link>& link, std::span<const std::byte> body) {
@@ -112,7 +132,7 @@ void HubImpl::on_acknowledge(const std::shared_ptr<Link>& link, std::span<const 
   if (from->caller == 0 || body.size() % sizeof(CallId) != 0) return link->close();
   std::vector<CallId> calls(body.size() / sizeof(CallId));
   std::memcpy(calls.data(), body.data(), body.size());
-  answers_->acknowledge(from->caller, calls);
+  withdraw(answers_->acknowledge(from->caller, calls));
 }
 
 void HubImpl::forget_incoming(const std::shared_ptr<Link>& link) {
@@ -120,15 +140,24 @@ void HubImpl::forget_incoming(const std::shared_ptr<Link>& link) {
   if (node.empty()) return;
   node.mapped()->end();
   if (node.mapped()->caller == 0) return;
-  const auto latest = latest_of_caller_.find(node.mapped()->caller);
-  if (latest != latest_of_caller_.end() && latest->second == node.mapped()) {
-    latest_of_caller_.erase(latest);
-  }
-  transport_->run_after(
-      options_.kept_answer_limit,
-      [answers = answers_, caller = node.mapped()->caller, generation = node.mapped()->generation] {
-        answers->give_up(caller, generation);
-      });
+  forget_caller_later(node.mapped()->caller, node.mapped()->generation);
+}
+
+void HubImpl::forget_caller_later(CallerId caller, std::uint32_t generation) {
+  transport_->run_after(options_.kept_answer_limit, [this, caller, generation] {
+    answers_->give_up(caller, generation);
+    const auto found = links_of_caller_.find(caller);
+    if (found == links_of_caller_.end()) return;
+    auto& links = found->second;
+    // A link without unanswered calls is gone.
+    std::erase_if(links, [](const auto& weak) { return weak.expired(); });
+    if (links.empty()) {
+      links_of_caller_.erase(found);
+    } else if (const auto latest = links.back().lock();
+               !latest || latest->generation <= generation) {
+      forget_caller_later(caller, generation);
+    }
+  });
 }
 
 }  // namespace troupe

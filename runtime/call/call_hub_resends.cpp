@@ -37,6 +37,55 @@ HubImpl::Route* HubImpl::route_of(const ActorAddress& address) {
   return found == routes_.end() ? nullptr : &found->second;
 }
 
+void HubImpl::add_pending(Callee::Remote& remote, Peer& peer, CallId id, Pending pending) {
+  if (pending.resend) {
+    if (pending.incarnation > remote.incarnation) {
+      remote.incarnation = pending.incarnation;
+      remote.to_earlier += std::exchange(remote.to_latest, 0);
+    }
+    ++(pending.incarnation == remote.incarnation ? remote.to_latest : remote.to_earlier);
+  }
+  peer.pending.emplace(id, std::move(pending));
+}
+
+HubImpl::PendingCalls::node_type HubImpl::take_pending(Peer& peer,
+                                                       PendingCalls::const_iterator at) {
+  auto node = peer.pending.extract(at);
+  const Pending& pending = node.mapped();
+  if (!pending.resend) return node;
+  Callee& callee = callees_[pending.actor];  // it counts the call
+  Callee::Remote& remote = callee.elsewhere();
+  --(pending.incarnation == remote.incarnation ? remote.to_latest : remote.to_earlier);
+  const auto route = routes_.find(pending.actor);
+  if (route == routes_.end() || route->second.incarnation <= pending.incarnation) return node;
+  if (!route->second.waiting.empty() && !callee.is_held(route->second.incarnation)) {
+    transport_->run_after(std::chrono::milliseconds(0),
+                          [this, actor = pending.actor] { send_waiting(actor); });
+  }
+  return node;
+}
+
+void HubImpl::take_back(ActorId actor, std::uint32_t incarnation) {
+  PendingCalls over;
+  {
+    const std::lock_guard lock(mutex_);
+    if (stopped_) return;
+    for (const auto& [endpoint, peer] : peers_) {
+      for (auto it = peer->pending.begin(); it != peer->pending.end();) {
+        const auto at = it++;
+        const Pending& pending = at->second;
+        if (pending.actor != actor || !pending.resend || pending.incarnation >= incarnation) {
+          continue;
+        }
+        auto node = take_pending(*peer, at);
+        if (!resend(node.key(), node.mapped(), true, false)) over.insert(std::move(node));
+      }
+    }
+  }
+  resend_later(actor);
+  fail_all(over, ErrorCode::actor_unavailable, "it has been started again");
+}
+
 bool HubImpl::resend(CallId id, Pending& pending, bool had_answers, bool actor_left) {
   Resend* resend = pending.resend.get();
   if (resend == nullptr || stopped_ || called_.cause_of_end(pending.actor)) return false;
@@ -112,7 +161,11 @@ void HubImpl::send_waiting(ActorId actor) {
   while (true) {
     std::unique_lock lock(mutex_);
     const auto route = routes_.find(actor);
-    if (route == routes_.end() || route->second.endpoint.empty()) return;
+    if (route == routes_.end()) return;
+    const auto known = callees_.find(actor);
+    const auto target = known == callees_.end() ? nullptr : known->second.target;
+    if (route->second.endpoint.empty() && !target) return;
+    if (known != callees_.end() && known->second.is_held(route->second.incarnation)) return;
     if (route->second.waiting.empty()) {
       if (!route->second.is_restartable) routes_.erase(route);
       return;
@@ -122,8 +175,8 @@ void HubImpl::send_waiting(ActorId actor) {
     WaitingCall waiting = std::exchange(front, {});
     front.call.id = waiting.call.id;
     front.was_sent = waiting.was_sent;
-    Callee& callee = callees_[actor];  // which counts the call
-    if (const auto target = callee.target) {
+    Callee& callee = known->second;  // it counts the call
+    if (target) {
       lock.unlock();
       call_local(waiting.address, std::move(waiting.call), callee.open, target);
     } else {
@@ -147,12 +200,37 @@ void HubImpl::settle(CallId id, const Pending& pending) {
   open_resendable_.erase(id);
   if (pending.resend->first_generation == 0) return;  // nobody knows it
   const auto peer = peers_.find(pending.resend->address.endpoint);
-  if (peer == peers_.end()) return;  // the next hello says it
+  if (peer == peers_.end()) {
+    return acknowledge_later(pending.resend->address.endpoint, std::span(&id, 1));
+  }
   auto& acknowledged = peer->second->acknowledged;
   acknowledged.push_back(id);
   if (acknowledged.size() != 1 && acknowledged.size() != acknowledged_at_once) return;
   const auto pause = acknowledged.size() == 1 ? acknowledge_pause : std::chrono::milliseconds(0);
   transport_->run_after(pause, [this] { send_acknowledgements(); });
+}
+
+void HubImpl::give_up(CallId id, const Pending& pending) {
+  settle(id, pending);
+  if (!pending.resend) return;
+  const auto peer = peers_.find(pending.resend->address.endpoint);
+  if (peer == peers_.end() || peer->second->acknowledged.empty()) return;
+  auto& over = peer->second->acknowledged;
+  const auto sent = send_frame(*peer->second->link, std::as_bytes(std::span(over)),
+                               {.kind = FrameKind::acknowledge}, std::chrono::nanoseconds(0));
+  if (sent.ok()) over.clear();
+}
+
+void HubImpl::acknowledge_later(const std::string& endpoint, std::span<const CallId> calls) {
+  if (calls.empty() || stopped_) return;
+  const auto [over, is_new] = unacknowledged_.try_emplace(endpoint);
+  over->second.insert(over->second.end(), calls.begin(), calls.end());
+  if (!is_new) return;
+  // The other side has forgotten them by then.
+  transport_->run_after(options_.kept_answer_limit, [this, endpoint] {
+    const std::lock_guard lock(mutex_);
+    unacknowledged_.erase(endpoint);
+  });
 }
 
 void HubImpl::send_acknowledgements() {

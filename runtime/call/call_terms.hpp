@@ -18,6 +18,10 @@ struct CallOptions {
   std::optional<std::chrono::nanoseconds> timeout{};
   /// How often the call may be made again after its link broke or its actor was restarted; -1:
   /// always. Without it, as the actor was spawned (SpawnOptions::max_call_retries).
+  /// Such a call runs exactly once while its actor lives, and at least once over its restarts. One
+  /// with 0 runs at most once: if its link breaks or its actor ends before the answer has come, it
+  /// fails with actor_unavailable or actor_died and nobody knows whether it has run. Calls of both
+  /// kinds begin in the order in which a thread makes them (CallHub).
   std::optional<int> max_retries{};
 };
 

@@ -5,6 +5,7 @@
 #include <deque>
 #include <functional>
 #include <list>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -28,9 +29,10 @@
 
 namespace troupe {
 
-/// The one implementation of CallHub: calls and answers are in call_hub.cpp, what comes from other
-/// processes in call_hub_incoming.cpp, the ends and restarts of actors and connections in
-/// call_hub_ends.cpp, and what is sent again in call_hub_resends.cpp.
+/// The one implementation of CallHub: calls and answers are in call_hub.cpp, calls within the
+/// process in call_hub_local.cpp, what comes from other processes in call_hub_incoming.cpp, the
+/// ends and restarts of actors and connections in call_hub_ends.cpp, and what is sent again in
+/// call_hub_resends.cpp.
 class HubImpl final : public CallHub {
  public:
   /// So many calling processes are known by the calls that they may send again.
@@ -76,6 +78,7 @@ class HubImpl final : public CallHub {
     forget_if_over(found);
   }
 
+  void abandon_target(ActorId id, const CallTarget& target) override;
   CallTicket call(const ActorAddress& address, std::uint16_t method, Bytes arguments,
                   CallCompletion completion, const CallTerms& terms) override;
   void cancel(const CallTicket& ticket) override;
@@ -145,12 +148,24 @@ class HubImpl final : public CallHub {
     bool was_sent = false;
   };
   class LocalCall;
+  /// What a call within the process keeps of its actor.
+  struct LocalActor {
+    ActorId id = 0;
+    std::uint32_t incarnation = 0;
+    bool is_restartable = false;
+  };
+  /// A call within the process that may be made again.
+  struct LocalResend {
+    std::weak_ptr<LocalCall> call;
+    const CallTarget* target = nullptr;  ///< for comparisons only
+  };
 
   /// Where a restartable actor is, or any actor while calls to it wait to be sent again.
   struct Route {
     std::string endpoint;           ///< empty: not known, or the actor is not there
     std::uint32_t incarnation = 0;  ///< that is there or is awaited
     std::string last_cause;         ///< of the end of the incarnation before
+    std::chrono::steady_clock::time_point last_end{};  ///< when that was heard of
     bool is_restartable = false;
     int failures = 0;  ///< links in a row that brought no answer
     /// Those that were sent before, by their ids; then the others, as they came.
@@ -177,6 +192,14 @@ class HubImpl final : public CallHub {
     struct Remote {
       std::weak_ptr<Peer> peer;  ///< the link that its calls go through
       bool is_followed = false;  ///< on_first_call was called
+      /// The calls on links that may be made again: how many were sent to this incarnation, the
+      /// latest, and how many to earlier ones.
+      std::uint32_t incarnation = 0;
+      std::size_t to_latest = 0, to_earlier = 0;
+
+      std::size_t sent_before(std::uint32_t next) const {
+        return to_earlier + (incarnation < next ? to_latest : 0);
+      }
     };
     std::unique_ptr<Remote> remote;  ///< null before it is called in another process
 
@@ -186,6 +209,11 @@ class HubImpl final : public CallHub {
     }
     /// True for the first time.
     bool follow() { return !std::exchange(elsewhere().is_followed, true); }
+    /// Whether calls that may be made again are still with an incarnation before this one, which is
+    /// there or awaited. Calls to this one wait meanwhile, so that they do not overtake these.
+    bool is_held(std::uint32_t next) const {
+      return remote != nullptr && remote->sent_before(next) > 0;
+    }
   };
   using Callees = std::unordered_map<ActorId, Callee>;
 
@@ -226,7 +254,8 @@ class HubImpl final : public CallHub {
   /// Of a call that has its credit, which `open` counts.
   CallTicket call_local(const ActorAddress& address, OutgoingCall call, OpenCalls& open,
                         const std::shared_ptr<CallTarget>& target);
-  void on_local_answer(OutgoingCall call, OpenCalls& open, ActorId actor, CallAnswer answer);
+  void on_local_answer(OutgoingCall call, OpenCalls& open, LocalActor actor, CallAnswer answer);
+  void forget_local_call(ActorId actor, CallId id);  ///< mutex_ is held
   /// Sends a call that has its credit to another process, after a wait for room on the link; mutex_
   /// is held by `lock`, and released. Endpoint and incarnation are the latest.
   void call_remote(const ActorAddress& address, Callee& callee, const std::string& endpoint,
@@ -248,6 +277,21 @@ class HubImpl final : public CallHub {
     return pending_of(waiting.address, waiting.address.incarnation, std::move(waiting.call));
   }
 
+  /// Whether a call that was sent now would overtake others that wait for the actor, or that are to
+  /// come back from its last incarnation. mutex_ is held, as for what follows.
+  bool overtakes(ActorId actor, const Callee& callee) const {
+    if (!callee.remote || routes_.empty()) return false;  // no call to it can wait
+    const auto route = routes_.find(actor);
+    return route != routes_.end() &&
+           (!route->second.waiting.empty() || callee.is_held(route->second.incarnation));
+  }
+  /// Adds a call to those of the link that it is sent over.
+  static void add_pending(Callee::Remote& remote, Peer& peer, CallId id, Pending pending);
+  /// Takes a call off its link: it is over, or is sent again.
+  PendingCalls::node_type take_pending(Peer& peer, PendingCalls::const_iterator at);
+  /// Takes the calls that may be made again from the incarnations before this one, which is there.
+  void take_back(ActorId actor, std::uint32_t incarnation);
+
   /// Puts a call whose link has ended back among those that wait for the actor, if it may be sent
   /// again; false if not. `actor_left`: its process has said so. mutex_ is held.
   bool resend(CallId id, Pending& pending, bool had_answers, bool actor_left);
@@ -255,7 +299,12 @@ class HubImpl final : public CallHub {
   void resend_later(ActorId actor);
   /// A call is over: gives its credit back, and its process may forget its answer. mutex_ is held.
   void settle(CallId id, const Pending& pending);
+  /// The same for one whose answer has not come: its process, which may have it queued, is told at
+  /// once, so before it gets calls that have the credit.
+  void give_up(CallId id, const Pending& pending);
   void send_acknowledgements();
+  /// Keeps the numbers of calls that are over until there is a link to say it on.
+  void acknowledge_later(const std::string& endpoint, std::span<const CallId> calls);
   void wake_at(CallDeadline when);
 
   /// Why the actor that the call was sent to is gone, or null; mutex_ is held.
@@ -266,6 +315,11 @@ class HubImpl final : public CallHub {
   void on_call(const std::shared_ptr<Link>& link, const Trailer& trailer, Bytes& body);
   void on_cancel(const std::shared_ptr<Link>& link, const Trailer& trailer);
   void on_acknowledge(const std::shared_ptr<Link>& link, std::span<const std::byte> body);
+  /// Nobody waits for these calls: those that have not begun leave their mailboxes.
+  template <class Call>
+  void withdraw(const std::vector<std::shared_ptr<Call>>& calls);
+  /// What a caller may ask for, unless it opens another link than this one, its latest.
+  void forget_caller_later(CallerId caller, std::uint32_t generation);
   /// The end of a link that the other side opened.
   void forget_incoming(const std::shared_ptr<Link>& link);
   std::shared_ptr<CallTarget> target_of(ActorId actor);
@@ -297,7 +351,8 @@ class HubImpl final : public CallHub {
   CallerId caller_ = 0;
   /// Links by which calls came; of the transport's thread.
   std::unordered_map<Link*, std::shared_ptr<IncomingLink>> incoming_;
-  std::unordered_map<CallerId, std::shared_ptr<IncomingLink>> latest_of_caller_;  ///< the same
+  /// The same: those of a caller that are open or have unanswered calls, the latest last.
+  std::unordered_map<CallerId, std::vector<std::weak_ptr<IncomingLink>>> links_of_caller_;
   std::atomic<CallId> next_call_ = CallObserver::first_call();
   const std::shared_ptr<CallObserver> observer_ = std::make_shared<CallObserver>();
 
@@ -307,8 +362,11 @@ class HubImpl final : public CallHub {
   bool stopped_ = false;
   std::uint32_t generation_ = 0;      ///< of the latest link that was opened
   std::set<CallId> open_resendable_;  ///< the resendable calls that are not over
+  std::unordered_map<std::string, std::vector<CallId>> unacknowledged_;  ///< by endpoint
   /// Those of this process, those with unanswered calls, and those that are followed and live.
   Callees callees_;
+  /// Unanswered calls to actors of this process that may be made again.
+  std::unordered_map<ActorId, std::map<CallId, LocalResend>> local_calls_;
   std::unordered_map<std::string, std::shared_ptr<Peer>> peers_;  ///< by endpoint
   std::unordered_map<Link*, std::shared_ptr<Peer>> peer_of_link_;
   /// The calls to each actor whose link has closed, or that has left its process, for a cause that

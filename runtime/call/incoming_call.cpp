@@ -11,12 +11,15 @@ void IncomingCallState::answer(CallAnswer answer) {
   if (phase_.exchange(Phase::answered) != Phase::answered) take_answer(std::move(answer));
 }
 
-bool IncomingCallState::cancel() {
-  if (is_cancelled_.exchange(true)) return false;
-  Phase before = Phase::queued;
-  if (!phase_.compare_exchange_strong(before, Phase::answered)) return false;
+bool IncomingCallState::cancel() { return !is_cancelled_.exchange(true) && withdraw(); }
+
+void IncomingCallState::answer_cancelled() {
   take_answer(fail(ErrorCode::cancelled, "the call was cancelled before it ran"));
-  return true;
+}
+
+bool IncomingCallState::withdraw() {
+  Phase before = Phase::queued;
+  return phase_.compare_exchange_strong(before, Phase::answered);
 }
 
 }  // namespace troupe

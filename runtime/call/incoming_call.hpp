@@ -4,6 +4,7 @@
 #include <concepts>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "runtime/base/result.hpp"
@@ -36,13 +37,17 @@ class IncomingCallState {
  public:
   virtual ~IncomingCallState() = default;
 
-  /// The method is about to run. False if the call was cancelled and answered while it was queued:
-  /// drop it then.
+  /// The method is about to run. False if the call was cancelled or withdrawn while it was
+  /// queued: drop it then.
   bool begin();
   /// Answers it; the first answer counts.
   void answer(CallAnswer answer);
-  /// Marks it as cancelled. True if the method had not begun: it is answered with `cancelled` then.
+  /// Marks it as cancelled. True if the method had not begun: it is not run any more then, and
+  /// answer_cancelled() is due once it has left its mailbox.
   bool cancel();
+  void answer_cancelled();
+  /// Nobody waits for its answer any more: it is not run, unless it has begun. False if it has.
+  bool withdraw();
   bool is_cancelled() const { return is_cancelled_.load(); }
 
   /// A number by which its target finds it when it is cancelled; 0: none yet. Whoever sets it looks
@@ -125,8 +130,11 @@ class CallTarget {
   virtual ~CallTarget() = default;
   /// Queues the call. Must not block; a target that drops the call must answer it.
   virtual void deliver(IncomingCall call) = 0;
-  /// The call of this token was cancelled before it ran, and has been answered: it need not be kept
-  /// any more. Must not block.
+  /// Which incarnation of its actor it is: calls of other processes to another one are refused, as
+  /// they would overtake those that come from that one. Nothing: it takes all.
+  virtual std::optional<std::uint32_t> incarnation() const { return std::nullopt; }
+  /// The call of this token was cancelled or withdrawn before it ran: it need not be kept any more.
+  /// Must not block.
   virtual void drop(const CancelToken& cancelled) { (void)cancelled; }
   /// The call of this token was cancelled after it had begun. Must not block.
   virtual void on_cancelled(const CancelToken& cancelled) { (void)cancelled; }

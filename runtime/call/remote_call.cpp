@@ -1,5 +1,7 @@
 #include "runtime/call/remote_call.hpp"
 
+#include <vector>
+
 #include "runtime/call/answer_table.hpp"
 
 namespace troupe {
@@ -12,8 +14,24 @@ std::shared_ptr<RemoteCall> IncomingLink::find(CallId call) const {
   return nullptr;
 }
 
-void IncomingLink::answer(CallId call, const CallAnswer& answer) const {
-  send_answer(*link_, call, answer);
+std::vector<std::shared_ptr<RemoteCall>> IncomingLink::unanswered_once() const {
+  std::vector<std::shared_ptr<RemoteCall>> calls;  // destroyed without the lock
+  {
+    const std::lock_guard lock(mutex_);
+    for (const RemoteCall* one : heads_) {
+      for (; one != nullptr; one = one->after_) {
+        if (auto call = const_cast<RemoteCall*>(one)->weak_from_this().lock()) {
+          calls.push_back(std::move(call));
+        }
+      }
+    }
+  }
+  std::erase_if(calls, [](const auto& call) { return call->may_come_again(); });
+  return calls;
+}
+
+void IncomingLink::answer(CallId call, std::uint32_t incarnation, const CallAnswer& answer) const {
+  send_answer(*link_, call, incarnation, answer);
   observer_->on_answer_sent(sizeof(Trailer) + (answer.ok() ? answer->size() : 0));
 }
 
@@ -37,35 +55,38 @@ void IncomingLink::remove(RemoteCall& call) {
 
 void RemoteCall::take_answer(CallAnswer answer) {
   link_->remove(*this);
-  link_->answer(origin_.call, answer);
+  link_->answer(origin_.call, origin_.incarnation, answer);
 }
 
 void ResendableCall::take_answer(CallAnswer answer) {
   // An actor that has ended keeps no answers: the caller may ask its next incarnation.
-  if (answer.actor_has_ended()) table_->forget(origin_);
+  if (answer.actor_has_ended()) table_->forget(*this);
   const auto kept = std::make_shared<const CallAnswer>(std::move(answer));
   std::shared_ptr<IncomingLink> link;
+  std::uint32_t incarnation = 0;
   {
     const std::lock_guard lock(mutex_);
     kept_ = kept;
     link = link_;
+    incarnation = incarnation_;
   }
   link->remove(*this);
-  if (!kept->actor_has_ended()) table_->note_answer(origin_, kept->ok() ? (*kept)->size() : 0);
-  link->answer(origin_.call, *kept);
+  if (!kept->actor_has_ended()) table_->note_answer(*this, kept->ok() ? (*kept)->size() : 0);
+  link->answer(origin_.call, incarnation, *kept);
 }
 
-void ResendableCall::redirect(std::shared_ptr<IncomingLink> link) {
+void ResendableCall::redirect(std::shared_ptr<IncomingLink> link, std::uint32_t incarnation) {
   std::shared_ptr<const CallAnswer> kept;
   {
     const std::lock_guard lock(mutex_);
     link_->remove(*this);
     link_ = std::move(link);
+    incarnation_ = incarnation;
     kept = kept_;
     if (kept == nullptr) return link_->add(*this);
     link = link_;
   }
-  link->answer(origin_.call, *kept);
+  link->answer(origin_.call, incarnation, *kept);
 }
 
 void ResendableCall::drop_answer() {

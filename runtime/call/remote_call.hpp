@@ -3,6 +3,7 @@
 #include <array>
 #include <memory>
 #include <mutex>
+#include <vector>
 
 #include "runtime/call/call_frame.hpp"
 #include "runtime/call/call_observer.hpp"
@@ -20,10 +21,12 @@ class IncomingLink {
   IncomingLink(std::shared_ptr<Link> link, std::shared_ptr<CallObserver> observer)
       : link_(std::move(link)), observer_(std::move(observer)) {}
   const std::shared_ptr<Link>& link() const { return link_; }
-  /// Sends the answer of a call.
-  void answer(CallId call, const CallAnswer& answer) const;
+  /// Sends the answer of a call that was made to this incarnation.
+  void answer(CallId call, std::uint32_t incarnation, const CallAnswer& answer) const;
   /// The unanswered call of that number; null if there is none.
   std::shared_ptr<RemoteCall> find(CallId call) const;
+  /// The unanswered calls that do not come again.
+  std::vector<std::shared_ptr<RemoteCall>> unanswered_once() const;
 
   /// Expires when the link has closed.
   std::weak_ptr<const void> lifetime() const { return lifetime_; }
@@ -57,6 +60,7 @@ class RemoteCall : public IncomingCallState, public std::enable_shared_from_this
     CallerId caller = 0;
     CallId call = 0;
     ActorId actor = 0;
+    std::uint32_t incarnation = 0;  ///< of the actor, as the caller knows it
   };
 
   RemoteCall(std::shared_ptr<IncomingLink> link, Origin origin)
@@ -68,6 +72,7 @@ class RemoteCall : public IncomingCallState, public std::enable_shared_from_this
   }
 
   const Origin& origin() const { return origin_; }
+  virtual bool may_come_again() const { return false; }
 
  protected:
   void take_answer(CallAnswer answer) override;
@@ -90,11 +95,15 @@ class ResendableCall final : public RemoteCall {
   /// `table`: that it is in.
   ResendableCall(std::shared_ptr<IncomingLink> link, Origin origin,
                  std::shared_ptr<AnswerTable> table, std::weak_ptr<CallTarget> target)
-      : RemoteCall(std::move(link), origin), table_(std::move(table)), target_(std::move(target)) {}
+      : RemoteCall(std::move(link), origin),
+        table_(std::move(table)),
+        target_(std::move(target)),
+        incarnation_(origin.incarnation) {}
 
   std::shared_ptr<CallTarget> target() const { return target_.lock(); }
-  /// The caller waits for the answer on this link now.
-  void redirect(std::shared_ptr<IncomingLink> link);
+  bool may_come_again() const override { return true; }
+  /// The caller waits for the answer on this link now, as one of this incarnation.
+  void redirect(std::shared_ptr<IncomingLink> link, std::uint32_t incarnation);
   /// Forgets a kept answer. A caller that asks for it gets actor_unavailable.
   void drop_answer();
 
@@ -103,7 +112,8 @@ class ResendableCall final : public RemoteCall {
 
   const std::shared_ptr<AnswerTable> table_;
   const std::weak_ptr<CallTarget> target_;
-  std::mutex mutex_;  ///< of link_ and kept_
+  std::mutex mutex_;           ///< of link_ and what follows
+  std::uint32_t incarnation_;  ///< that the caller takes the target for
   std::shared_ptr<const CallAnswer> kept_;
 };
 

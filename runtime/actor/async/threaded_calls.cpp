@@ -44,6 +44,21 @@ bool ThreadedCalls::deliver(IncomingCall& call) {
   return true;
 }
 
+std::optional<IncomingCall> ThreadedCalls::take(const CancelToken& cancelled) {
+  const std::lock_guard lock(mutex_);
+  for (Lane& lane : lanes_) {
+    const auto found = std::ranges::find_if(lane.queue, [&](const Job& job) {
+      const auto* const call = std::get_if<IncomingCall>(&job);
+      return call != nullptr && call->cancel.state() == cancelled.state();
+    });
+    if (found == lane.queue.end()) continue;
+    IncomingCall call = std::get<IncomingCall>(std::move(*found));
+    lane.queue.erase(found);
+    return call;
+  }
+  return std::nullopt;
+}
+
 void ThreadedCalls::post(std::shared_ptr<ActorTask> task) {
   std::unique_lock lock(mutex_);
   if (is_closed_) return;

@@ -4,6 +4,7 @@
 #include <deque>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <variant>
 #include <vector>
 
@@ -38,6 +39,8 @@ class ThreadedCalls final {
 
   /// False if it was closed: the call is left as it is.
   bool deliver(IncomingCall& call);
+  /// Takes the queued call of this token out; nothing if it is not queued.
+  std::optional<IncomingCall> take(const CancelToken& cancelled);
   /// Has a thread of the default group run the task, in turn with calls.
   void post(std::shared_ptr<ActorTask> task);
   /// Lets nothing more begin: returns the queued calls, and drops posted tasks.

@@ -186,6 +186,26 @@ TEST(Restarts, share_a_process_again) {
   EXPECT_EQ(must(b.call<&Counter::add>(0).get(limit)), 2);
 }
 
+TEST(Restarts, are_followed_by_actors_of_the_process_that_was_left) {
+  const auto cluster = start_cluster();
+  const auto stays = must(cluster->spawn<Insider>({.process = "together"}).get(limit));
+  const auto goes = must(
+      cluster
+          ->spawn<Insider>({.process = "together", .max_restarts = 2, .restarts_after_exit = true})
+          .get(limit));
+  Ends ends(*cluster, goes);
+  for (std::size_t exits = 1; exits <= 3; ++exits) {
+    const auto pid = stays.call<&Insider::pid_of>(goes).get(limit);
+    EXPECT_TRUE(pid.ok()) << "before exit " << exits << ": " << pid.error().message;
+    goes.call<&Insider::leave>("it is bored");
+    ASSERT_EQ(ends.wait_for_count(exits).size(), exits);
+  }
+  const auto gone = stays.call<&Insider::pid_of>(goes).get(limit);
+  ASSERT_FALSE(gone.ok());
+  EXPECT_EQ(gone.error().code, ErrorCode::actor_died) << gone.error().message;
+  EXPECT_NE(gone.error().message.find("it is bored"), std::string::npos) << gone.error().message;
+}
+
 TEST(Restarts, are_not_for_actors_of_the_drivers_process) {
   const auto cluster = start_cluster();
   EXPECT_EQ(cluster->spawn_local<Counter>({.max_restarts = 1}, 0).get(limit).error().code,

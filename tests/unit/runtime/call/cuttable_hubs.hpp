@@ -81,9 +81,10 @@ inline CuttableHub make_cuttable_hub(const std::string& name, const CallHub::Opt
 /// A call of a numbered thread of the client.
 struct NumberedCall {
   int thread = 0, number = 0;
+  std::string padding{};
   template <class Archive>
   void fields(Archive& archive) {
-    archive(thread, number);
+    archive(thread, number, padding);
   }
 };
 
@@ -91,8 +92,8 @@ struct NumberedCall {
 class Ledger final : public CallTarget {
  public:
   /// Each call takes up to so many microseconds, by chance.
-  explicit Ledger(unsigned seed, int most_us = 0)
-      : random_(seed), most_us_(most_us), thread_([this] { run(); }) {}
+  explicit Ledger(unsigned seed, int most_us = 0, std::optional<std::uint32_t> incarnation = {})
+      : random_(seed), most_us_(most_us), incarnation_(incarnation), thread_([this] { run(); }) {}
   ~Ledger() override {
     {
       const std::lock_guard lock(mutex_);
@@ -104,13 +105,19 @@ class Ledger final : public CallTarget {
 
   void deliver(IncomingCall call) override {
     const std::lock_guard lock(mutex_);
-    if (is_over_) {
+    if (is_killed_ && !refuses_) return queue_.push_back(std::move(call));
+    if (is_over_ || refuses_) {
       return call.answer(CallAnswer::of_ended_actor(fail(ErrorCode::actor_died, "it is over")));
     }
     queue_.push_back(std::move(call));
     longest_ = std::max(longest_, queue_.size() + (is_running_ ? 1 : 0));
+    longest_queue_ = std::max(longest_queue_, queue_.size());
+    std::size_t bytes = 0;
+    for (const IncomingCall& one : queue_) bytes += one.arguments.size();
+    if (queue_.size() > 1) most_queued_bytes_ = std::max(most_queued_bytes_, bytes);
     changed_.notify_all();
   }
+  std::optional<std::uint32_t> incarnation() const override { return incarnation_; }
   void drop(const CancelToken& cancelled) override {
     const std::lock_guard lock(mutex_);
     std::erase_if(
@@ -127,6 +134,10 @@ class Ledger final : public CallTarget {
     const std::lock_guard lock(mutex_);
     return ran_;
   }
+  std::size_t runs() const {
+    const std::lock_guard lock(mutex_);
+    return ran_.size();
+  }
   std::size_t queued() const {
     const std::lock_guard lock(mutex_);
     return queue_.size();
@@ -135,6 +146,31 @@ class Ledger final : public CallTarget {
   std::size_t longest() const {
     const std::lock_guard lock(mutex_);
     return longest_;
+  }
+  /// The most calls, and bytes of several calls, that waited here at a time.
+  std::size_t longest_queue() const {
+    const std::lock_guard lock(mutex_);
+    return longest_queue_;
+  }
+  std::size_t most_queued_bytes() const {
+    const std::lock_guard lock(mutex_);
+    return most_queued_bytes_;
+  }
+  /// Nothing begins any more, and nothing is answered, as in a process that was killed. `refuses`:
+  /// but for what comes from now on.
+  void kill(bool refuses) {
+    const std::lock_guard lock(mutex_);
+    is_killed_ = true;
+    refuses_ = refuses;
+    changed_.notify_all();
+  }
+  /// Refuses what is queued, and what comes later, as an actor does that has left its process.
+  void leave() {
+    const std::lock_guard lock(mutex_);
+    is_killed_ = false;
+    is_over_ = true;
+    changed_.notify_all();
+    refuse_queue();
   }
   bool wait_until_queued(std::size_t count) {
     std::unique_lock lock(mutex_);
@@ -145,7 +181,8 @@ class Ledger final : public CallTarget {
   void run() {
     std::unique_lock lock(mutex_);
     while (true) {
-      changed_.wait(lock, [this] { return is_over_ || (!is_paused_ && !queue_.empty()); });
+      changed_.wait(lock,
+                    [this] { return is_over_ || (!is_paused_ && !is_killed_ && !queue_.empty()); });
       if (is_over_) break;
       IncomingCall call = std::move(queue_.front());
       queue_.pop_front();
@@ -158,12 +195,19 @@ class Ledger final : public CallTarget {
       if (takes.count() > 0) std::this_thread::sleep_for(takes);
       lock.lock();
       is_running_ = false;  // the answer gives the credit back
+      if (is_killed_) {
+        queue_.push_front(std::move(call));
+        continue;
+      }
       lock.unlock();
       call.answer(std::move(call.arguments));
       call = {};
       lock.lock();
     }
-    for (auto& call : queue_) {
+    refuse_queue();
+  }
+  void refuse_queue() {
+    for (auto& call : std::exchange(queue_, {})) {
       call.answer(CallAnswer::of_ended_actor(fail(ErrorCode::actor_died, "it is over")));
     }
   }
@@ -172,10 +216,12 @@ class Ledger final : public CallTarget {
   std::condition_variable changed_;
   std::deque<IncomingCall> queue_;
   std::vector<NumberedCall> ran_;
-  std::size_t longest_ = 0;
-  bool is_over_ = false, is_paused_ = false, is_running_ = false;
+  std::size_t longest_ = 0, longest_queue_ = 0, most_queued_bytes_ = 0;
+  bool is_over_ = false, is_paused_ = false, is_running_ = false, is_killed_ = false,
+       refuses_ = false;
   std::minstd_rand random_;
   const int most_us_;
+  const std::optional<std::uint32_t> incarnation_;
   std::thread thread_;
 };
 

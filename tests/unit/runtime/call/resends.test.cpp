@@ -185,6 +185,33 @@ TEST(Cancel, of_a_call_that_waits_for_its_actor_gives_the_credit_back) {
   client->stop();
 }
 
+TEST(Resends, of_calls_to_a_killed_target_of_this_process_go_to_the_one_in_its_place) {
+  const auto hub = make_hub("hub", Key{});
+  const auto killed = std::make_shared<Holder>();
+  hub->add_target(7, killed);
+  ActorAddress address = address_of(*hub);
+  address.is_restartable = true;
+  auto retried = begin_numbered(*hub, address, {0, 1}, {.max_retries = 1});
+  const IncomingCall held = killed->take();
+  ASSERT_TRUE(held.answer.begin()) << "it runs, and does not end";
+  const auto next = std::make_shared<Ledger>(1);
+  hub->add_target(7, next);
+  auto of_next = begin_numbered(*hub, address, {0, 2}, {.max_retries = 1});
+  hub->abandon_target(7, *killed);
+  for (auto* call : {&retried, &of_next}) {
+    const auto answer = call->answer.get(limit);
+    ASSERT_TRUE(answer.ok()) << answer.error().message;
+  }
+  held.answer(encode(1));  // it is not heard any more
+  EXPECT_EQ(next->ran().size(), 2U);
+  EXPECT_TRUE(begin_numbered(*hub, address, {0, 3}, {}).answer.get(limit).ok()) << "it stays";
+  hub->abandon_target(7, *next);
+  auto plain = begin_numbered(*hub, address, {0, 4}, {});
+  hub->mark_down(7, "it was eaten");
+  EXPECT_EQ(plain.answer.get(limit).error().code, ErrorCode::actor_died);
+  hub->stop();
+}
+
 TEST(Deadlines, fail_a_call_that_is_not_answered_and_travel_with_it) {
   const auto server = make_hub("server", Key{});
   const auto client = make_hub("client", Key{}, {}, {.credits = 1});
