@@ -90,13 +90,13 @@ class KvCodes : public BothDevices {
     return copy_of(rows);
   }
 
-  /// Some rows of values are zero, others large or small.
+  /// Some rows of values are zero, others small.
   HostTensor random_qkv(const AttentionShape& shape, std::int64_t tokens) {
     HostTensor qkv = random({tokens, (shape.heads + 2 * shape.kv_heads) * shape.head_dim});
     const std::int64_t width = qkv.view()[1], values = shape.kv_heads * shape.head_dim;
     for (std::int64_t t = 0; t < tokens; ++t) {
       float* const row = qkv->as<float>() + (t + 1) * width - values;
-      const float factor = t % 13 == 5 ? 0.0F : std::ldexp(1.0F, static_cast<int>(t % 9) - 4);
+      const float factor = t % 13 == 5 ? 0.0F : std::ldexp(1.0F, static_cast<int>(t % 9) - 8);
       for (std::int64_t i = 0; i < values; ++i) row[i] *= factor;
     }
     return qkv;
