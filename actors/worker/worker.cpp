@@ -14,6 +14,7 @@
 #include "actors/worker/step_plane.hpp"
 #include "models/families/family.hpp"
 #include "models/model/footprint.hpp"
+#include "models/ops/gpu_attention.hpp"
 #include "parallel/sharding/sharding.hpp"
 #include "runtime/base/available_memory.hpp"
 #include "runtime/base/deadline.hpp"
@@ -201,7 +202,10 @@ std::uint64_t Worker::later_bytes() const {
   std::int64_t rows = ceil_slice(limits.max_head_rows, first).count;
   if (drafter_) rows += limits.max_head_rows;
   const auto logits = static_cast<std::uint64_t>(rows * config_.vocab_size) * size_of(DType::f32);
-  return logits + (model_->supports_graph() ? recordings_bytes : 0) + kernels_bytes + swap_bytes;
+  const bool has_codes = spec_.device == DeviceKind::cuda && spec_.kv_codes;
+  const std::uint64_t of_codes = has_codes ? coded_prompt_bytes : 0;
+  return logits + (model_->supports_graph() ? recordings_bytes : 0) + kernels_bytes + swap_bytes +
+         of_codes;
 }
 
 Error Worker::not_loaded(Error error, const Checkpoint& checkpoint,

@@ -28,8 +28,7 @@ std::vector<KeySpec> kv_cache_rows() {
            .doc = "how keys and values are stored; 8 bits hold twice the tokens of bfloat16",
            .reference =
                "How keys and values are stored. `auto`: in the model's dtype. `int8` and "
-               "`fp8_e4m3` "
-               "(on CPUs): in 8 bits, with an fp16 scale for each token and KV head, so that the "
+               "`fp8_e4m3`: in 8 bits, with an fp16 scale for each token and KV head, so that the "
                "same memory holds almost twice the tokens of bfloat16; that [changes "
                "answers](operations.md#a-smaller-kv-cache) a little, `int8` less than `fp8_e4m3`. "
                "Scales are those of each row's largest number, unless the checkpoint has fixed "
@@ -37,7 +36,8 @@ std::vector<KeySpec> kv_cache_rows() {
                "for these codes (`kv_cache_scheme` of compressed-tensors with `k_scale` and "
                "`v_scale`, ModelOpt's). Latent attention has one scale for the latent vector and "
                "one for the rotated key; index keys of sparse attention stay in the model's dtype. "
-               "Answers are the same bytes in every arrangement, as ever.",
+               "GPUs refuse it for latent attention, heads of more than 256 numbers and policies other "
+               "than `full`.",
            .choices = {"auto", "fp8_e4m3", "int8"}}),
       row<&C::kv_cache, &K::policy>(
           {.key = "kv_cache.policy",

@@ -152,10 +152,11 @@ Result<void> tell_of_attention(JobPlan& plan) {
     TROUPE_TRY(const AttentionShape shape,
                attention_shape(plan.model, layer, head_shard(plan.model, plan.mesh, 0)));
     const GpuAttentionKernels kernels =
-        gpu_attention_kernels(shape, engine.dtype, engine.deterministic);
+        gpu_attention_kernels(shape, engine.dtype, engine.kv_codes.value_or(engine.dtype),
+                              engine.deterministic);
     const bool has_cascade =
         kernels.decode == GpuAttentionKernel::decode
-            ? cascade_attention_takes(shape)
+            ? cascade_attention_takes(shape) && !engine.kv_codes
             : kernels.decode == GpuAttentionKernel::invariant && shape.window == 0;
     const bool cascades = has_cascade && engine.cascade_attention && engine.prefix_caching;
     std::string by = fmt::format(

@@ -146,6 +146,11 @@ Result<void> check_settings(const KvPolicy& policy, const Config& config, const 
                   "what host memory has of a request does not follow its drops",
                   "Set engine.swap_space: 0; requests are then computed anew");
   }
+  if (engine.device == DeviceKind::cuda && engine.kv_codes) {
+    return refuse(fmt::format("kv_cache.dtype is {} on GPUs", to_string(*engine.kv_codes)),
+                  "GPUs have no kernels yet that move codes of 8 bits within a cache",
+                  "Set kv_cache.dtype: auto");
+  }
   if (engine.context_parallel_size > 1) {
     return refuse("parallel.context_parallel_size is above 1",
                   "a rank does not have all rows and keys of a sequence, of which some are to stay",

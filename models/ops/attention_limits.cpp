@@ -7,19 +7,33 @@ namespace {
 
 /// The largest head that fits the GPU kernels' registers and shared memory: DeepSeek's latent one.
 constexpr std::int64_t max_gpu_head_dim = 576;
+/// A lane has two pairs of elements of each half of a head.
+constexpr std::int64_t max_gpu_coded_dim = 256;
 /// A block has a thread for each element.
 constexpr std::int64_t max_gpu_index_dim = 1024;
 
-Result<void> check_dtype(DType dtype, bool has_codes) {
-  if (dtype == DType::f32 || dtype == DType::bf16 || (has_codes && is_code(dtype))) return {};
-  if (is_code(dtype)) {
-    return fail(ErrorCode::unsupported,
-                "kv_cache.dtype: {}: GPUs have no kernels yet that read and write a KV cache of 8 "
-                "bits; leave it at auto",
-                to_string(dtype));
-  }
-  return fail(ErrorCode::unsupported, "attention reads a KV cache of f32 or bf16, not {}",
+Result<void> check_dtype(DType dtype) {
+  if (dtype == DType::f32 || dtype == DType::bf16 || is_code(dtype)) return {};
+  return fail(ErrorCode::unsupported,
+              "attention reads a KV cache of f32, bf16 or codes of 8 bits, not {}",
               to_string(dtype));
+}
+
+/// What GPUs lack for a cache of codes.
+Result<void> check_gpu_codes(const AttentionShape& shape, DType codes) {
+  if (shape.latent > 0) {
+    return fail(ErrorCode::unsupported,
+                "kv_cache.dtype: {}: GPUs have no kernels yet that read latents of 8 bits; leave it "
+                "at auto",
+                to_string(codes));
+  }
+  if (shape.head_dim > max_gpu_coded_dim || shape.head_dim % 4 != 0) {
+    return fail(ErrorCode::unsupported,
+                "kv_cache.dtype: {}: GPUs store keys and values in 8 bits for a head_dim that is a "
+                "multiple of 4 and at most {}, found {}; leave it at auto",
+                to_string(codes), max_gpu_coded_dim, shape.head_dim);
+  }
+  return {};
 }
 
 Result<void> check_heads(const AttentionShape& shape) {
@@ -45,7 +59,7 @@ Result<void> check_cpu_attention(const AttentionShape& shape, std::int64_t block
                 "the CPU's attention wants a block_size that is a multiple of 16, found {}",
                 block_size);
   }
-  TROUPE_CHECK(check_dtype(dtype, true));
+  TROUPE_CHECK(check_dtype(dtype));
   return check_heads(shape);
 }
 
@@ -61,7 +75,8 @@ Result<void> check_gpu_attention(const AttentionShape& shape, DType dtype) {
                 "the GPU's sparse attention wants an index_head_dim of at most {}, found {}",
                 max_gpu_index_dim, shape.index.dim);
   }
-  TROUPE_CHECK(check_dtype(dtype, false));
+  TROUPE_CHECK(check_dtype(dtype));
+  if (is_code(dtype)) TROUPE_CHECK(check_gpu_codes(shape, dtype));
   return check_heads(shape);
 }
 

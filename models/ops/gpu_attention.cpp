@@ -83,10 +83,11 @@ bool flashinfer_latent_takes(const AttentionShape& shape) {
 
 bool invariant_kernel_takes(const AttentionShape& shape) { return decode_kernel_takes(shape); }
 
-GpuAttentionKernels gpu_attention_kernels(const AttentionShape& shape, DType dtype,
+GpuAttentionKernels gpu_attention_kernels(const AttentionShape& shape, DType dtype, DType stored,
                                           bool deterministic) {
   using enum GpuAttentionKernel;
   if (dtype != DType::bf16) return {};
+  if (is_code(stored) && (deterministic || !decode_kernel_takes(shape))) return {};
   if (shape.index.top_k > 0) {
     const bool is_fast = !deterministic && flashinfer_latent_takes(shape);
     const GpuAttentionKernel kernel = is_fast ? flashinfer_latent : any_shape;

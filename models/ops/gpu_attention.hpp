@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -9,7 +10,8 @@
 namespace troupe {
 
 // The kernels for attention on GPUs, known before there is a GPU. All but any_shape compute in bf16
-// over a cache of bf16.
+// over a cache of bf16; decode also reads codes of 8 bits, and FlashInfer's kernels read such as
+// bf16 that they are made for a while.
 
 enum class GpuAttentionKernel : std::uint8_t {
   decode,             ///< Troupe's, one row a sequence
@@ -22,6 +24,9 @@ enum class GpuAttentionKernel : std::uint8_t {
 };
 /// Completes "decode steps by ...".
 std::string_view to_string(GpuAttentionKernel kernel);
+
+/// Device memory of a cache of codes for keys and values of prompts in bf16.
+constexpr std::size_t coded_prompt_bytes = std::size_t{256} << 20;
 
 bool decode_kernel_takes(const AttentionShape& shape);
 /// Query heads of a KV head, of all rows together, that a block of cascade attention takes.
@@ -50,7 +55,8 @@ struct GpuAttentionKernels {
     return decode == GpuAttentionKernel::any_shape || prompts == GpuAttentionKernel::any_shape;
   }
 };
-GpuAttentionKernels gpu_attention_kernels(const AttentionShape& shape, DType dtype,
+/// `stored`: of the KV cache.
+GpuAttentionKernels gpu_attention_kernels(const AttentionShape& shape, DType dtype, DType stored,
                                           bool deterministic);
 
 /// "32 / 8 heads of 128, window of 4096".

@@ -114,12 +114,13 @@ Result<void> ModelOps::measure_attention(OpsFigures& figures, const AttentionSha
   const auto count = std::ssize(sequences.spans), pages = std::ssize(sequences.table);
   const std::int64_t again =
       decode ? (rows - 1) * (figures.prefix / options_.block_size) : 0;  // pages met before
+  const DType stored_in = options_.kv_dtype;
   const double kv_bytes =
-      bytes_of({(pages - again) * options_.block_size, shape.cached_elements()}, options_.dtype);
+      bytes_of({(pages - again) * options_.block_size, shape.stored_elements(stored_in)}, stored_in);
   std::vector<std::pair<DeviceTensor, DeviceTensor>> caches(turns(kv_bytes));
   for (auto& cache : caches) {
     TROUPE_TRY(cache,
-               ops_.attention().allocate_kv(pages, options_.block_size, shape, options_.dtype));
+               ops_.attention().allocate_kv(pages, options_.block_size, shape, stored_in));
   }
   TROUPE_TRY(const DeviceTensor positions, uploaded(ops_, sequences.positions, {rows}));
   TROUPE_TRY(const DeviceTensor slots, uploaded(ops_, sequences.slots, {rows}));
@@ -128,7 +129,7 @@ Result<void> ModelOps::measure_attention(OpsFigures& figures, const AttentionSha
   TROUPE_TRY(const DeviceTensor q, random(activation_, {rows, shape.heads * shape.head_dim}));
   TROUPE_TRY(const DeviceTensor out,
              ops_.memory().allocate(activation_, {rows, shape.heads * shape.head_dim}));
-  const bool capturable = decode && ops_.attention().supports_graph(shape, options_.dtype);
+  const bool capturable = decode && ops_.attention().supports_graph(shape, stored_in);
   AttentionBatch batch{.positions = positions,
                        .kv_slots = slots,
                        .block_tables = table,
@@ -154,7 +155,7 @@ Result<void> ModelOps::measure_attention(OpsFigures& figures, const AttentionSha
                     .count = layers,
                     .bytes = bytes_of(qkv->shape(), activation_) +
                              bytes_of(q->shape(), activation_) +
-                             bytes_of({rows, 2 * kv_heads_ * dim}, options_.dtype)};
+                             bytes_of({rows, shape.stored_elements(stored_in)}, stored_in)};
     TROUPE_CHECK(add(
         figures, std::move(stored),
         [&](std::size_t turn) {
@@ -176,6 +177,7 @@ Result<void> ModelOps::measure_attention(OpsFigures& figures, const AttentionSha
   if (shape.window > 0) text += fmt::format(" in {}", shape.window);
   if (shape.soft_cap > 0.0F) text += " cap";
   if (!shape.sinks.empty()) text += " sinks";
+  if (is_code(stored_in)) text += fmt::format(" {}", to_string(stored_in));
   OpFigure attended{.op = "attention",
                     .shape = std::move(text),
                     .rows = rows,
@@ -184,7 +186,7 @@ Result<void> ModelOps::measure_attention(OpsFigures& figures, const AttentionSha
                                   static_cast<double>(shape.head_dim + shape.value_dim())};
   attended.bytes =
       bytes_of({rows, shape.heads * (shape.head_dim + shape.value_dim())}, activation_) +
-      cached * bytes_of({shape.cached_elements()}, options_.dtype);
+      cached * bytes_of({shape.stored_elements(stored_in)}, stored_in);
   const Tensor attended_rows = out.view()
                                    .reshaped({rows * shape.heads * shape.head_dim})
                                    .rows(0, rows * shape.heads * shape.value_dim())

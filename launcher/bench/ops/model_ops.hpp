@@ -16,7 +16,8 @@ namespace troupe {
 struct ModelOpsOptions {
   std::int64_t tensor_ranks = 1;
   std::int32_t block_size = 16;
-  DType dtype = DType::f32;                         ///< of weights and KV
+  DType dtype = DType::f32;                         ///< of weights
+  DType kv_dtype = DType::f32;                      ///< of the KV cache
   WeightEncoding encoding = WeightEncoding::plain;  ///< of dense matrices, but for the head
   bool on_gpu = false;
   bool deterministic = false;  ///< see EngineSpec: row-parallel matrices are computed in segments

@@ -1,5 +1,6 @@
 // Attention over the paged cache: by which kernels, and those for any head size and both types.
 #include "models/ops/cuda/attention/cuda_attention_ops.hpp"
+#include "models/ops/cuda/attention/kv_code.cuh"
 #include "parallel/device/cuda/device_math.cuh"
 #include "parallel/device/cuda/launch.cuh"
 
@@ -38,14 +39,48 @@ __device__ SequenceSpan span_of(const AttentionPass& pass, int row) {
   return pass.spans[low];
 }
 
+/// The keys or the values of a cache, row after row of a page.
+template <class Stored>
+struct CacheRows {
+  const Stored* elements;
+  int kv_heads, block_size, head_dim;
+
+  /// Where the row of a KV head begins.
+  __device__ std::int64_t begin(std::int64_t block, int kv_head, std::int64_t offset) const {
+    return ((block * kv_heads + kv_head) * block_size + offset) * head_dim;
+  }
+  __device__ float scale(std::int64_t /*block*/, int /*kv_head*/, std::int64_t /*offset*/) const {
+    return 1.0F;
+  }
+  __device__ float number(std::int64_t at) const { return load(elements + at); }
+};
+template <class Code>
+  requires is_code_type<Code>
+struct CacheRows<Code> {
+  const std::uint8_t* elements;
+  int kv_heads, block_size, head_dim;
+
+  __device__ CodedPages pages() const { return {kv_heads, block_size, head_dim}; }
+  __device__ std::int64_t begin(std::int64_t block, int kv_head, std::int64_t offset) const {
+    return pages().page(block, kv_head) + pages().row(static_cast<int>(offset));
+  }
+  __device__ float scale(std::int64_t block, int kv_head, std::int64_t offset) const {
+    const std::int64_t at =
+        pages().page(block, kv_head) + pages().scale(static_cast<int>(offset));
+    return __half2float(*reinterpret_cast<const __half*>(elements + at));
+  }
+  __device__ float number(std::int64_t at) const { return number_of<Code>(elements[at]); }
+};
+
 /// A block per query row and head: chunks of positions, scores by warps (a position each), then the
 /// output's elements by threads. Bytes: each row reads its whole context once per head.
 template <class T, class Stored>
-__global__ void attend(const T* q, const Stored* keys, const Stored* values, AttentionPass pass,
-                       T* out) {
+__global__ void attend(const T* q, CacheRows<Stored> keys, CacheRows<Stored> values,
+                       AttentionPass pass, T* out) {
   __shared__ float query[max_head_dim];
   __shared__ float scores[attention_chunk];
   __shared__ std::int64_t rows[attention_chunk];
+  __shared__ float key_scales[attention_chunk], value_scales[attention_chunk];
   const int row = blockIdx.x, head = blockIdx.y, thread = threadIdx.x;
   const int kv_head = head / (pass.heads / pass.kv_heads);
   const int pass_row = pass.first_row + row;
@@ -65,8 +100,10 @@ __global__ void attend(const T* q, const Stored* keys, const Stored* values, Att
     const std::int64_t own = first + thread;
     if (own >= oldest && own <= position) {
       const std::int64_t block = pass.tables[span.block_offset + own / pass.block_size];
-      rows[thread] = ((block * pass.kv_heads + kv_head) * pass.block_size + own % pass.block_size) *
-                     pass.head_dim;
+      const std::int64_t offset = own % pass.block_size;
+      rows[thread] = keys.begin(block, kv_head, offset);
+      key_scales[thread] = keys.scale(block, kv_head, offset);
+      value_scales[thread] = values.scale(block, kv_head, offset);
     } else {
       rows[thread] = -1;
     }
@@ -78,9 +115,9 @@ __global__ void attend(const T* q, const Stored* keys, const Stored* values, Att
       }
       float score = 0.0F;
       for (int d = thread % warp; d < pass.head_dim; d += warp) {
-        score += query[d] * load(keys + rows[p] + d);
+        score += query[d] * keys.number(rows[p] + d);
       }
-      score = warp_sum(score);
+      score = warp_sum(score) * key_scales[p];
       if (pass.soft_cap > 0.0F) score = pass.soft_cap * tanhf(score / pass.soft_cap);
       if (thread % warp == 0) scores[p] = score;
     }
@@ -101,7 +138,9 @@ __global__ void attend(const T* q, const Stored* keys, const Stored* values, Att
 #pragma unroll
       for (int e = 0; e < max_elements; ++e) {
         const int d = thread + e * attention_threads;
-        if (d < pass.value_dim) sums[e] += term * load(values + rows[p] + d);
+        if (d < pass.value_dim) {
+          sums[e] += term * value_scales[p] * values.number(rows[p] + d);
+        }
       }
     }
   }
@@ -128,6 +167,11 @@ CudaAttentionOps::AttentionKernel CudaAttentionOps::attention_kernel(
     return fits ? invariant : any_shape;
   }
   if (dtype_ != DType::bf16) return any_shape;
+  if (is_code(stored)) {
+    const bool fits = CodedAttention::supports(shape, stored, activation) &&
+                      batch.block_size % attention_page == 0;
+    return fits ? coded : any_shape;
+  }
   if (DecodeAttention::supports(shape, stored, activation) && DecodeAttention::suits(batch)) {
     return decode;
   }
@@ -146,7 +190,7 @@ PlannedAttention CudaAttentionOps::plan(const AttentionShape& shape, const Atten
     check(Result<void>(planned.error()));
     return PlannedAttention();
   };
-  switch (attention_kernel(shape, dtype_, dtype_, batch)) {
+  switch (attention_kernel(shape, codes_.value_or(dtype_), dtype_, batch)) {
     case AttentionKernel::invariant:
       return checked(invariant_attention_->plan(shape, batch, stream()));
     case AttentionKernel::decode:
@@ -156,6 +200,9 @@ PlannedAttention CudaAttentionOps::plan(const AttentionShape& shape, const Atten
       break;
     case AttentionKernel::flashinfer:
       check(flash_attention_->plan(shape, batch, stream()));
+      break;
+    case AttentionKernel::coded:
+      check(coded_attention_->plan(shape, batch, stream()));
       break;
     case AttentionKernel::any_shape:
       break;
@@ -176,6 +223,15 @@ void CudaAttentionOps::do_attend(const Tensor& q, const AttentionShape& shape,
       return check(latent_attention_->attend(q, shape, batch, cache, out, stream()));
     case AttentionKernel::flashinfer:
       return check(flash_attention_->attend(q, shape, batch, cache, out, stream()));
+    case AttentionKernel::coded:
+      check(coded_attention_->attend(q, shape, batch, cache, out, stream()));
+      for (const SequenceSpan& span : coded_attention_->left(batch)) {
+        AttentionBatch own = batch;
+        own.first_row += span.first_row;
+        attention_of_any_shape(q.rows(span.first_row, span.rows), shape, own, cache,
+                               out.rows(span.first_row, span.rows));
+      }
+      return;
     case AttentionKernel::any_shape:
       return attention_of_any_shape(q, shape, batch, cache, out);
   }
@@ -199,14 +255,23 @@ void CudaAttentionOps::attention_of_any_shape(const Tensor& q, const AttentionSh
                            shape.sinks.empty() ? nullptr : shape.sinks.as<float>()};
   const Tensor& values = shape.latent > 0 ? cache.keys : cache.values;
   const dim3 grid(static_cast<unsigned>(q[0]), static_cast<unsigned>(shape.heads));
+  const auto launch = [&](auto* type, auto* stored) {
+    using T = element<decltype(type)>;
+    using Rows = CacheRows<element<decltype(stored)>>;
+    const auto rows_of = [&](const Tensor& tensor) {
+      return Rows{static_cast<decltype(Rows::elements)>(tensor.data()), pass.kv_heads,
+                  pass.block_size, pass.head_dim};
+    };
+    cuda::attend<<<grid, attention_threads, 0, stream()>>>(static_cast<const T*>(q.data()),
+                                                           rows_of(cache.keys), rows_of(values),
+                                                           pass, static_cast<T*>(out.data()));
+  };
   with_type(q.dtype(), [&](auto* type) {
-    with_type(cache.keys.dtype(), [&](auto* stored) {
-      using T = element<decltype(type)>;
-      using Stored = element<decltype(stored)>;
-      cuda::attend<<<grid, attention_threads, 0, stream()>>>(
-          static_cast<const T*>(q.data()), static_cast<const Stored*>(cache.keys.data()),
-          static_cast<const Stored*>(values.data()), pass, static_cast<T*>(out.data()));
-    });
+    if (is_code(cache.keys.dtype())) {
+      with_code(cache.keys.dtype(), [&](auto* code) { launch(type, code); });
+    } else {
+      with_type(cache.keys.dtype(), [&](auto* stored) { launch(type, stored); });
+    }
   });
   check_launch("attention");
 }

@@ -22,6 +22,7 @@ Result<std::unique_ptr<CudaAttentionOps>> CudaAttentionOps::create(CudaContext& 
 bool CudaAttentionOps::supports_graph(const AttentionShape& shape, DType stored) const {
   if (shape.index.top_k > 0) return false;  // its launches depend on the contexts' lengths
   if (deterministic_) return InvariantAttention::supports(shape, stored, dtype_);
+  if (is_code(stored)) return CodedAttention::supports(shape, stored, dtype_);
   if (flash_attention_ == nullptr) return false;
   return DecodeAttention::supports(shape, stored, dtype_) ||
          FlashInferMla::supports(shape, stored, dtype_) ||
@@ -31,9 +32,14 @@ bool CudaAttentionOps::supports_graph(const AttentionShape& shape, DType stored)
 Result<std::pair<DeviceTensor, DeviceTensor>> CudaAttentionOps::allocate_kv(
     std::int64_t blocks, std::int32_t block_size, const AttentionShape& shape, DType dtype) {
   TROUPE_CHECK(check_gpu_attention(shape, dtype));
-  const Shape pages{blocks, shape.kv_heads, block_size, shape.head_dim};
+  const bool has_codes = is_code(dtype);
+  codes_ = has_codes ? std::optional(dtype) : std::nullopt;
+  if (has_codes && decode_attention_ != nullptr && coded_attention_ == nullptr) {
+    TROUPE_TRY(coded_attention_, CodedAttention::create(*decode_attention_, *flash_attention_));
+  }
+  const Shape pages{blocks, shape.kv_heads, block_size, shape.row_layout(dtype).row_elements};
   const auto zeros = [&]() -> Result<DeviceTensor> {
-    const std::int64_t behind = FlashAttention::elements_behind(shape);
+    const std::int64_t behind = has_codes ? 0 : FlashAttention::elements_behind(shape);
     TROUPE_TRY(DeviceTensor memory, context_.allocate_unset(dtype, pages, behind));
     const std::size_t bytes = memory->bytes() + static_cast<std::size_t>(behind) * size_of(dtype);
     check(cudaMemsetAsync(memory->data(), 0, bytes, stream()), "cudaMemset");

@@ -1,10 +1,12 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
 #include "models/ops/attention_ops.hpp"
+#include "models/ops/cuda/attention/coded_attention.hpp"
 #include "models/ops/cuda/attention/decode_attention.hpp"
 #include "models/ops/cuda/attention/flashinfer_attention.hpp"
 #include "models/ops/cuda/attention/flashinfer_mla.hpp"
@@ -15,7 +17,7 @@
 namespace troupe {
 
 /// Attention: the choice among kernels is in cuda_attention.cu, what fills the cache in
-/// cuda_rope_store.cu and cuda_latent_store.cu, rows for other ranks in cuda_kv_rows.cu, compact in
+/// cuda_rope_store.cu, coded_store.cu and cuda_latent_store.cu, rows for other ranks in cuda_kv_rows.cu, compact in
 /// cuda_kv_compaction.cu, accumulate_weights in cuda_attention_weights.cu, sparse attention
 /// in cuda_sparse_attention.cu, make_swap in memory/kv_swap.cu.
 class CudaAttentionOps final : public AttentionOps, private CudaComponent {
@@ -33,7 +35,14 @@ class CudaAttentionOps final : public AttentionOps, private CudaComponent {
 
  private:
   /// The attention kernels to try, fastest for the shape first.
-  enum class AttentionKernel { invariant, decode, flashinfer_mla, flashinfer, any_shape };
+  enum class AttentionKernel {
+    invariant,
+    coded,
+    decode,
+    flashinfer_mla,
+    flashinfer,
+    any_shape
+  };
 
   explicit CudaAttentionOps(CudaContext& context) : CudaComponent(context) {}
 
@@ -83,6 +92,8 @@ class CudaAttentionOps final : public AttentionOps, private CudaComponent {
   /// Room for so many entries of choices; null if there is no memory.
   std::int32_t* choices_for(std::int64_t entries);
 
+  /// Of the cache that was allocated last, if it holds codes.
+  std::optional<DType> codes_;
   std::vector<DeviceTensor>
       softmaxes_;  ///< the last one is used; recorded passes have earlier ones
   DeviceTensor choices_;
@@ -93,6 +104,7 @@ class CudaAttentionOps final : public AttentionOps, private CudaComponent {
   std::unique_ptr<FlashAttention> flash_attention_;
   std::unique_ptr<FlashInferMla> latent_attention_;
   std::unique_ptr<DecodeAttention> decode_attention_;  ///< where rows are one a sequence
+  std::unique_ptr<CodedAttention> coded_attention_;    ///< once there is a cache of codes
   // If deterministic.
   std::unique_ptr<InvariantAttention> invariant_attention_;
 };

@@ -1,4 +1,5 @@
 // Keys and values into the paged cache, for any head size and both types.
+#include "models/ops/cuda/attention/coded_store.hpp"
 #include "models/ops/cuda/attention/cuda_attention_ops.hpp"
 #include "models/ops/cuda/attention/rope_store.cuh"
 #include "parallel/device/cuda/launch.cuh"
@@ -228,6 +229,11 @@ void CudaAttentionOps::do_norm_rope_store(const Tensor& qkv, const Tensor& q_nor
                                           const KvLayer& cache, const Tensor& q_out) {
   const std::int64_t tokens = batch.positions[0];
   if (tokens == 0) return;
+  if (is_code(cache.keys.dtype())) {
+    check(store_coded_heads(qkv, q_norm, k_norm, eps, rope, shape, batch, cache, q_out, stream()),
+          "norm_rope_store");
+    return;
+  }
   const bool is_bf16 = qkv.dtype() == DType::bf16 && cache.keys.dtype() == DType::bf16;
   if (is_bf16 && shape.head_dim == 64 && q_norm.empty() && k_norm.empty()) {
     check(store_half_warps(qkv, rope, shape, batch, cache, q_out, stream()), "norm_rope_store");

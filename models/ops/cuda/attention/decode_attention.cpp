@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "models/ops/cuda/attention/coded_decode_kernel.hpp"
 #include "models/ops/cuda/attention/decode_kernel.hpp"
 #include "models/ops/cuda/common/hopper.hpp"
 #include "models/ops/cuda/cuda_error.hpp"
@@ -45,12 +46,15 @@ class DecodeAttention::Plan : public ItemPlan<DecodePart> {
   /// `prefixes`: of this batch, or null.
   Result<void> make(const AttentionShape& shape, const AttentionBatch& batch,
                     const PrefixPlan* prefixes, cudaStream_t stream);
+  void begin_early(bool whether) { begins_early_ = whether; }
+  bool begins_early() const { return begins_early_; }
   int blocks() const { return blocks_; }  ///< on a multiprocessor
   bool cascades() const { return cascades_; }
 
  private:
   int blocks_ = 1;
   bool cascades_ = false;
+  bool begins_early_ = true;
 };
 
 Result<void> DecodeAttention::Plan::make(const AttentionShape& shape, const AttentionBatch& batch,
@@ -112,7 +116,7 @@ Result<void> DecodeAttention::Plan::make(const AttentionShape& shape, const Atte
       const std::int32_t first_page = first_of(row) / attention_page + i * pages;
       const std::int32_t left = positions - first_page * attention_page;
       parts[next++] = {
-          .row = row,
+          .row = span.first_row,
           .table = span.block_offset,
           .first_page = first_page,
           .positions = std::min(left, pages * attention_page),
@@ -143,13 +147,21 @@ DecodeAttention::DecodeAttention(bool always_cascades) : always_cascades_(always
 DecodeAttention::~DecodeAttention() = default;
 
 bool DecodeAttention::supports(const AttentionShape& shape, DType stored, DType activation) {
-  return hopper_kernels_run() && activation == DType::bf16 && stored == DType::bf16 &&
-         (decode_kernel_takes(shape) || latent_decode_kernel_takes(shape));
+  if (!hopper_kernels_run() || activation != DType::bf16) return false;
+  if (is_code(stored)) return decode_kernel_takes(shape);
+  return stored == DType::bf16 && (decode_kernel_takes(shape) || latent_decode_kernel_takes(shape));
 }
 
 bool DecodeAttention::suits(const AttentionBatch& batch) {
   return batch.block_size % attention_page == 0 &&
          std::ranges::all_of(batch.sequences, [](const SequenceSpan& s) { return s.rows == 1; });
+}
+
+Result<void> DecodeAttention::plan_rows(const AttentionShape& shape, const AttentionBatch& batch,
+                                        bool early, cudaStream_t stream) {
+  TROUPE_TRY(Plan* const plan, plans_.of(batch, stream));
+  plan->begin_early(early);
+  return plan->make(shape, batch, nullptr, stream);
 }
 
 Result<PlannedAttention> DecodeAttention::plan(const AttentionShape& shape,
@@ -188,6 +200,13 @@ Result<void> DecodeAttention::attend(const Tensor& q, const AttentionShape& shap
     TROUPE_TRY(const PrefixPlan* const prefixes, prefix_plans_.made_for(batch));
     TROUPE_CHECK(cuda_done(attend_to_prefixes(pass, shape, *prefixes, stream),
                            "the launch of attention to prefixes"));
+  }
+  const DType stored = cache.keys.dtype();
+  if (is_code(stored)) {
+    return cuda_done(
+        launch_coded_decode_attention(pass, stored, plan->blocks(),
+                                      static_cast<int>(shape.head_dim), plan->begins_early(), stream),
+        "the launch of attention");
   }
   const cudaError_t launched =
       shape.latent > 0

@@ -12,7 +12,8 @@
 
 namespace troupe {
 
-/// Attention of one query row per sequence, bf16 over pages of bf16, at memory bandwidth: a block
+/// Attention of one query row per sequence, bf16 over pages of bf16 or of codes of 8 bits, at memory
+/// bandwidth: a block
 /// has the query heads that share a KV head; its warps take pages in turn, each with the online
 /// softmax of FlashAttention (Dao et al., 2022, section 3.1). Long contexts are split, and the
 /// block that ends last combines the parts (Flash-Decoding, Dao et al., 2023). Prefixes that
@@ -35,6 +36,12 @@ class DecodeAttention {
   /// cascade attention, 0 all others. Errors: internal, resource_exhausted.
   Result<PlannedAttention> plan(const AttentionShape& shape, const AttentionBatch& batch,
                                 cudaStream_t stream);
+
+  /// Plans rows over codes, each as a sequence of one row, in any order, of some rows of the pass.
+  /// Rows may see keys that this pass writes anywhere, unless they are `early`: then the kernel may
+  /// begin before the one before it has ended. Errors: internal, resource_exhausted.
+  Result<void> plan_rows(const AttentionShape& shape, const AttentionBatch& batch, bool early,
+                         cudaStream_t stream);
 
   /// Enqueues AttentionOps::attend of a batch that was planned. Errors: internal.
   Result<void> attend(const Tensor& q, const AttentionShape& shape, const AttentionBatch& batch,

@@ -214,6 +214,10 @@ Result<void> FlashAttention::plan(const AttentionShape& shape, const AttentionBa
   }
 }
 
+bool FlashAttention::has_plan(const AttentionBatch& batch) const {
+  return plans_.made_for(batch).ok();
+}
+
 Result<void> FlashAttention::attend(const Tensor& q, const AttentionShape& shape,
                                     const AttentionBatch& batch, const KvLayer& cache,
                                     const Tensor& out, cudaStream_t stream) {

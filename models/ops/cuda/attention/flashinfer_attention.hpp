@@ -36,9 +36,20 @@ class FlashAttention {
   /// same layout for equal numbers of sequences. Errors: internal, resource_exhausted.
   Result<void> plan(const AttentionShape& shape, const AttentionBatch& batch, cudaStream_t stream);
 
+  /// False if the batch was not planned, or its plan has made room for others.
+  bool has_plan(const AttentionBatch& batch) const;
+
   /// Enqueues AttentionOps::attend of a batch that was planned. Errors: internal.
   Result<void> attend(const Tensor& q, const AttentionShape& shape, const AttentionBatch& batch,
                       const KvLayer& cache, const Tensor& out, cudaStream_t stream);
+
+  /// Enqueues attention of one of the batch's sequences by FlashInferHopper, which must take the
+  /// shape and the length; the cache may also hold codes of 8 bits. Errors: internal.
+  Result<void> attend_long_prompt(const Tensor& q, const AttentionShape& shape,
+                                  const AttentionBatch& batch, const SequenceSpan& span,
+                                  const KvLayer& cache, const Tensor& out, cudaStream_t stream) {
+    return long_prompts_.attend(q, shape, batch, span, cache, out, stream);
+  }
 
  private:
   class Plan;

@@ -8,6 +8,7 @@
 #include <flashinfer/attention/hopper/prefill_sm90.cuh>
 #include <flashinfer/attention/hopper/variants.cuh>
 
+#include "models/ops/cuda/attention/coded_pages.hpp"
 #include "models/ops/cuda/common/hopper.hpp"
 #include "models/ops/cuda/cuda_error.hpp"
 #include "models/ops/gpu_attention.hpp"
@@ -119,17 +120,46 @@ cudaError_t launch(const Parameters& parameters, cudaStream_t stream) {
 
 }  // namespace
 
-bool FlashInferHopper::suits(const AttentionShape& shape, const SequenceSpan& span) {
-  const std::int64_t positions = std::int64_t{span.first_position} + span.rows;
+bool FlashInferHopper::takes(const AttentionShape& shape, const SequenceSpan& span) {
   constexpr std::int64_t most_positions = gathered_bytes / position_bytes;
-  return span.rows >= least_rows && positions >= least_positions &&
-         positions <= most_positions - least_rows && flashinfer_hopper_takes(shape) &&
-         hopper_kernels_run();
+  return std::int64_t{span.first_position} + span.rows <= most_positions - least_rows &&
+         flashinfer_hopper_takes(shape) && hopper_kernels_run();
+}
+
+bool FlashInferHopper::suits(const AttentionShape& shape, const SequenceSpan& span) {
+  return span.rows >= least_rows &&
+         std::int64_t{span.first_position} + span.rows >= least_positions && takes(shape, span);
 }
 
 Result<void> FlashInferHopper::reserve() {
   TROUPE_TRY(gathered_, DeviceBuffer::allocate(gathered_bytes, "memory for long prompts"));
   return {};
+}
+
+cudaError_t FlashInferHopper::gather(const KvLayer& cache, const AttentionShape& shape,
+                                     const AttentionBatch& batch, const std::int32_t* table,
+                                     std::int64_t page_count, Slice heads,
+                                     cudaStream_t stream) const {
+  const int first_head = static_cast<int>(heads.begin);
+  if (is_code(cache.keys.dtype())) {
+    const CodedSource source{.cache = cache,
+                             .table = table,
+                             .kv_heads = shape.kv_heads,
+                             .head_dim = head_dim,
+                             .block_size = batch.block_size};
+    const std::int64_t elements = heads.count * page_count * batch.block_size * head_dim;
+    auto* const keys = gathered_.as<__nv_bfloat16>();
+    return widen_pages(source, {.pages = page_count, .heads = heads, .by_head = true}, keys,
+                       keys + elements, stream);
+  }
+  const Pages pages{
+      static_cast<const uint4*>(cache.keys.data()), static_cast<const uint4*>(cache.values.data()),
+      table, static_cast<int>(shape.kv_heads),
+      static_cast<int>(batch.block_size * head_dim * sizeof(Element) / sizeof(uint4))};
+  constexpr int threads = 256;
+  gather_pages<<<dim3(static_cast<unsigned>(page_count), static_cast<unsigned>(heads.count)),
+                 threads, 0, stream>>>(pages, first_head, gathered_.as<uint4>());
+  return cudaGetLastError();
 }
 
 Result<void> FlashInferHopper::attend(const Tensor& q, const AttentionShape& shape,
@@ -142,17 +172,12 @@ Result<void> FlashInferHopper::attend(const Tensor& q, const AttentionShape& sha
   const auto fitting = static_cast<std::int64_t>(gathered_bytes) / (row_count * position_bytes);
   const std::int64_t turns = (shape.kv_heads + fitting - 1) / fitting;
   const std::int64_t heads_at_a_time = (shape.kv_heads + turns - 1) / turns;
-  const Pages pages{
-      static_cast<const uint4*>(cache.keys.data()), static_cast<const uint4*>(cache.values.data()),
-      batch.block_tables.as<std::int32_t>() + span.block_offset + seen.first_page,
-      static_cast<int>(shape.kv_heads),
-      static_cast<int>(batch.block_size * head_dim * sizeof(Element) / sizeof(uint4))};
+  const std::int32_t* const table =
+      batch.block_tables.as<std::int32_t>() + span.block_offset + seen.first_page;
   for (std::int64_t head = 0; head < shape.kv_heads; head += heads_at_a_time) {
     const std::int64_t heads = std::min(heads_at_a_time, shape.kv_heads - head);
-    constexpr int threads = 256;
-    gather_pages<<<dim3(static_cast<unsigned>(seen.pages), static_cast<unsigned>(heads)), threads,
-                   0, stream>>>(pages, static_cast<int>(head), gathered_.as<uint4>());
-    TROUPE_CHECK(cuda_done(cudaGetLastError(), "the gathering of keys and values"));
+    TROUPE_CHECK(cuda_done(gather(cache, shape, batch, table, seen.pages, {head, heads}, stream),
+                           "the gathering of keys and values"));
     const std::int64_t first = span.first_row * row + head * group * head_dim;
     const std::int64_t head_rows = row_count * head_dim;
     Element* const keys = gathered_.as<Element>();

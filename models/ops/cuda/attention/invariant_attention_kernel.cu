@@ -213,7 +213,7 @@ template <int dim, int tiles>
 __global__ void __launch_bounds__(threads, dim <= 128 ? invariant_blocks : 1)
     attend_rows_steadily(const __grid_constant__ InvariantPass pass) {
 #if __CUDA_ARCH__ >= 900
-  using Queue = PageQueue<dim, page, warps, stages, InvariantPass, Work>;
+  using Queue = PageQueue<Bf16Rows<dim>, page, warps, stages, InvariantPass, Work>;
   constexpr int quads = dim / 4, columns = tiles * tile_columns, pitch = dim + 8;
   constexpr int each =
       (columns * quads + threads - 1) / threads;  // groups of four elements that a thread combines

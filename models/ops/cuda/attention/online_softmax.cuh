@@ -35,10 +35,9 @@ struct RoundedArithmetic {
 
 /// The online softmax of a warp for a tile of 8 columns: for columns 2 (lane % 4) and the next, the
 /// scores' maximum and this lane's share of their total; for all columns, sums[f] has the elements
-/// HeadLanes::element(f) and the next, each for both columns.
-template <int dim, class Arithmetic>
+/// Lanes::element(f) and the next, each for both columns.
+template <int dim, class Arithmetic, class Lanes = HeadLanes<dim>>
 struct OnlineSoftmax {
-  using Lanes = HeadLanes<dim>;
 
   float maximum[2] = {-INFINITY, -INFINITY};
   float total[2] = {};
@@ -46,11 +45,17 @@ struct OnlineSoftmax {
 
   /// `scores`: of positions lane / 4 (two columns) and lane / 4 + 8; turns them into softmax terms.
   __device__ void add_scores(float (&scores)[4]) {
+    add_scores(scores, [](float score, int) { return score; });
+  }
+  /// The same, with the maximum of what `peak` makes of the scores of positions lane / 4 (0) and
+  /// lane / 4 + 8 (1). Terms may then be more than 1.
+  template <class Peak>
+  __device__ __forceinline__ void add_scores(float (&scores)[4], const Peak& peak) {
     using A = Arithmetic;
     float now[2];
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      now[i] = fmaxf(maximum[i], max_of_column(fmaxf(scores[i], scores[2 + i])));
+      now[i] = fmaxf(maximum[i], max_of_column(fmaxf(peak(scores[i], 0), peak(scores[2 + i], 1))));
     }
     if (__any_sync(~0U, now[0] > maximum[0] || now[1] > maximum[1])) {
       // 1 for a column whose maximum stays.

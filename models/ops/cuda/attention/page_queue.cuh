@@ -7,15 +7,26 @@
 
 namespace troupe::cuda {
 
+/// How a cache of bf16, or of codes of 8 bits, holds the keys or the values of a position.
+template <int dim>
+struct Bf16Rows {
+  static constexpr int row_bytes = 2 * dim, scale_bytes = 0;
+};
+/// Scales lie behind all rows of a block (CodedPages); in shared memory behind those of a page.
+template <int dim>
+struct CodeRows {
+  static constexpr int row_bytes = dim, scale_bytes = 2;
+};
+
 /// A warp's pages of `page` positions on their way to shared memory, every `warps`-th of its
 /// block's: the keys of a page, then its values. `work` gives the first page in the row's context
 /// (first_page), the begin of the row's block table (table), the number of pages, of which the
 /// first skipped_pages() are left out, the positions in a page, and the KV head.
-template <int dim, int page, int warps, int stages, class Pass, class Work>
+template <class Rows, int page, int warps, int stages, class Pass, class Work>
 class PageQueue {
  public:
-  using Element = typename Pass::Element;
-  static constexpr int units = page * dim / 8;  // of 16 bytes, in keys or in values
+  static constexpr int position_bytes = Rows::row_bytes + Rows::scale_bytes;
+  static constexpr int units = page * position_bytes / 16;  // of 16 bytes, in keys or in values
 
   __device__ PageQueue(const Pass& pass, const Work& work, uint4* memory, std::uint64_t* barriers)
       : pass_(pass),
@@ -48,13 +59,30 @@ class PageQueue {
     const std::int64_t block = __shfl_sync(~0U, blocks_, turn % 32);
     if (lane_ != 0) return;
     const int in_block = (work_.first_page() + page_of(turn)) % pages_per_block;
-    const std::int64_t at =
-        ((block * pass_.kv_heads + work_.kv_head) * pages_per_block + in_block) * page * dim;
-    const std::uint32_t bytes = work_.positions_of(page_of(turn)) * dim * sizeof(Element);
+    const int positions = work_.positions_of(page_of(turn));
+    const std::int64_t begin =
+        (block * pass_.kv_heads + work_.kv_head) * pages_per_block * page * position_bytes;
+    const std::int64_t at = begin + in_block * page * Rows::row_bytes;
     const std::uint32_t barrier = barriers_ + turn % stages * 8;
-    expect_bytes(barrier, 2 * bytes);
-    copy_bulk(shared_address(keys(turn)), pass_.keys + at, bytes, barrier);
-    copy_bulk(shared_address(values(turn)), pass_.values + at, bytes, barrier);
+    const auto* const all_keys = reinterpret_cast<const unsigned char*>(pass_.keys);
+    const auto* const all_values = reinterpret_cast<const unsigned char*>(pass_.values);
+    const auto copy_both = [&](std::uint32_t to, std::int64_t from, std::uint32_t bytes) {
+      copy_bulk(shared_address(keys(turn)) + to, all_keys + from, bytes, barrier);
+      copy_bulk(shared_address(values(turn)) + to, all_values + from, bytes, barrier);
+    };
+    const std::uint32_t bytes = positions * Rows::row_bytes;
+    constexpr std::uint32_t scale_bytes = page * Rows::scale_bytes;
+    expect_bytes(barrier, 2 * (bytes + scale_bytes));
+    if constexpr (scale_bytes == 0) {
+      copy_both(0, at, bytes);
+    } else if (pages_per_block == 1 && positions == page) {
+      copy_both(0, at, bytes + scale_bytes);
+    } else {
+      constexpr std::uint32_t all_rows = page * Rows::row_bytes;
+      copy_both(0, at, bytes);
+      copy_both(all_rows, begin + pages_per_block * std::int64_t{all_rows} + in_block * scale_bytes,
+                scale_bytes);
+    }
   }
   /// Waits until the page of `turn` has arrived.
   __device__ void wait(int turn) const {

@@ -100,11 +100,30 @@ TEST(JobPlan, tells_the_kernels_of_attention_on_gpus) {
   const auto plain = plan_job(config, {.assumed_gpus = one});
   ASSERT_TRUE(plain.ok()) << plain.error().message;
   EXPECT_THAT(describe(*plain), HasSubstr("by the decode kernel, prompts by FlashInfer\n"));
+  config.engine.cascade_attention = true;
+  config.kv_cache.dtype = "fp8_e4m3";
+  const auto coded = plan_job(config, {.assumed_gpus = one});
+  ASSERT_TRUE(coded.ok()) << coded.error().message;
+  EXPECT_THAT(describe(*coded), HasSubstr("by the decode kernel, prompts by FlashInfer\n"));
+  EXPECT_TRUE(coded->warnings.empty()) << coded->warnings.front();
+  config.kv_cache.dtype = "auto";
   config.model.dtype = "float32";
   const auto slow = plan_job(config, {.assumed_gpus = one});
   ASSERT_TRUE(slow.ok()) << slow.error().message;
   EXPECT_THAT(describe(*slow),
               HasSubstr("attention of 4 / 2 heads of 64 in f32 is right but slow"));
+}
+
+TEST(JobPlan, refuses_latents_of_8_bits_on_gpus) {
+  const Gpus one{.count = 1, .memory_bytes = std::uint64_t{80} << 30, .assumed = true};
+  const Config config = *parse_config("model: {path: " TROUPE_SOURCE_DIR
+                                      "/tests/data/golden/deepseek3-a, dtype: bfloat16}\n"
+                                      "cluster: {device: cuda}\nkv_cache: {dtype: int8}\n",
+                                      "c.yaml", {}, Purpose::check);
+  const auto plan = plan_job(config, {.assumed_gpus = one});
+  ASSERT_FALSE(plan.ok());
+  EXPECT_EQ(plan.error().code, ErrorCode::unsupported);
+  EXPECT_THAT(plan.error().message, HasSubstr("kv_cache.dtype: int8: GPUs have no kernels yet"));
 }
 
 TEST(JobPlan, has_a_problem_with_what_a_gpu_does_not_hold) {

@@ -105,5 +105,21 @@ TEST(PlanKvPolicy, refuses_context_ranks_and_shared_heads_but_no_gpus) {
   }
 }
 
+TEST(PlanKvPolicy, refuses_policies_for_codes_of_8_bits_on_gpus) {
+  EngineSpec engine;
+  engine.kv_codes = DType::i8;
+  for (const auto* policy : {"streaming", "snapkv", "h2o"}) {
+    const std::string key = fmt::format("kv_cache.policy={}", policy);
+    engine.device = DeviceKind::cpu;
+    EXPECT_TRUE(planned({key, no_prefixes}, "llama-a", engine).ok()) << policy;
+    engine.device = DeviceKind::cuda;
+    const auto refused = planned({key, no_prefixes}, "llama-a", engine);
+    ASSERT_FALSE(refused.ok()) << policy;
+    EXPECT_THAT(refused.error().message, AllOf(HasSubstr("kv_cache.dtype is int8 on GPUs"),
+                                               HasSubstr("Set kv_cache.dtype: auto")));
+  }
+  EXPECT_TRUE(planned({}, "llama-a", engine).ok());
+}
+
 }  // namespace
 }  // namespace troupe

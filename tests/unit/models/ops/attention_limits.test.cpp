@@ -31,17 +31,24 @@ TEST(AttentionLimits, name_the_head_that_a_gpu_cannot_run) {
   }
 }
 
-TEST(AttentionLimits, let_cpus_alone_have_a_kv_cache_of_8_bits) {
+TEST(AttentionLimits, of_a_kv_cache_of_8_bits_are_tighter_on_gpus) {
   for (const DType codes : {DType::i8, DType::f8_e4m3}) {
     EXPECT_TRUE(check_cpu_attention(shape_of(24), 16, codes).ok());
     EXPECT_TRUE(check_cpu_attention(shape_of(56, 40), 16, codes).ok());
-    const auto refused = check_gpu_attention(shape_of(128), codes);
-    ASSERT_FALSE(refused.ok());
-    EXPECT_EQ(refused.error().code, ErrorCode::unsupported);
-    EXPECT_THAT(refused.error().message, testing::HasSubstr("kv_cache.dtype"));
-    EXPECT_THAT(refused.error().message, testing::HasSubstr(std::string(to_string(codes))));
+    EXPECT_TRUE(check_cpu_attention(shape_of(90), 16, codes).ok());
+    for (const std::int64_t dim : {24, 64, 120, 128, 256}) {
+      EXPECT_TRUE(check_gpu_attention(shape_of(dim), codes).ok()) << dim;
+    }
+    for (const AttentionShape& shape : {shape_of(90), shape_of(260), shape_of(576, 512)}) {
+      const auto refused = check_gpu_attention(shape, codes);
+      ASSERT_FALSE(refused.ok()) << shape.head_dim;
+      EXPECT_EQ(refused.error().code, ErrorCode::unsupported);
+      EXPECT_THAT(refused.error().message, testing::HasSubstr("kv_cache.dtype"));
+      EXPECT_THAT(refused.error().message, testing::HasSubstr(std::string(to_string(codes))));
+    }
   }
   EXPECT_FALSE(check_cpu_attention(shape_of(24), 16, DType::u8).ok());
+  EXPECT_FALSE(check_gpu_attention(shape_of(24), DType::u8).ok());
 }
 
 TEST(AttentionLimits, bound_the_tokens_of_latent_attention_on_a_gpu) {

@@ -19,10 +19,10 @@ TEST(GpuAttention, takes_fast_kernels_for_all_heads_that_families_have) {
       shape.window = 4096;
       shape.soft_cap = 50.0F;
       shape.sinks = sinks;
-      EXPECT_EQ(gpu_attention_kernels(shape, DType::bf16, false),
+      EXPECT_EQ(gpu_attention_kernels(shape, DType::bf16, DType::bf16, false),
                 (GpuAttentionKernels{decode, flashinfer, flashinfer}))
           << describe(shape);
-      EXPECT_EQ(gpu_attention_kernels(shape, DType::bf16, true),
+      EXPECT_EQ(gpu_attention_kernels(shape, DType::bf16, DType::bf16, true),
                 (GpuAttentionKernels{invariant, invariant, invariant}))
           << describe(shape);
     }
@@ -31,38 +31,52 @@ TEST(GpuAttention, takes_fast_kernels_for_all_heads_that_families_have) {
 
 TEST(GpuAttention, takes_latent_kernels_for_latents_alone) {
   AttentionShape shape{.heads = 16, .kv_heads = 1, .head_dim = 576, .latent = 512};
-  EXPECT_EQ(gpu_attention_kernels(shape, DType::bf16, false),
+  EXPECT_EQ(gpu_attention_kernels(shape, DType::bf16, DType::bf16, false),
             (GpuAttentionKernels{latent_decode, flashinfer_latent, flashinfer_latent}));
   shape.heads = 128;
-  EXPECT_EQ(gpu_attention_kernels(shape, DType::bf16, false),
+  EXPECT_EQ(gpu_attention_kernels(shape, DType::bf16, DType::bf16, false),
             (GpuAttentionKernels{flashinfer_latent, flashinfer_latent, flashinfer_latent}));
   shape.soft_cap = 30.0F;
-  EXPECT_EQ(gpu_attention_kernels(shape, DType::bf16, false), GpuAttentionKernels{});
+  EXPECT_EQ(gpu_attention_kernels(shape, DType::bf16, DType::bf16, false), GpuAttentionKernels{});
 }
 
 TEST(GpuAttention, falls_to_the_slow_kernel_for_float32_and_odd_heads) {
-  EXPECT_TRUE(gpu_attention_kernels(shape_of(4, 2, 64), DType::f32, false).any_slow());
-  EXPECT_TRUE(gpu_attention_kernels(shape_of(4, 2, 90), DType::bf16, false).any_slow());
+  EXPECT_TRUE(gpu_attention_kernels(shape_of(4, 2, 64), DType::f32, DType::f32, false).any_slow());
+  EXPECT_TRUE(gpu_attention_kernels(shape_of(4, 2, 90), DType::bf16, DType::bf16, false).any_slow());
   // Heads that only prompts' kernel has take it in decode steps, too.
-  EXPECT_EQ(gpu_attention_kernels(shape_of(4, 2, 120), DType::bf16, false),
+  EXPECT_EQ(gpu_attention_kernels(shape_of(4, 2, 120), DType::bf16, DType::bf16, false),
             (GpuAttentionKernels{flashinfer, flashinfer, flashinfer}));
 }
 
 TEST(GpuAttention, is_batch_invariant_or_slow_where_it_is_deterministic) {
-  EXPECT_EQ(gpu_attention_kernels(shape_of(32, 8, 128), DType::bf16, true),
+  EXPECT_EQ(gpu_attention_kernels(shape_of(32, 8, 128), DType::bf16, DType::bf16, true),
             (GpuAttentionKernels{invariant, invariant, invariant}));
-  EXPECT_TRUE(gpu_attention_kernels(shape_of(12, 4, 40), DType::bf16, true).any_slow());
+  EXPECT_TRUE(gpu_attention_kernels(shape_of(12, 4, 40), DType::bf16, DType::bf16, true).any_slow());
   const AttentionShape latent{.heads = 16, .kv_heads = 1, .head_dim = 576, .latent = 512};
-  EXPECT_TRUE(gpu_attention_kernels(latent, DType::bf16, true).any_slow());
+  EXPECT_TRUE(gpu_attention_kernels(latent, DType::bf16, DType::bf16, true).any_slow());
+}
+
+TEST(GpuAttention, reads_codes_of_8_bits_by_the_decode_kernel_and_widened_by_flashinfer) {
+  for (const DType codes : {DType::i8, DType::f8_e4m3}) {
+    EXPECT_EQ(gpu_attention_kernels(shape_of(32, 8, 128), DType::bf16, codes, false),
+              (GpuAttentionKernels{decode, flashinfer, flashinfer_hopper}));
+    EXPECT_EQ(gpu_attention_kernels(shape_of(12, 4, 96), DType::bf16, codes, false),
+              (GpuAttentionKernels{decode, flashinfer, flashinfer}));
+    for (const bool deterministic : {false, true}) {
+      EXPECT_TRUE(
+          gpu_attention_kernels(shape_of(4, 2, 120), DType::bf16, codes, deterministic).any_slow());
+    }
+    EXPECT_TRUE(gpu_attention_kernels(shape_of(32, 8, 128), DType::bf16, codes, true).any_slow());
+  }
 }
 
 TEST(GpuAttention, takes_the_kernel_for_hopper_for_long_prompts_of_heads_of_128) {
   AttentionShape shape = shape_of(32, 8, 128);
   shape.window = 4096;
-  EXPECT_EQ(gpu_attention_kernels(shape, DType::bf16, false),
+  EXPECT_EQ(gpu_attention_kernels(shape, DType::bf16, DType::bf16, false),
             (GpuAttentionKernels{decode, flashinfer, flashinfer_hopper}));
   shape.has_sinks = true;
-  EXPECT_EQ(gpu_attention_kernels(shape, DType::bf16, false),
+  EXPECT_EQ(gpu_attention_kernels(shape, DType::bf16, DType::bf16, false),
             (GpuAttentionKernels{decode, flashinfer, flashinfer}));
 }
 

@@ -1,0 +1,82 @@
+#include "models/ops/cuda/attention/coded_pages.hpp"
+#include "models/ops/cuda/attention/kv_code.cuh"
+#include "parallel/device/cuda/device_math.cuh"
+
+namespace troupe {
+namespace cuda {
+namespace {
+
+constexpr int threads = 128, unit = 16;  // codes that a thread loads at once
+
+struct Widening {
+  const std::uint8_t* from[2];  ///< keys, values
+  bf16* to[2];
+  const std::int32_t* table;
+  const std::int32_t* places;  ///< or null
+  CodedPages pages;
+  int first_head;
+  bool by_head;
+};
+
+/// Two numbers in bf16.
+__device__ __forceinline__ std::uint32_t scaled(std::uint32_t pair, float scale) {
+  const float2 numbers = __half22float2(*reinterpret_cast<const __half2*>(&pair));
+  const __nv_bfloat162 rounded = __floats2bfloat162_rn(numbers.x * scale, numbers.y * scale);
+  return *reinterpret_cast<const std::uint32_t*>(&rounded);
+}
+
+/// A block widens a page of a KV head: keys (blockIdx.z 0) or values.
+template <class Code>
+__global__ void __launch_bounds__(threads) widen(const __grid_constant__ Widening of) {
+  const int index = static_cast<int>(blockIdx.x), head = static_cast<int>(blockIdx.y);
+  const std::int32_t place = of.places == nullptr ? index : of.places[index];
+  const std::uint8_t* const page =
+      of.from[blockIdx.z] + of.pages.page(of.table[place], of.first_head + head);
+  const int elements = of.pages.block_size * of.pages.head_dim;
+  const std::int64_t to_page = of.by_head ? std::int64_t{head} * gridDim.x + index
+                                          : std::int64_t{index} * gridDim.y + head;
+  bf16* const to = of.to[blockIdx.z] + to_page * elements;
+  for (int i = static_cast<int>(threadIdx.x) * unit; i < elements; i += threads * unit) {
+    const uint4 codes = *reinterpret_cast<const uint4*>(page + i);
+    const auto* const scale = page + of.pages.scale(i / of.pages.head_dim);
+    const float factor = __half2float(*reinterpret_cast<const __half*>(scale)) * Code::unit;
+    const std::uint32_t words[] = {codes.x, codes.y, codes.z, codes.w};
+    std::uint32_t numbers[8];
+#pragma unroll
+    for (int w = 0; w < 4; ++w) {
+      std::uint32_t first, second;
+      Code::widen(words[w], first, second);
+      numbers[2 * w] = scaled(first, factor);
+      numbers[2 * w + 1] = scaled(second, factor);
+    }
+    auto* const units = reinterpret_cast<uint4*>(to + i);
+    units[0] = {numbers[0], numbers[1], numbers[2], numbers[3]};
+    units[1] = {numbers[4], numbers[5], numbers[6], numbers[7]};
+  }
+}
+
+}  // namespace
+}  // namespace cuda
+
+using namespace cuda;
+
+cudaError_t widen_pages(const CodedSource& source, const WidenedPages& what, __nv_bfloat16* keys,
+                        __nv_bfloat16* values, cudaStream_t stream) {
+  const Widening of{.from = {static_cast<const std::uint8_t*>(source.cache.keys.data()),
+                             static_cast<const std::uint8_t*>(source.cache.values.data())},
+                    .to = {keys, values},
+                    .table = source.table,
+                    .places = source.places,
+                    .pages = {static_cast<int>(source.kv_heads),
+                              static_cast<int>(source.block_size),
+                              static_cast<int>(source.head_dim)},
+                    .first_head = static_cast<int>(what.heads.begin),
+                    .by_head = what.by_head};
+  const dim3 grid(static_cast<unsigned>(what.pages), static_cast<unsigned>(what.heads.count), 2);
+  with_code(source.cache.keys.dtype(), [&](auto* code) {
+    widen<element<decltype(code)>><<<grid, threads, 0, stream>>>(of);
+  });
+  return cudaPeekAtLastError();
+}
+
+}  // namespace troupe

@@ -1,0 +1,186 @@
+// Keys and values as codes into the paged cache: a warp has a head.
+#include "models/ops/cuda/attention/coded_store.hpp"
+#include "models/ops/cuda/attention/kv_code.cuh"
+#include "models/ops/cuda/attention/rope_store.cuh"
+#include "parallel/device/cuda/launch.cuh"
+
+namespace troupe {
+namespace cuda {
+namespace {
+
+/// Two adjacent elements.
+__device__ __forceinline__ float2 load_pair(const float* from) {
+  return *reinterpret_cast<const float2*>(from);
+}
+__device__ __forceinline__ float2 load_pair(const bf16* from) {
+  return __bfloat1622float2(*reinterpret_cast<const __nv_bfloat162*>(from));
+}
+__device__ __forceinline__ void store_pair(float* to, float2 pair) {
+  *reinterpret_cast<float2*>(to) = pair;
+}
+__device__ __forceinline__ void store_pair(bf16* to, float2 pair) {
+  *reinterpret_cast<__nv_bfloat162*>(to) = __floats2bfloat162_rn(pair.x, pair.y);
+}
+
+struct CodedStore {
+  const float* q_norm;  ///< [head_dim], or null
+  const float* k_norm;
+  const float* rope;
+  const std::int32_t* positions;
+  const std::int32_t* slots;
+  StoreShape shape;
+  float key_scale, value_scale;  ///< of a checkpoint, or 0
+  std::uint8_t* keys;
+  std::uint8_t* values;
+};
+
+/// A head of which each lane has up to `turns` pairs of elements in either half.
+template <int turns>
+struct HeadPairs {
+  float2 low[turns] = {}, high[turns] = {};
+
+  /// The first element of this lane's pair; beyond the half if there is none.
+  static __device__ __forceinline__ int element(int turn) { return 2 * (turn * warp + lane()); }
+
+  template <class T>
+  __device__ void read(const T* x, int half) {
+#pragma unroll
+    for (int i = 0; i < turns; ++i) {
+      if (element(i) >= half) continue;
+      low[i] = load_pair(x + element(i));
+      high[i] = load_pair(x + half + element(i));
+    }
+  }
+  __device__ void normalise(const float* weight, int half, float eps) {
+    float squares = 0.0F;
+#pragma unroll
+    for (int i = 0; i < turns; ++i) {
+      squares +=
+          low[i].x * low[i].x + low[i].y * low[i].y + high[i].x * high[i].x + high[i].y * high[i].y;
+    }
+    const float scale = rsqrtf(warp_sum(squares) / static_cast<float>(2 * half) + eps);
+#pragma unroll
+    for (int i = 0; i < turns; ++i) {
+      if (element(i) >= half) continue;
+      const float2 a = load_pair(weight + element(i)), b = load_pair(weight + half + element(i));
+      low[i] = {low[i].x * scale * a.x, low[i].y * scale * a.y};
+      high[i] = {high[i].x * scale * b.x, high[i].y * scale * b.y};
+    }
+  }
+  __device__ void rotate(const float* angles, int half) {
+#pragma unroll
+    for (int i = 0; i < turns; ++i) {
+      if (element(i) >= half) continue;
+      const float2 c = load_pair(angles + element(i)), s = load_pair(angles + half + element(i));
+      const float2 a = low[i], b = high[i];
+      low[i] = {a.x * c.x - b.x * s.x, a.y * c.y - b.y * s.y};
+      high[i] = {b.x * c.x + a.x * s.x, b.y * c.y + a.y * s.y};
+    }
+  }
+  template <class T>
+  __device__ void write(T* to, int half) const {
+#pragma unroll
+    for (int i = 0; i < turns; ++i) {
+      if (element(i) >= half) continue;
+      store_pair(to + element(i), low[i]);
+      store_pair(to + half + element(i), high[i]);
+    }
+  }
+  template <class Code>
+  __device__ void write_codes(std::uint8_t* to, std::uint8_t* to_scale, int half,
+                              float fixed_scale) const {
+    float largest = 0.0F;
+#pragma unroll
+    for (int i = 0; i < turns; ++i) {
+      largest = fmaxf(largest, fmaxf(fmaxf(fabsf(low[i].x), fabsf(low[i].y)),
+                                     fmaxf(fabsf(high[i].x), fabsf(high[i].y))));
+    }
+    const __half scale = row_scale<Code>(warp_max(largest), fixed_scale);
+    const float inverse = inverse_of(scale);
+    if (lane() == 0) *reinterpret_cast<__half*>(to_scale) = scale;
+    const auto pair_of = [&](float2 of) {
+      return uchar2{Code::narrow(of.x, inverse), Code::narrow(of.y, inverse)};
+    };
+#pragma unroll
+    for (int i = 0; i < turns; ++i) {
+      if (element(i) >= half) continue;
+      *reinterpret_cast<uchar2*>(to + element(i)) = pair_of(low[i]);
+      *reinterpret_cast<uchar2*>(to + half + element(i)) = pair_of(high[i]);
+    }
+  }
+};
+
+/// For heads of up to 128 * turns elements, a multiple of 4. Heads are numbered queries, then keys,
+/// then values.
+template <class T, class Code, int turns>
+__global__ void store_heads(const __grid_constant__ CodedStore of, const T* qkv, T* q_out) {
+  begin_early_kernel();
+  const StoreShape& shape = of.shape;
+  const int all = shape.heads + 2 * shape.kv_heads, half = shape.head_dim / 2;
+  const int head = head_of_warp();
+  if (head >= all) return;
+  const std::int64_t token = blockIdx.x;
+  HeadPairs<turns> pairs;
+  pairs.read(qkv + (token * all + head) * shape.head_dim, half);
+  const int key = head - shape.heads, value = key - shape.kv_heads;
+  if (value < 0) {
+    const float* const weight = key < 0 ? of.q_norm : of.k_norm;
+    if (weight != nullptr) pairs.normalise(weight, half, shape.eps);
+    pairs.rotate(of.rope + std::int64_t{of.positions[token]} * shape.head_dim, half);
+  }
+  if (key < 0) {
+    pairs.write(q_out + (token * shape.heads + head) * shape.head_dim, half);
+    return;
+  }
+  const CodedPages pages{shape.kv_heads, shape.block_size, shape.head_dim};
+  const int block = of.slots[token] / shape.block_size, offset = of.slots[token] % shape.block_size;
+  std::uint8_t* const page =
+      value < 0 ? of.keys + pages.page(block, key) : of.values + pages.page(block, value);
+  pairs.template write_codes<Code>(page + pages.row(offset), page + pages.scale(offset), half,
+                                   value < 0 ? of.key_scale : of.value_scale);
+}
+
+const float* floats_of(const Tensor& tensor) {
+  return tensor.empty() ? nullptr : tensor.as<float>();
+}
+
+template <class T, class Code>
+cudaError_t launch(const CodedStore& of, const Tensor& qkv, const Tensor& q_out,
+                   cudaStream_t stream) {
+  const int heads = of.shape.heads + 2 * of.shape.kv_heads;
+  const Grid grid{dim3(static_cast<unsigned>(qkv[0]), blocks_of(heads, store_warps)),
+                  warp * store_warps};
+  const auto kernel = of.shape.head_dim <= 128 ? store_heads<T, Code, 1> : store_heads<T, Code, 2>;
+  return launch_early(kernel, grid, stream, of, static_cast<const T*>(qkv.data()),
+                      static_cast<T*>(q_out.data()));
+}
+
+}  // namespace
+}  // namespace cuda
+
+using namespace cuda;
+
+cudaError_t store_coded_heads(const Tensor& qkv, const Tensor& q_norm, const Tensor& k_norm,
+                              float eps, const Tensor& rope, const AttentionShape& shape,
+                              const AttentionBatch& batch, const KvLayer& cache,
+                              const Tensor& q_out, cudaStream_t stream) {
+  const CodedStore of{.q_norm = floats_of(q_norm),
+                      .k_norm = floats_of(k_norm),
+                      .rope = rope.as<float>(),
+                      .positions = batch.positions.as<std::int32_t>(),
+                      .slots = batch.kv_slots.as<std::int32_t>(),
+                      .shape = store_shape(shape, batch, eps),
+                      .key_scale = shape.key_scale,
+                      .value_scale = shape.value_scale,
+                      .keys = static_cast<std::uint8_t*>(cache.keys.data()),
+                      .values = static_cast<std::uint8_t*>(cache.values.data())};
+  cudaError_t launched = cudaSuccess;
+  with_type(qkv.dtype(), [&](auto* type) {
+    with_code(cache.keys.dtype(), [&](auto* code) {
+      launched = launch<element<decltype(type)>, element<decltype(code)>>(of, qkv, q_out, stream);
+    });
+  });
+  return launched;
+}
+
+}  // namespace troupe
