@@ -8,6 +8,7 @@
 #include <mutex>
 #include <optional>
 #include <set>
+#include <stop_token>
 #include <string>
 #include <thread>
 #include <unordered_map>
@@ -291,7 +292,8 @@ class StoreImpl final : public ObjectStore,
   std::multimap<std::uint64_t, std::function<void()>> when_registered_;
   ObjectCounts counts_;
   const Metrics metrics_;
-  std::size_t pulls_ = 0;  ///< under way, each with a thread
+  std::size_t pulls_ = 0;      ///< under way, each with a thread
+  std::stop_source stopping_;  ///< ends what pulls wait for
   std::condition_variable pulls_ended_;
 
   /// Lives as long as the last segment, which a view may keep when the store is gone.
