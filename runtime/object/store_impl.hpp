@@ -84,11 +84,12 @@ class StoreImpl final : public ObjectStore,
     std::optional<std::weak_ptr<const void>> link{};  ///< by which another one has asked
     bool is_gone() const { return link && link->expired(); }
   };
-  /// Waits until one of these objects is ready, or will not be.
+  /// Waits until some of these objects are ready, or will not be.
   struct Wait {
     std::vector<Number> numbers;
     Asker asker;
     std::function<void()> run;
+    std::size_t missing = 1;  ///< so many of them
   };
   using WaitNumber = std::uint64_t;
   struct Owned {
@@ -180,6 +181,7 @@ class StoreImpl final : public ObjectStore,
   SegmentPlace pin_for(const ObjectId& object, StoreId reader, PinNumber pin,
                        const HeldObjects::Held& held);
   std::optional<SegmentServer::Store::Pinned> pin_at_once(const SegmentAsk& ask);
+  class ReadyWait;
   WaitNumber await(const AwaitRequest& request, Asker asker, AwaitDone done);
   WaitNumber add_wait(Wait wait);
   /// The wait is over, or nobody waits any more; mutex_ is held.
