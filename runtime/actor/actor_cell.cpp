@@ -288,7 +288,11 @@ ActorCell::Turn ActorCell::take_calls() {
 }
 
 ActorCell::Turn ActorCell::end() {
-  if (!is_killed_) services_->hub->remove_target(address_->id);
+  {
+    // Under the lock, so that the target is not that of the next incarnation, which follows kill().
+    const std::lock_guard lock(mutex_);
+    if (!is_killed_) services_->hub->remove_target(address_->id);
+  }
   refuse_all();
   if (threaded_) {
     const std::lock_guard lock(mutex_);

@@ -1,8 +1,6 @@
 #include "runtime/call/call_frame.hpp"
 
-#include <algorithm>
 #include <cstring>
-#include <limits>
 
 namespace troupe {
 
@@ -47,19 +45,6 @@ void send_answer(Link& link, CallId call, std::uint32_t incarnation, const CallA
     if (send_once(link, call, incarnation, refusal).ok()) return;
   }
   link.close();
-}
-
-std::uint32_t remaining_ms(CallDeadline deadline) {
-  if (deadline == no_deadline) return 0;
-  const auto left =
-      std::chrono::ceil<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
-  return static_cast<std::uint32_t>(
-      std::clamp<std::int64_t>(left.count(), 1, std::numeric_limits<std::uint32_t>::max()));
-}
-
-CallDeadline deadline_of(std::uint32_t remaining_ms) {
-  if (remaining_ms == 0) return no_deadline;
-  return std::chrono::steady_clock::now() + std::chrono::milliseconds(remaining_ms);
 }
 
 }  // namespace troupe

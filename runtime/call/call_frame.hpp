@@ -58,10 +58,6 @@ struct Trailer {
 };
 static_assert(sizeof(Trailer) == 32);
 
-/// What is left until the deadline, at least 1; 0 for none.
-std::uint32_t remaining_ms(CallDeadline deadline);
-CallDeadline deadline_of(std::uint32_t remaining_ms);
-
 /// Takes the trailer off the frame's end, which leaves the body; nothing if the frame is too short.
 std::optional<Trailer> take_trailer(Bytes& frame);
 

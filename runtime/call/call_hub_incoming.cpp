@@ -3,6 +3,7 @@
 
 #include "runtime/call/callback.hpp"
 #include "runtime/call/hub_impl.hpp"
+#include "runtime/call/remaining_time.hpp"
 
 namespace troupe {
 

@@ -62,6 +62,19 @@ struct PieceHeader {
   std::uint64_t bytes = 0;
 };
 
+/// False after the patience.
+Result<bool> wait_for(int socket, short events, milliseconds patience,
+                      const std::atomic<bool>& is_cancelled) {
+  const BlockingScope waits;
+  Deadline deadline(patience);
+  while (!deadline.is_over()) {
+    if (is_cancelled) return fail(ErrorCode::cancelled, "the object store stops");
+    pollfd polled{socket, events, 0};
+    if (::poll(&polled, 1, static_cast<int>(look_around.count())) > 0) return true;
+  }
+  return false;
+}
+
 /// A TLS session whose calls wait, at most `patience` without progress. Once the handshake is over,
 /// the listening end sends nothing but sealed blocks.
 class Stream {
@@ -135,13 +148,8 @@ class Stream {
   }
   Result<void> wait() { return wait(session_->wants_write() ? POLLOUT : POLLIN); }
   Result<void> wait(short events) {
-    const BlockingScope waits;
-    Deadline deadline(patience_);
-    while (!deadline.is_over()) {
-      if (is_cancelled_) return fail(ErrorCode::cancelled, "the object store stops");
-      pollfd polled{socket_.get(), events, 0};
-      if (::poll(&polled, 1, static_cast<int>(look_around.count())) > 0) return {};
-    }
+    TROUPE_TRY(const bool has_come, wait_for(socket_.get(), events, patience_, is_cancelled_));
+    if (has_come) return {};
     return fail(ErrorCode::timed_out, "nothing has come on the object plane for {} ms",
                 patience_.count());
   }
@@ -211,16 +219,16 @@ Result<void> send_piece(BlockWriter& writer, const DataSource& source, std::uint
   return writer.write(scratch);
 }
 
-Result<UniqueFd> connect_socket(const DataPlace& to) {
+Result<UniqueFd> connect_socket(const DataPlace& to, const std::atomic<bool>& is_cancelled) {
   TROUPE_TRY(auto address, look_up(to.address, to.port, true));
   UniqueFd socket(::socket(address.family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (!socket) return fail_errno(errno, "cannot make a socket");
   tune(socket.get());
   if (::connect(socket.get(), address.get(), address.length) == 0) return socket;
   if (errno != EINPROGRESS) return fail_errno(errno, "cannot connect to an object's holder");
-  pollfd polled{socket.get(), POLLOUT, 0};
-  const BlockingScope waits;
-  if (::poll(&polled, 1, static_cast<int>(handshake_limit.count())) <= 0) {
+  TROUPE_TRY(const bool is_answered,
+             wait_for(socket.get(), POLLOUT, handshake_limit, is_cancelled));
+  if (!is_answered) {
     return fail(ErrorCode::timed_out, "{}:{} does not answer", to.address, to.port);
   }
   int error = 0;
@@ -347,7 +355,7 @@ Result<void> pull_object(const DataPlace& from, const std::string& own_name, con
   std::atomic<std::uint64_t> next = 0;
   const LinkPeer self{reader_role, own_name};
   const auto pull = [&]() -> Result<void> {
-    TROUPE_TRY(auto socket, connect_socket(from));
+    TROUPE_TRY(auto socket, connect_socket(from, is_cancelled));
     TROUPE_TRY(auto session, TlsSession::connect(*tls, socket.get(), self.text(), data_key(key)));
     Stream stream(std::move(socket), std::move(session), patience, is_cancelled);
     TROUPE_CHECK(stream.handshake());

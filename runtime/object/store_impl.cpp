@@ -29,6 +29,7 @@ void StoreImpl::stop() {
     Lock lock(mutex_);
     if (is_stopping_.exchange(true)) return;
   }
+  stopping_.request_stop();
   hub_->remove_target(self_);
   restoring_.stop();
   making_room_.stop();

@@ -8,6 +8,7 @@
 #include <mutex>
 #include <optional>
 #include <set>
+#include <stop_token>
 #include <string>
 #include <thread>
 #include <unordered_map>
@@ -83,11 +84,12 @@ class StoreImpl final : public ObjectStore,
     std::optional<std::weak_ptr<const void>> link{};  ///< by which another one has asked
     bool is_gone() const { return link && link->expired(); }
   };
-  /// Waits until one of these objects is ready, or will not be.
+  /// Waits until some of these objects are ready, or will not be.
   struct Wait {
     std::vector<Number> numbers;
     Asker asker;
     std::function<void()> run;
+    std::size_t missing = 1;  ///< so many of them
   };
   using WaitNumber = std::uint64_t;
   struct Owned {
@@ -179,6 +181,7 @@ class StoreImpl final : public ObjectStore,
   SegmentPlace pin_for(const ObjectId& object, StoreId reader, PinNumber pin,
                        const HeldObjects::Held& held);
   std::optional<SegmentServer::Store::Pinned> pin_at_once(const SegmentAsk& ask);
+  class ReadyWait;
   WaitNumber await(const AwaitRequest& request, Asker asker, AwaitDone done);
   WaitNumber add_wait(Wait wait);
   /// The wait is over, or nobody waits any more; mutex_ is held.
@@ -291,7 +294,8 @@ class StoreImpl final : public ObjectStore,
   std::multimap<std::uint64_t, std::function<void()>> when_registered_;
   ObjectCounts counts_;
   const Metrics metrics_;
-  std::size_t pulls_ = 0;  ///< under way, each with a thread
+  std::size_t pulls_ = 0;      ///< under way, each with a thread
+  std::stop_source stopping_;  ///< ends what pulls wait for
   std::condition_variable pulls_ended_;
 
   /// Lives as long as the last segment, which a view may keep when the store is gone.

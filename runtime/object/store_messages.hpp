@@ -121,15 +121,15 @@ struct OpenReply {
     archive(place, data_address, data_port);
   }
 };
-/// Answered at once if `waits` is false, else once one of the objects is ready; who waits no longer
-/// cancels the call.
+/// Answered once so many of the objects are ready, with all that are; who waits no longer cancels
+/// the call.
 struct AwaitRequest {
-  std::vector<std::uint64_t> numbers;
-  bool waits = false;
+  std::vector<std::uint64_t> numbers;  ///< each once
+  std::uint64_t min_ready = 0;
   std::string reader;  ///< the asking process's endpoint
   template <class Archive>
   void fields(Archive& archive) {
-    archive(numbers, waits, reader);
+    archive(numbers, min_ready, reader);
   }
 };
 struct AwaitReply {

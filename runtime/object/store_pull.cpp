@@ -72,13 +72,18 @@ Result<void> StoreImpl::pull_from(const std::string& source, const ObjectId& obj
                                   std::span<std::byte> target) {
   const OpenRequest request{object, endpoint_, true};
   const Promise<Bytes> promise;
+  const Promise<Key> key;
+  const std::stop_callback when_stopping(stopping_.get_token(), [&] {
+    const Error why = fail(ErrorCode::cancelled, "this process is shutting down");
+    promise.complete(why);
+    key.complete(why);
+  });
   (void)hub_->call(address_of_store(source), static_cast<std::uint16_t>(StoreMethod::open),
                    encode(request),
                    [promise](Result<Bytes> answer) { promise.complete(std::move(answer)); });
   TROUPE_TRY(const Bytes answer, promise.future().get(options_.pull_timeout));
   TROUPE_TRY(const auto reply, decode<OpenReply>(answer));
   const std::string name = source.substr(0, source.find(' '));
-  const Promise<Key> key;
   options_.keys.ask(name, [key](Result<Key> answer) { key.complete(std::move(answer)); });
   TROUPE_TRY(const Key pair, key.future().get(options_.pull_timeout));
   return pull_object({name, reply.data_address, reply.data_port}, options_.keys.name, pair, object,

@@ -41,107 +41,205 @@ void StoreImpl::end_wait(WaitNumber number) {
 
 void StoreImpl::wake_waits(Owned& owned, Later& later) {
   for (const WaitNumber number : std::exchange(owned.waits, {})) {
-    if (auto wait = take_wait(number)) later.run.push_back(std::move(wait->run));
+    if (--waits_.at(number).missing > 0) continue;
+    later.run.push_back(std::move(take_wait(number)->run));
   }
 }
 
 StoreImpl::WaitNumber StoreImpl::await(const AwaitRequest& request, Asker asker, AwaitDone done) {
-  AwaitReply reply;
+  Result<AwaitReply> reply = AwaitReply();
   {
     const Lock lock(mutex_);
+    std::vector<Number> pending;
     for (const Number number : request.numbers) {
       const auto found = owned_.find(number);
       const bool is_pending = found != owned_.end() && found->second.state == Owned::State::pending;
-      if (!is_pending) reply.ready.push_back(number);
+      (is_pending ? pending : reply->ready).push_back(number);
     }
-    if (reply.ready.empty() && request.waits && !is_stopping_) {
-      const AwaitRequest look{request.numbers, false, request.reader};
-      return add_wait({request.numbers, std::move(asker),
+    const std::size_t wanted = std::min<std::size_t>(request.min_ready, request.numbers.size());
+    if (reply->ready.size() < wanted && !is_stopping_) {
+      const std::size_t missing = wanted - reply->ready.size();
+      const AwaitRequest look{request.numbers, 0, request.reader};
+      return add_wait({std::move(pending), std::move(asker),
                        [weak = weak_from_this(), look, done = std::move(done)] {
                          if (const auto self = weak.lock()) (void)self->await(look, {}, done);
-                       }});
+                       },
+                       missing});
     }
+    if (is_stopping_) reply = fail(ErrorCode::cancelled, "this process is shutting down");
   }
   done(std::move(reply));
   return 0;
 }
 
-ReadyIndices StoreImpl::wait_ready(std::span<const ObjectSharePtr> shares, std::size_t count,
-                                   std::chrono::nanoseconds timeout) {
-  struct Waiting {
+namespace {
+
+/// How many of its objects are to be ready before an owner answers. If it answered for each one, it
+/// would be asked for the rest again n times for n objects; if it waited for too many, enough would
+/// be ready and nobody would know. So half of what is needed is divided among the owners, and again
+/// once half of that has come: for n objects an owner is asked O(log n) times.
+class Portions {
+ public:
+  /// So many objects are needed still. True if all owners are to be asked anew.
+  bool divide(std::size_t needed, std::size_t owners) {
+    if (portion_ == 1 || (portion_ > 1 && needed >= owners * portion_)) return false;
+    portion_ = std::max<std::size_t>(needed / (2 * owners), 1);
+    return true;
+  }
+  /// For an owner that has `own` of the `all` objects that are not ready.
+  std::size_t of(std::size_t own, std::size_t all, std::size_t needed) const {
+    const std::size_t others = all - own;  // as many as can come without this owner
+    const std::size_t least = needed > others ? needed - others : 0;
+    return std::min(std::max(portion_, least), own);
+  }
+
+ private:
+  std::size_t portion_ = 0;  ///< not divided yet
+};
+
+}  // namespace
+
+/// A wait for objects of any owners, on the thread that waits.
+class StoreImpl::ReadyWait {
+ public:
+  ReadyWait(StoreImpl& store, std::span<const ObjectSharePtr> shares, std::size_t count)
+      : store_(store), shares_(shares), count_(std::min(count, shares.size())) {}
+
+  /// Asks all owners what is ready now, whatever the time. True if these are enough.
+  bool look(std::chrono::nanoseconds limit) {
+    ask_owners(false);
+    Deadline deadline(std::max<std::chrono::nanoseconds>(limit, std::chrono::milliseconds(100)));
+    return wait_until_answered(deadline, asked_.size());
+  }
+  /// Waits until an owner has more. True if enough are ready.
+  bool wait(Deadline& deadline) {
+    ask_owners(true);
+    return wait_until_answered(deadline, 1);
+  }
+  /// Ends the wait.
+  ReadyIndices end() {
+    ReadyIndices indices;
+    {
+      const Lock lock(state_->mutex);
+      ++state_->round;
+      for (std::size_t i = 0; i < shares_.size(); ++i) {
+        const bool is_taken = is_ready(shares_[i]) && indices.ready.size() < count_;
+        (is_taken ? indices.ready : indices.not_ready).push_back(i);
+      }
+    }
+    for (const auto& [owner, one] : asked_) store_.give_up(one);
+    return indices;
+  }
+
+ private:
+  /// What answers find, also when nobody waits any more.
+  struct State {
     std::mutex mutex;
     std::condition_variable changed;
     std::set<ObjectId> ready;
     std::map<StoreId, int> failures;
     std::set<StoreId> answered;
+    int round = 0;  ///< what was asked in earlier ones has been given up
   };
-  constexpr int max_failures = 3;
-  const auto waiting = std::make_shared<Waiting>();
-  std::map<StoreId, Asked> asked;
-  Deadline deadline(timeout);
-  count = std::min(count, shares.size());
-  const auto is_ready = [&](const ObjectSharePtr& share) {
-    return !share || waiting->ready.contains(share->address().id);
+  struct Pending {
+    std::string endpoint;
+    std::set<Number> numbers;
   };
-  const auto are_enough = [&] {
-    return static_cast<std::size_t>(std::ranges::count_if(shares, is_ready)) >= count;
-  };
-  // At first all owners are asked what is ready now, whatever the time; then they are waited for.
-  for (bool waits = false;; waits = true) {
-    std::map<StoreId, std::pair<std::string, AwaitRequest>> asks;
+
+  bool is_ready(const ObjectSharePtr& share) const {
+    return !share || state_->ready.contains(share->address().id);
+  }
+  std::size_t count_ready() const {
+    return static_cast<std::size_t>(
+        std::ranges::count_if(shares_, [this](const auto& share) { return is_ready(share); }));
+  }
+
+  bool wait_until_answered(Deadline& deadline, std::size_t owners) {
+    Lock lock(state_->mutex);
+    (void)wait_until(state_->changed, lock, deadline,
+                     [&] { return state_->answered.size() >= owners || count_ready() >= count_; });
+    return count_ready() >= count_;
+  }
+
+  /// Asks those owners that have answered, or all.
+  void ask_owners(bool waits) {
+    std::map<StoreId, Pending> pending;
+    std::map<StoreId, Asked> given_up;
+    std::size_t needed = 0, all = 0;
+    int round = 0;
     {
-      const Lock lock(waiting->mutex);
-      if (are_enough() || (waits && deadline.is_over())) break;
-      for (const StoreId owner : std::exchange(waiting->answered, {})) asked.erase(owner);
-      for (const auto& share : shares) {
-        if (is_ready(share) || asked.contains(share->address().id.owner)) continue;
-        auto& [endpoint, request] = asks[share->address().id.owner];
-        endpoint = share->address().owner_endpoint;
-        request.numbers.push_back(share->address().id.number);
-        request.waits = waits;
-        request.reader = endpoint_;
+      const Lock lock(state_->mutex);
+      const std::size_t ready = count_ready();
+      if (ready >= count_) return;
+      for (const auto& share : shares_) {
+        if (is_ready(share)) continue;
+        Pending& of_owner = pending[share->address().id.owner];
+        of_owner.endpoint = share->address().owner_endpoint;
+        if (of_owner.numbers.insert(share->address().id.number).second) ++all;
       }
+      // An object that was given several times counts as often once it is ready.
+      const std::size_t repeated = shares_.size() - ready - all;
+      needed = count_ - ready > repeated ? count_ - ready - repeated : 1;
+      for (const StoreId owner : std::exchange(state_->answered, {})) asked_.erase(owner);
+      if (!waits || portions_.divide(needed, pending.size())) {
+        given_up.swap(asked_);
+        ++state_->round;
+      }
+      round = state_->round;
     }
-    for (auto& [owner, one] : asks) {
-      auto& [endpoint, request] = one;
-      const AwaitDone done = [waiting, owner = owner,
-                              numbers = request.numbers](const Result<AwaitReply>& reply) {
-        const Lock lock(waiting->mutex);
-        waiting->answered.insert(owner);
-        const bool may_pass = !reply.ok() && reply.error().code == ErrorCode::actor_unavailable &&
-                              ++waiting->failures[owner] < max_failures;
-        // After an error get says more.
-        if (!may_pass) {
-          for (const Number number : reply.ok() ? reply->ready : numbers) {
-            waiting->ready.insert({owner, number});
-          }
+    for (const auto& [owner, one] : given_up) store_.give_up(one);
+    for (const auto& [owner, one] : pending) {
+      if (asked_.contains(owner)) continue;
+      const std::size_t own = one.numbers.size();
+      ask(owner, one, waits ? portions_.of(own, all, needed) : 0, round);
+    }
+  }
+
+  void ask(StoreId owner, const Pending& pending, std::size_t min_ready, int round) {
+    constexpr int max_failures = 3;
+    AwaitRequest request{
+        {pending.numbers.begin(), pending.numbers.end()}, min_ready, store_.endpoint_};
+    const AwaitDone done = [state = state_, owner, round,
+                            numbers = request.numbers](const Result<AwaitReply>& reply) {
+      const Lock lock(state->mutex);
+      const bool is_given_up = round != state->round;
+      if (is_given_up && !reply.ok()) return;
+      const bool may_pass = !reply.ok() && reply.error().code == ErrorCode::actor_unavailable &&
+                            ++state->failures[owner] < max_failures;
+      // After an error get says more.
+      if (!may_pass) {
+        for (const Number number : reply.ok() ? reply->ready : numbers) {
+          state->ready.insert({owner, number});
         }
-        waiting->changed.notify_all();
-      };
-      if (owner == self_) {
-        asked[owner] = {.wait = await(request, {self_}, done)};
-      } else {
-        asked[owner] = ask<AwaitReply>(endpoint, StoreMethod::await, encode(request), done);
       }
-    }
-    Lock lock(waiting->mutex);
-    Deadline first(std::max<std::chrono::nanoseconds>(timeout, std::chrono::milliseconds(100)));
-    (void)wait_until(waiting->changed, lock, waits ? deadline : first, [&] {
-      const bool is_answered =
-          waits ? !waiting->answered.empty() : waiting->answered.size() == asked.size();
-      return is_answered || are_enough();
-    });
-  }
-  ReadyIndices indices;
-  {
-    const Lock lock(waiting->mutex);
-    for (std::size_t i = 0; i < shares.size(); ++i) {
-      const bool is_taken = is_ready(shares[i]) && indices.ready.size() < count;
-      (is_taken ? indices.ready : indices.not_ready).push_back(i);
+      if (!is_given_up) state->answered.insert(owner);
+      state->changed.notify_all();
+    };
+    if (owner == store_.self_) {
+      asked_[owner] = {.wait = store_.await(request, {store_.self_}, done)};
+    } else {
+      asked_[owner] =
+          store_.ask<AwaitReply>(pending.endpoint, StoreMethod::await, encode(request), done);
     }
   }
-  for (const auto& [owner, one] : asked) give_up(one);  // they are answered with an error then
-  return indices;
+
+  StoreImpl& store_;
+  const std::span<const ObjectSharePtr> shares_;
+  const std::size_t count_;
+  const std::shared_ptr<State> state_ = std::make_shared<State>();
+  std::map<StoreId, Asked> asked_;
+  Portions portions_;
+};
+
+ReadyIndices StoreImpl::wait_ready(std::span<const ObjectSharePtr> shares, std::size_t count,
+                                   std::chrono::nanoseconds timeout) {
+  Deadline deadline(timeout);
+  ReadyWait ready(*this, shares, count);
+  bool are_enough = ready.look(timeout);
+  if (are_enough || deadline.is_over()) return ready.end();
+  while (!are_enough && !deadline.is_over()) are_enough = ready.wait(deadline);
+  if (!are_enough) (void)ready.look({});  // owners have not answered for each one
+  return ready.end();
 }
 
 }  // namespace troupe

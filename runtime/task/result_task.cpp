@@ -51,8 +51,7 @@ void ResultTask::submit(bool is_repeat) {
   auto done = [self = shared_from_this(), is_taken, is_repeat](Result<Bytes> answer) {
     const bool has_no_room = is_repeat && !*is_taken && !answer.ok() &&
                              answer.error().code == ErrorCode::resource_exhausted;
-    const auto hub = self->hub_.lock();
-    if (has_no_room && hub) return hub->run_after(room_turn, [self] { self->submit(true); });
+    if (has_no_room && self->wait_for_room()) return;
     self->on_answer(std::move(answer));
   };
   const CallTicket ticket = send_(std::move(task), std::move(done));
@@ -65,6 +64,32 @@ void ResultTask::submit(bool is_repeat) {
   }
   if (!is_cancelled) return;
   if (const auto hub = hub_.lock()) hub->cancel(ticket);
+}
+
+bool ResultTask::wait_for_room() {
+  const auto hub = hub_.lock();
+  if (!hub) return false;
+  std::unique_lock lock(mutex_);
+  if (is_cancelled_) {
+    lock.unlock();
+    on_answer(cancelled_early());
+    return true;
+  }
+  waits_for_room_ = true;
+  lock.unlock();
+  hub->run_after(room_turn, [self = shared_from_this()] {
+    {
+      const std::lock_guard inner(self->mutex_);
+      if (!std::exchange(self->waits_for_room_, false)) return;
+    }
+    self->submit(true);
+  });
+  return true;
+}
+
+Error ResultTask::cancelled_early() const {
+  return fail(ErrorCode::cancelled, "task {} was cancelled before it ran again",
+              TaskFunctions::name_of(task_.function));
 }
 
 void ResultTask::on_answer(Result<Bytes> answer) {
@@ -124,11 +149,14 @@ void ResultTask::recompute(const Error& why) {
 
 void ResultTask::cancel() {
   CallTicket ticket;
+  bool is_with_nobody = false;
   {
     const std::lock_guard lock(mutex_);
     is_cancelled_ = true;
+    is_with_nobody = std::exchange(waits_for_room_, false);
     ticket = ticket_;
   }
+  if (is_with_nobody) return on_answer(cancelled_early());
   if (const auto hub = hub_.lock()) hub->cancel(ticket);
 }
 

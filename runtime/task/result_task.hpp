@@ -45,6 +45,10 @@ class ResultTask final : public ObjectSource, public std::enable_shared_from_thi
 
  private:
   void submit(bool is_repeat);
+  /// Has a repeat, which was refused, submitted again later unless it was cancelled meanwhile;
+  /// false if there is no hub any more.
+  bool wait_for_room();
+  Error cancelled_early() const;
   void on_answer(Result<Bytes> answer);
   void fulfil(Result<Value> value);
 
@@ -59,7 +63,8 @@ class ResultTask final : public ObjectSource, public std::enable_shared_from_thi
   std::int32_t retries_left_;
   bool is_under_way_ = false;
   bool is_cancelled_ = false;
-  std::optional<Error> lost_;  ///< while it is under way
+  bool waits_for_room_ = false;  ///< is under way, but nobody has it
+  std::optional<Error> lost_;    ///< while it is under way
   CallTicket ticket_;
 };
 

@@ -5,7 +5,9 @@
 #include <vector>
 
 #include "runtime/call/actor_address.hpp"
+#include "runtime/call/call_terms.hpp"
 #include "runtime/call/codec.hpp"
+#include "runtime/call/remaining_time.hpp"
 #include "runtime/task/task_function.hpp"
 #include "runtime/task/task_options.hpp"
 
@@ -52,9 +54,12 @@ struct TaskBatch {
     TaskId task = 0;
     TaskFunctionId function = 0;
     Bytes arguments;
+    CallDeadline deadline = no_deadline;  ///< travels as the time that remains
     template <class Archive>
     void fields(Archive& archive) {
-      archive(task, function, arguments);
+      std::uint32_t remaining = remaining_ms(deadline);
+      archive(task, function, arguments, remaining);
+      if constexpr (Archive::decoding) deadline = deadline_of(remaining);
     }
   };
   TaskWorkerId worker = 0;

@@ -22,7 +22,8 @@ struct TaskOptions {
   std::int32_t max_retries = 3;
   std::string node{};  ///< empty: the node with room that has the fewest reservations
   /// From submit to the answer; then the future gets timed_out. A task that waits is dropped, one
-  /// that runs goes on to its end, and sees ActorContext::is_cancelled. 0: no limit.
+  /// that runs goes on to its end, and sees ActorContext::is_cancelled. Calls that it makes have
+  /// its deadline; tasks that it submits do not. 0: no limit.
   std::chrono::milliseconds timeout{0};
   std::string name{};  ///< for messages; empty: the function's
 

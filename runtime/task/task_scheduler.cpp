@@ -169,7 +169,8 @@ bool TaskScheduler::give(Worker& worker) {
       }
       task->worker = worker.id;
       worker.flight_bytes += bytes;
-      batch.items.push_back({task->id, task->function, task->arguments});
+      batch.items.push_back(
+          {task->id, task->function, task->arguments, task->deadline.value_or(no_deadline)});
       worker.flight.splice(worker.flight.end(), shape.queue, task);
       if (worker.flight.back().runs_alone) break;
     }

@@ -105,7 +105,7 @@ Result<Bytes> TaskWorker::run_task(const TaskBatch::Item& item, const CancelToke
     return fail(ErrorCode::cancelled, "the task was cancelled before it began");
   }
   TROUPE_TRY(const auto function, TaskFunctions::find(item.function));
-  const CallScope scope(no_deadline, token);
+  const CallScope scope(item.deadline, token);
   return function(context_, item.arguments, host_.hub);
 }
 

@@ -87,5 +87,13 @@ TEST_P(TaskCancellation, comes_with_the_timeout_of_one_that_runs) {
   if (!lines_of(file).empty()) EXPECT_TRUE(saw_it());
 }
 
+TEST_P(TaskCancellation, ends_the_calls_of_one_whose_time_is_over) {
+  const auto actor = must(cluster->spawn<Submitter>({}).get(limit));
+  auto late = cluster->submit<&call_until_late>({.timeout = 3s}, actor, file);
+  EXPECT_EQ(late.get(limit).error().code, ErrorCode::timed_out);
+  EXPECT_TRUE(comes_true([&] { return lines_of(file).size() == 2; }));
+  EXPECT_EQ(lines_of(file).back(), to_string(ErrorCode::timed_out));
+}
+
 }  // namespace
 }  // namespace troupe::test

@@ -93,6 +93,18 @@ Result<int> Submitter::sum_of_tasks(int count) {
   return total;
 }
 
+void Submitter::wait_until_late() {
+  Deadline deadline(limit);
+  while (!context_.is_cancelled() && !deadline.is_over()) std::this_thread::sleep_for(1ms);
+}
+
+void call_until_late(const ActorHandle<Submitter>& actor, const std::string& file) {
+  std::ofstream(file, std::ios::app) << "begun" << std::endl;
+  const auto answered = actor.call<&Submitter::wait_until_late>().get(2 * limit);
+  std::ofstream(file, std::ios::app)
+      << (answered.ok() ? "ok" : to_string(answered.error().code)) << std::endl;
+}
+
 Result<std::string> Submitter::cancel_a_task(const std::string& file) {
   auto running = context_.submit<&run_until_cancelled>({}, file);
   if (!comes_true([&] { return !lines_of(file).empty(); })) return std::string("has not begun");

@@ -73,13 +73,19 @@ class Submitter {
   /// Cancels a task that runs, and returns the name of its error.
   Result<std::string> cancel_a_task(const std::string& file);
   void cancel(const ObjectRef<int>& result) { context_.cancel(result); }
+  /// Goes on until its call is cancelled or its deadline has passed.
+  void wait_until_late();
   static constexpr std::string_view actor_type = "Submitter";
-  using Methods = troupe::Methods<&Submitter::sum_of_tasks, &Submitter::submit_floats,
-                                  &Submitter::sum, &Submitter::cancel_a_task, &Submitter::cancel>;
+  using Methods =
+      troupe::Methods<&Submitter::sum_of_tasks, &Submitter::submit_floats, &Submitter::sum,
+                      &Submitter::cancel_a_task, &Submitter::cancel, &Submitter::wait_until_late>;
 
  private:
   ActorContext& context_;
 };
+
+/// Calls wait_until_late, and writes "begun" into the file and then the name of the call's error.
+void call_until_late(const ActorHandle<Submitter>& actor, const std::string& file);
 
 inline std::unique_ptr<Cluster> start_cluster(ClusterOptions options = {}) {
   if (options.nodes.empty()) options.nodes = {{"node0", 2, {}}};

@@ -17,15 +17,14 @@ class Incarnations {
  public:
   Incarnations(unsigned seed, CuttableHub client) : seed_(seed), client_(std::move(client)) {
     start(new_server());
+    address_ = {7, servers_.front()->endpoint(), "ledger", "Ledger", 0, true};
   }
   ~Incarnations() {
     for (const auto& server : servers_) server->stop();
   }
 
   /// What a handle has, which knows of the first one alone.
-  ActorAddress address() const {
-    return {7, servers_.front()->endpoint(), "ledger", "Ledger", 0, true};
-  }
+  const ActorAddress& address() const { return address_; }
   const std::vector<std::shared_ptr<Ledger>>& ledgers() const { return ledgers_; }
 
   std::size_t runs() const {
@@ -100,6 +99,7 @@ class Incarnations {
 
   const unsigned seed_;
   const CuttableHub client_;
+  ActorAddress address_;
   std::vector<std::shared_ptr<CallHub>> servers_;
   mutable std::mutex mutex_;
   std::vector<std::shared_ptr<Ledger>> ledgers_;  ///< changed under the mutex, by restart() alone

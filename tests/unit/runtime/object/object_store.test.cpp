@@ -1,4 +1,6 @@
+#include <algorithm>
 #include <filesystem>
+#include <random>
 #include <thread>
 
 #include <gtest/gtest.h>
@@ -125,6 +127,118 @@ TEST_F(ObjectStores, wait_for_objects_of_several_owners_and_those_that_have_ende
   second->die();
   waits.join();
   EXPECT_EQ(reader->get(refs[2]).error().code, ErrorCode::object_lost);
+}
+
+/// The calls that a process has made to object stores by this method.
+double calls_made(const TestProcess& process, StoreMethod method) {
+  const MetricLabels labels{{"actor_type", address_of_store("").type},
+                            {"method", fmt::format("#{}", static_cast<int>(method))}};
+  for (const auto& family : process.hub().observer()->snapshot().metrics) {
+    if (family.name != "troupe_calls_made_total") continue;
+    for (const auto& series : family.series) {
+      if (series.labels == labels) return series.values.at(0);
+    }
+  }
+  return 0;
+}
+
+TEST_F(ObjectStores, ask_an_owner_of_many_objects_a_few_times) {
+  constexpr std::size_t owners = 3, of_each = 200, count = 500;
+  std::vector<std::shared_ptr<TestProcess>> processes;
+  const auto reader = TestProcess::start("reader", node_);
+  std::vector<std::pair<std::size_t, Ref>> pending;
+  for (std::size_t owner = 0; owner < owners; ++owner) {
+    processes.push_back(TestProcess::start(fmt::format("owner{}", owner), node_));
+    for (std::size_t i = 0; i < of_each; ++i) {
+      pending.emplace_back(owner, Ref(processes[owner]->store().make_pending({})));
+      processes[owner]->pass(pending.back().second, *reader);
+      reader->refs.push_back(reader->take_one());
+    }
+  }
+  std::ranges::shuffle(pending, std::minstd_rand(7));
+  std::atomic<bool> is_over = false;
+  std::thread waits([&] {
+    const auto waited =
+        wait_for_objects(reader->store(), std::span<const Ref>(reader->refs), count, limit);
+    EXPECT_EQ(waited.ready.size(), count);
+    is_over = true;
+  });
+  for (std::size_t i = 0; i < count; ++i) {
+    ObjectStore& owner = processes[pending[i].first]->store();
+    ASSERT_TRUE(comes_true([&] { return owner.counts().waits == 1; })) << i;
+    EXPECT_FALSE(is_over) << i;
+    owner.fulfil(pending[i].second.id(), Bytes(8), {});
+  }
+  waits.join();
+  const double asked = calls_made(*reader, StoreMethod::await);
+  EXPECT_GE(asked, owners);
+  EXPECT_LT(asked, 100);
+  for (const auto& process : processes) {
+    EXPECT_TRUE(comes_true([&] { return process->store().counts().waits == 0; }));
+  }
+}
+
+TEST_F(ObjectStores, wait_for_objects_that_are_given_twice) {
+  const auto owner = TestProcess::start("owner", node_);
+  const Ref first(owner->store().make_pending({})), second(owner->store().make_pending({}));
+  const std::vector<Ref> refs{first, second, first};
+  std::thread waits([&] {
+    const auto waited = wait_for_objects(owner->store(), std::span<const Ref>(refs), 2, limit);
+    EXPECT_EQ(waited.ready.size(), 2);
+  });
+  EXPECT_TRUE(comes_true([&] { return owner->store().counts().waits == 1; }));
+  owner->store().fulfil(first.id(), Bytes(8), {});
+  waits.join();
+}
+
+TEST_F(ObjectStores, tell_all_that_is_ready_when_the_time_is_over) {
+  const auto owner = TestProcess::start("owner", node_), other = TestProcess::start("other", node_);
+  std::vector<Ref> own;
+  for (int i = 0; i < 10; ++i) {
+    own.emplace_back(owner->store().make_pending({}));
+    owner->pass(own.back(), *other);
+    other->refs.push_back(other->take_one());
+  }
+  std::vector<std::thread> waits;
+  for (const auto& [process, refs] : {std::pair(owner, own), std::pair(other, other->refs)}) {
+    waits.emplace_back([process, refs] {
+      const auto waited = wait_for_objects(process->store(), std::span<const Ref>(refs), 10, 500ms);
+      EXPECT_EQ(waited.ready.size(), 3);
+    });
+  }
+  EXPECT_TRUE(comes_true([&] { return owner->store().counts().waits == 2; }));
+  for (std::size_t i = 0; i < 3; ++i) owner->store().fulfil(own[i].id(), Bytes(8), {});
+  for (auto& one : waits) one.join();
+}
+
+TEST_F(ObjectStores, that_stop_leave_nobody_waiting_for_what_is_pending) {
+  const auto owner = TestProcess::start("owner", node_);
+  const Ref late(owner->store().make_pending({}));
+  const std::vector<Ref> refs{late};
+  std::thread waits(
+      [&] { (void)wait_for_objects(owner->store(), std::span<const Ref>(refs), 1, 3600s); });
+  EXPECT_TRUE(comes_true([&] { return owner->store().counts().waits == 1; }));
+  owner->store().stop();
+  waits.join();  // within the test's limit
+}
+
+TEST_F(ObjectStores, that_stop_do_not_wait_for_what_a_pull_waits_for) {
+  TestNode elsewhere{.name = "node1"};
+  const auto owner = TestProcess::start("owner", node_);
+  const auto reader = TestProcess::start("reader", elsewhere, [](ObjectStoreOptions& options) {
+    options.pull_timeout = 3600s;
+    options.keys.ask = [](const std::string&, auto) {};  // an agent that never answers
+  });
+  const auto ref = *owner->put(large, 1);
+  owner->pass(ref, *reader);
+  reader->refs.push_back(reader->take_one());
+  std::thread gets([&, share = reader->refs[0].share()] {
+    EXPECT_FALSE(reader->store().get_data(share, limit).ok());
+  });
+  EXPECT_TRUE(comes_true([&] { return reader->store().counts().pulls == 1; }));
+  std::this_thread::sleep_for(20ms);  // until it has asked the holder
+  reader->store().stop();             // within the test's limit
+  gets.join();
 }
 
 TEST_F(ObjectStores, close_what_leads_to_processes_that_have_ended) {

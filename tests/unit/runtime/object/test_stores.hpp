@@ -37,7 +37,9 @@ struct TestNode {
 /// others pass on by calls.
 class TestProcess {
  public:
-  static std::shared_ptr<TestProcess> start(const std::string& name, TestNode& node) {
+  static std::shared_ptr<TestProcess> start(
+      const std::string& name, TestNode& node,
+      const std::function<void(ObjectStoreOptions& options)>& change = {}) {
     auto process = std::make_shared<TestProcess>();
     CallHub::Options calls;
     calls.cause_grace = 20ms;
@@ -60,6 +62,7 @@ class TestProcess {
       return node.ledger.duplicate_fd();
     };
     options.hold_limit = 500ms;
+    if (change) change(options);
     auto store = ObjectStore::start(process->hub_.hub, std::move(options));
     if (!store.ok()) throw std::runtime_error(store.error().message);
     process->store_ = *std::move(store);
