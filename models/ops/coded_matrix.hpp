@@ -51,6 +51,9 @@ FormChoice coded_form(const StoredMatrix& matrix, WeightEncoding encoding);
 /// The form that all of these have.
 FormChoice coded_form(std::span<const StoredMatrix> matrices, WeightEncoding encoding);
 
+/// A matrix [n, k] of numbers in host memory, which a device takes as `dtype`.
+StoredMatrix stored_matrix_of(const Tensor& weight, DType dtype);
+
 /// Neighbouring columns of one segment and one group.
 struct CodeRun {
   std::int64_t begin = 0;
@@ -69,6 +72,12 @@ std::int64_t scale_bytes(const CodedForm& form, std::span<const CodeRun> runs, s
 /// The columns of codes that a run takes in a panel.
 constexpr std::int64_t padded_codes(CodeKind kind, std::int64_t count) {
   return is_packed(kind) ? (count + 7) / 8 * 8 : count;
+}
+
+/// For messages: "int4".
+constexpr std::string_view name_of(CodeKind kind) {
+  constexpr std::string_view names[] = {"int8", "fp8", "int4", "mxfp4"};
+  return names[static_cast<std::size_t>(kind)];
 }
 
 /// The code of the number 0.
