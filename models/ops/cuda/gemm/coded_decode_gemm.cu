@@ -112,8 +112,9 @@ __device__ void copy_units(const Gemm& gemm, int first, int count, std::uint32_t
   }
 }
 
-/// Adds the products of a unit, of which this warp has two panels, to `sums`.
-template <class T>
+/// Adds the products of a unit, of which this warp has two panels, to `sums`; `group_chunks` of 32
+/// columns share a scale.
+template <class T, int group_chunks>
 __device__ __forceinline__ void multiply_unit(const CodeLayout& layout, const unsigned char* upper,
                                               std::uint32_t x, float (&sums)[T::sums],
                                               float (&parts)[T::sums]) {
@@ -127,7 +128,6 @@ __device__ __forceinline__ void multiply_unit(const CodeLayout& layout, const un
   std::uint32_t bottom_offset = offset_at<kind>(layout, lower, own);
   const std::uint64_t right[2] = {tile_descriptor(x), tile_descriptor(x + T::box_bytes)};
   int place = own;
-  bool adds = false;
 #pragma unroll
   for (int chunk = 0; chunk < steps / 2; ++chunk) {
     std::uint32_t left[2][4];
@@ -144,12 +144,10 @@ __device__ __forceinline__ void multiply_unit(const CodeLayout& layout, const un
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       const int step = 2 * chunk + i;
-      wgmma(left[i], right[step / 4] + 2 * (step % 4), adds || i > 0 ? 1 : 0, parts);
+      wgmma(left[i], right[step / 4] + 2 * (step % 4), chunk % group_chunks > 0 || i > 0 ? 1 : 0, parts);
     }
     close_products();
-    adds = true;
-    if (((chunk + 1) & (layout.group_chunks - 1)) != 0) continue;
-    adds = false;
+    if ((chunk + 1) % group_chunks != 0) continue;
     float scale = 1.0F, lower_scale = 1.0F;
     if (layout.scales_in_units) {
       scale = scale_at(layout, upper, place);
@@ -221,6 +219,12 @@ __global__ void __launch_bounds__(threads, 1)
   float sums[T::sums], products[T::sums];
 #pragma unroll
   for (int i = 0; i < T::sums; ++i) sums[i] = products[i] = 0.0F;
+  const auto multiply = [&](const unsigned char* codes, std::uint32_t x) {
+    const CodeLayout& layout = gemm.layout;
+    if (layout.group_chunks == 4) return multiply_unit<T, 4>(layout, codes, x, sums, products);
+    if (layout.group_chunks == 2) return multiply_unit<T, 2>(layout, codes, x, sums, products);
+    multiply_unit<T, 1>(layout, codes, x, sums, products);
+  };
   constexpr int stride = T::shares_rows ? groups : 1;
   const int own_panel = 2 * warp + (T::shares_rows ? 0 : group * group_panels);
   int stage = T::shares_rows ? group : 0;  // there are at least three
@@ -228,8 +232,8 @@ __global__ void __launch_bounds__(threads, 1)
   for (int unit = stage; unit < count; unit += stride) {
     wait_for_bytes(shared_address(full) + 8 * stage, odd);
     const unsigned char* const at = memory + stage * gemm.stage_bytes;
-    multiply_unit<T>(gemm.layout, at + T::x_bytes + own_panel * gemm.layout.unit_bytes,
-                     stages_at + stage * gemm.stage_bytes, sums, products);
+    multiply(at + T::x_bytes + own_panel * gemm.layout.unit_bytes,
+             stages_at + stage * gemm.stage_bytes);
     __syncwarp();
     if (threadIdx.x % 32 == 0) arrive(shared_address(empty) + 8 * stage);
     stage += stride;

@@ -287,7 +287,7 @@ void WeightUpload::add_codes(const StoredMatrix& matrix, WeightEncoding encoding
   for (std::int64_t first = 0; first < panels.panels(); first += at_once) {
     const std::int64_t count = std::min(at_once, panels.panels() - first);
     const std::int64_t row = first * panel_rows;
-    push({.part = {.rows = {row, count * panel_rows}},
+    push({.part = {.matrix = {}, .rows = {row, count * panel_rows}},
           .device = to + first * panels.panel_bytes(),
           .scales = row_scales.empty() ? nullptr : row_scales.as<float>() + row,
           .bytes = static_cast<std::size_t>(count * bytes_of_panel),
