@@ -40,9 +40,11 @@ bool all_scales_are_halves(const StoredMatrix& matrix) {
   });
 }
 
-/// The most columns that each lie in one group wherever units begin; 0: none.
+/// The most columns that each lie in one group wherever units begin; 0: none. MXFP4 has groups of
+/// 32, for which kernels are made.
 std::int32_t shared_columns(const CodedForm& form) {
   for (const std::int32_t columns : {128, 64, 32}) {
+    if (form.kind == CodeKind::e2m1 && columns > 32) continue;
     if (form.group_columns % columns == 0 && form.first_column % columns == 0) return columns;
   }
   return 0;
@@ -119,7 +121,8 @@ void write_panel(std::span<const CodedRow> rows, const CodedForm& form, const Co
             there ? row.scales[static_cast<std::size_t>(form.group_of(first))] : CodeScale{};
         const std::int64_t place = group * panel_rows + r;
         std::byte* const begin = out + unit * unit_bytes;
-        put_scale(panels.scale_dtype, scale.scale, begin + panels.scales_at() + place * scale_bytes);
+        put_scale(panels.scale_dtype, scale.scale,
+                  begin + panels.scales_at() + place * scale_bytes);
         if (!panels.has_zero_points) continue;
         put_scale(DType::bf16, scale.zero + zero_offset(panels.kind),
                   begin + panels.zeros_at() + place * 2);
@@ -129,10 +132,10 @@ void write_panel(std::span<const CodedRow> rows, const CodedForm& form, const Co
 }
 
 std::string describe(const CodedPanels& panels) {
-  return fmt::format("{} codes{}{}", name_of(panels.kind),
-                     panels.group_columns > 0 ? fmt::format(", groups of {}", panels.group_columns)
-                                              : "",
-                     panels.has_zero_points ? ", zero points" : "");
+  return fmt::format(
+      "{} codes{}{}", name_of(panels.kind),
+      panels.group_columns > 0 ? fmt::format(", groups of {}", panels.group_columns) : "",
+      panels.has_zero_points ? ", zero points" : "");
 }
 
 }  // namespace troupe

@@ -39,7 +39,9 @@ struct CodedPanels {
   bool operator==(const CodedPanels&) const = default;
 
   std::int64_t panels() const { return rows / panel_rows; }
-  std::int64_t units() const { return (columns + unit_columns - 1) / unit_columns; }  ///< of a panel
+  std::int64_t units() const {
+    return (columns + unit_columns - 1) / unit_columns;
+  }  ///< of a panel
   std::int64_t groups_of_unit() const {
     return group_columns > 0 ? unit_columns / group_columns : 0;
   }

@@ -25,8 +25,7 @@ Result<bool> launch_on_codes(const CodedGemm& gemm, cudaStream_t stream) {
 
 /// How many rows of a matrix become bf16 at once, given room for so many elements: equal parts.
 std::int64_t rows_at_once(const CodedPanels& layout, std::int64_t elements) {
-  const std::int64_t most =
-      std::max(part_rows, elements / layout.columns / part_rows * part_rows);
+  const std::int64_t most = std::max(part_rows, elements / layout.columns / part_rows * part_rows);
   const std::int64_t parts = (layout.rows + most - 1) / most;
   const std::int64_t each = (layout.rows + parts - 1) / parts;
   return (each + part_rows - 1) / part_rows * part_rows;
@@ -59,9 +58,9 @@ Result<void> CodedCudaLinear::multiply(CudaGemms& gemms, const Tensor& x, const 
   const std::int64_t at_once = rows_at_once(layout, (*decoded_)->elements());
   for (std::int64_t first = 0; first < layout.rows; first += at_once) {
     const std::int64_t count = std::min(at_once, layout.rows - first);
-    TROUPE_CHECK(cuda_done(
-        launch_decode_rows(gemm.weight, first, count, (*decoded_)->data(), stream),
-        "decoding a matrix"));
+    TROUPE_CHECK(
+        cuda_done(launch_decode_rows(gemm.weight, first, count, (*decoded_)->data(), stream),
+                  "decoding a matrix"));
     auto* const to = static_cast<std::byte*>(out.data()) +
                      static_cast<std::size_t>(first) * size_of(out.dtype());
     TROUPE_CHECK(gemms.dense->multiply(

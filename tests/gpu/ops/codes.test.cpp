@@ -113,7 +113,8 @@ TEST_P(CodeProducts, are_gated) {
       const HostTensor numbers_of_file = random({2 * inner, k}, 0.1F);
       const StoredMatrix matrix = stored_matrix_of(numbers_of_file, DType::bf16);
       const auto weight = load(matrix, encoding);
-      const HostTensor numbers = troupe::numbers_of(matrix, coded_form(matrix, encoding).form.value());
+      const HostTensor numbers =
+          troupe::numbers_of(matrix, coded_form(matrix, encoding).form.value());
       const HostTensor x = random({130, k});
       for (const std::int64_t rows : {1, 7, 8, 9, 40, 64, 90, 128, 130}) {
         const Expected both = product(numbers, x->rows(0, rows));
@@ -150,13 +151,13 @@ TEST_P(CodeProducts, of_large_matrices_take_parts_of_them) {
       const HostTensor found = back(out);
       for (const std::int64_t j : {0, 1, 8, 127, 128, 2559, 2560, 4095, 4096, 4999}) {
         read_coded_row(matrix, form, j, row);
-        for (std::int64_t r = 0; r < rows; r += rows > 8 ? 37 : 1) {
+        for (std::int64_t r = 0; r<rows; r += rows> 8 ? 37 : 1) {
           double sum = 0, magnitude = 0;
           for (std::int64_t i = 0; i < k; ++i) {
             const auto at = static_cast<std::size_t>(i);
-            const double one =
-                double{x->as<float>()[r * k + i]} * number_of(form.kind, row.codes[at]) *
-                row.scales[static_cast<std::size_t>(form.group_of(i))].scale;
+            const double one = double{x->as<float>()[r * k + i]} *
+                               number_of(form.kind, row.codes[at]) *
+                               row.scales[static_cast<std::size_t>(form.group_of(i))].scale;
             sum += one;
             magnitude += std::abs(one);
           }

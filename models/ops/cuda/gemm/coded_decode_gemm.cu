@@ -33,9 +33,9 @@ constexpr int max_parts = 4;
 
 /// A block multiplies `rows` rows of x with 64 rows of the weight for each group, or, with
 /// `shares_rows`, with 64 in all, of which each group takes every third unit of k.
-template <CodeKind kind_, int rows_, bool shares_rows_>
+template <class Traits_, int rows_, bool shares_rows_>
 struct Tiling {
-  static constexpr CodeKind kind = kind_;
+  using Traits = Traits_;
   static constexpr int rows = rows_;
   static constexpr bool shares_rows = shares_rows_;
   static constexpr int panels = shares_rows ? group_panels : groups * group_panels;
@@ -46,12 +46,11 @@ struct Tiling {
 };
 
 struct Gemm {
-  CUtensorMap x;
-  const unsigned char* weight;
+  CUtensorMap weight, x;
   const float* row_scales;
   DecodeOutput to;
   CodeLayout layout;
-  int panels;       // of the weight
+  int panels;  // of the weight
   int stages, stage_bytes;
 };
 
@@ -67,33 +66,23 @@ __device__ __forceinline__ DecodeOutput output_of(const Gemm& gemm) {
   return to;
 }
 
-/// Brings this block's part of k, `count` units from `first`. Called by a warp.
+/// Brings this block's part of k, `count` units from `first`. Called by a thread.
 template <class T>
 __device__ void copy_units(const Gemm& gemm, int first, int count, std::uint32_t stages_at,
                            std::uint32_t full, std::uint32_t empty) {
-  const int lane = threadIdx.x % 32;
-  const CodeLayout& layout = gemm.layout;
-  // Panels of a gated weight alternate between both halves.
-  const int place = static_cast<int>(blockIdx.y) * T::panels + lane;
-  const int number = gemm.to.output == Output::gated
-                         ? min(place / 2, gemm.panels / 2 - 1) + place % 2 * (gemm.panels / 2)
-                         : min(place, gemm.panels - 1);
-  const unsigned char* const panel =
-      gemm.weight + (std::int64_t{number} * layout.units + first) * layout.unit_bytes;
+  const bool gated = gemm.to.output == Output::gated;
   const auto copy_codes = [&](int unit, int stage) {
-    if (lane == 0) expect_bytes(full + 8 * stage, T::x_bytes + T::panels * layout.unit_bytes);
-    __syncwarp();
-    if (lane < T::panels) {
-      copy_bulk(stages_at + stage * gemm.stage_bytes + T::x_bytes + lane * layout.unit_bytes,
-                panel + std::int64_t{unit} * layout.unit_bytes, layout.unit_bytes,
-                full + 8 * stage);
-    }
+    expect_bytes(full + 8 * stage, T::x_bytes + T::panels * gemm.layout.unit_bytes);
+    copy_panels(stages_at + stage * gemm.stage_bytes + T::x_bytes, &gemm.weight, gated,
+                first + unit, static_cast<int>(blockIdx.y) * T::panels, full + 8 * stage);
   };
   const auto copy_x = [&](int unit, int stage) {
-    if (lane >= 2) return;
-    copy_box(stages_at + stage * gemm.stage_bytes + lane * T::box_bytes, &gemm.x,
-             ((first + unit) * 2 + lane) * box_columns, static_cast<int>(blockIdx.z) * T::rows, 0,
-             0, 0, full + 8 * stage);
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      copy_box(stages_at + stage * gemm.stage_bytes + half * T::box_bytes, &gemm.x,
+               ((first + unit) * 2 + half) * box_columns, static_cast<int>(blockIdx.z) * T::rows, 0,
+               0, 0, full + 8 * stage);
+    }
   };
   const int ahead = min(count, gemm.stages);
   for (int unit = 0; unit < ahead; ++unit) copy_codes(unit, unit);
@@ -118,14 +107,15 @@ template <class T, int group_chunks>
 __device__ __forceinline__ void multiply_unit(const CodeLayout& layout, const unsigned char* upper,
                                               std::uint32_t x, float (&sums)[T::sums],
                                               float (&parts)[T::sums]) {
-  constexpr CodeKind kind = T::kind;
+  constexpr CodeKind kind = T::Traits::kind;
+  constexpr bool has_zeros = T::Traits::has_zeros;
   const unsigned char* const lower = upper + layout.unit_bytes;
   const int own = threadIdx.x % 32 / 4;
-  LaneCodes<kind> top, bottom;
+  LaneCodes<kind, has_zeros> top, bottom;
   top.read(upper);
   bottom.read(lower);
-  std::uint32_t top_offset = offset_at<kind>(layout, upper, own);
-  std::uint32_t bottom_offset = offset_at<kind>(layout, lower, own);
+  std::uint32_t top_offset = offset_at<kind, has_zeros>(layout, upper, own);
+  std::uint32_t bottom_offset = offset_at<kind, has_zeros>(layout, lower, own);
   const std::uint64_t right[2] = {tile_descriptor(x), tile_descriptor(x + T::box_bytes)};
   int place = own;
 #pragma unroll
@@ -144,28 +134,25 @@ __device__ __forceinline__ void multiply_unit(const CodeLayout& layout, const un
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       const int step = 2 * chunk + i;
-      wgmma(left[i], right[step / 4] + 2 * (step % 4), chunk % group_chunks > 0 || i > 0 ? 1 : 0, parts);
+      wgmma(left[i], right[step / 4] + 2 * (step % 4), chunk % group_chunks > 0 || i > 0 ? 1 : 0,
+            parts);
     }
     close_products();
     if ((chunk + 1) % group_chunks != 0) continue;
-    float scale = 1.0F, lower_scale = 1.0F;
-    if (layout.scales_in_units) {
-      scale = scale_at(layout, upper, place);
-      lower_scale = scale_at(layout, lower, place);
-    }
+    const float2 scales = scales_at(layout, upper, lower, place);
     place += static_cast<int>(panel_rows);
-    if (layout.has_zero_points && chunk + 1 < steps / 2) {
-      top_offset = offset_at<kind>(layout, upper, place);
-      bottom_offset = offset_at<kind>(layout, lower, place);
+    if (has_zeros && chunk + 1 < steps / 2) {
+      top_offset = offset_at<kind, has_zeros>(layout, upper, place);
+      bottom_offset = offset_at<kind, has_zeros>(layout, lower, place);
     }
     wait_for_products<0>();
     pin(parts);
 #pragma unroll
     for (int i = 0; i < T::sums; i += 4) {
-      sums[i] = fmaf(parts[i], scale, sums[i]);
-      sums[i + 1] = fmaf(parts[i + 1], scale, sums[i + 1]);
-      sums[i + 2] = fmaf(parts[i + 2], lower_scale, sums[i + 2]);
-      sums[i + 3] = fmaf(parts[i + 3], lower_scale, sums[i + 3]);
+      sums[i] = fmaf(parts[i], scales.x, sums[i]);
+      sums[i + 1] = fmaf(parts[i + 1], scales.x, sums[i + 1]);
+      sums[i + 2] = fmaf(parts[i + 2], scales.y, sums[i + 2]);
+      sums[i + 3] = fmaf(parts[i + 3], scales.y, sums[i + 3]);
     }
   }
 }
@@ -184,8 +171,7 @@ __device__ __forceinline__ float4 scaled(const Gemm& gemm, int at, float4 sums) 
 
 /// Grid: parts of k, one cluster of them for each tile of the weight's rows; tiles; tiles of x.
 template <class T>
-__global__ void __launch_bounds__(threads, 1)
-    multiply_decoded(const __grid_constant__ Gemm gemm) {
+__global__ void __launch_bounds__(threads, 1) multiply_decoded(const __grid_constant__ Gemm gemm) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   extern __shared__ unsigned char shared[];
   __shared__ std::uint64_t full[max_stages], empty[max_stages];
@@ -204,7 +190,9 @@ __global__ void __launch_bounds__(threads, 1)
   const int first = gemm.layout.units * part / parts;
   const int count = gemm.layout.units * (part + 1) / parts - first;
   if (threadIdx.x >= consumers) {
-    copy_units<T>(gemm, first, count, stages_at, shared_address(full), shared_address(empty));
+    if (threadIdx.x == consumers) {
+      copy_units<T>(gemm, first, count, stages_at, shared_address(full), shared_address(empty));
+    }
     __syncwarp();
     // Not before its copies are issued: blocks of the next kernel would crowd on multiprocessors
     // that have none of this one.
@@ -221,6 +209,9 @@ __global__ void __launch_bounds__(threads, 1)
   for (int i = 0; i < T::sums; ++i) sums[i] = products[i] = 0.0F;
   const auto multiply = [&](const unsigned char* codes, std::uint32_t x) {
     const CodeLayout& layout = gemm.layout;
+    if constexpr (T::Traits::kind == CodeKind::e2m1) {
+      return multiply_unit<T, 1>(layout, codes, x, sums, products);  // groups of MXFP4
+    }
     if (layout.group_chunks == 4) return multiply_unit<T, 4>(layout, codes, x, sums, products);
     if (layout.group_chunks == 2) return multiply_unit<T, 2>(layout, codes, x, sums, products);
     multiply_unit<T, 1>(layout, codes, x, sums, products);
@@ -243,8 +234,8 @@ __global__ void __launch_bounds__(threads, 1)
     }
   }
   const DecodeOutput to = output_of<T>(gemm);
-  const int tile = static_cast<int>(blockIdx.y) * (T::shares_rows ? 1 : groups) +
-                   (T::shares_rows ? 0 : group);
+  const int tile =
+      static_cast<int>(blockIdx.y) * (T::shares_rows ? 1 : groups) + (T::shares_rows ? 0 : group);
   const int at = (tile * 4 + warp) * 16;
   const auto quad_of = [&](int quad) {
     return float4{sums[4 * quad], sums[4 * quad + 1], sums[4 * quad + 2], sums[4 * quad + 3]};
@@ -258,9 +249,7 @@ __global__ void __launch_bounds__(threads, 1)
   }
   // The stages' memory is reused for the sums once no group reads it: [quads][consumers].
   auto* const own = reinterpret_cast<float4*>(memory);
-  const auto meet_consumers = [] {
-    asm volatile("bar.sync 1, %0;" ::"n"(consumers) : "memory");
-  };
+  const auto meet_consumers = [] { asm volatile("bar.sync 1, %0;" ::"n"(consumers) : "memory"); };
   meet_consumers();
 #pragma unroll
   for (int quad = 0; quad < T::quads; ++quad) own[quad * consumers + threadIdx.x] = quad_of(quad);
@@ -276,11 +265,10 @@ __global__ void __launch_bounds__(threads, 1)
   for (int quad = T::quads * sharer / sharers; quad < end; ++quad) {
     float4 sum{};
     for (int other = 0; other < parts; ++other) {
-      const float4* const theirs =
-          (parts > 1 ? in_block(own, other) : own) + quad * consumers;
+      const float4* const theirs = (parts > 1 ? in_block(own, other) : own) + quad * consumers;
       for (int g = 0; g < (T::shares_rows ? groups : 1); ++g) {
-        const float4 one = theirs[T::shares_rows ? g * group_threads + threadIdx.x % group_threads
-                                                 : threadIdx.x];
+        const float4 one =
+            theirs[T::shares_rows ? g * group_threads + threadIdx.x % group_threads : threadIdx.x];
         sum = {sum.x + one.x, sum.y + one.y, sum.z + one.z, sum.w + one.w};
       }
     }
@@ -300,8 +288,10 @@ cudaError_t launch(const CodedGemm& wanted, int parts, cudaStream_t stream) {
                       {k, rows * k, rows * k, rows * k},
                       {box_columns, T::rows, 1, 1, 1}};
   Gemm gemm{};
-  if (!make_tensor_map(x, gemm.x)) return cudaErrorInvalidValue;
-  gemm.weight = static_cast<const unsigned char*>(wanted.weight.panels);
+  if (!make_tensor_map(x, gemm.x) ||
+      !map_panels(layout, wanted.weight.panels, wanted.gated, 1, T::panels, gemm.weight)) {
+    return cudaErrorInvalidValue;
+  }
   gemm.row_scales = layout.group_columns > 0 ? nullptr : wanted.weight.row_scales;
   gemm.to = {.out = wanted.out,
              .rows = static_cast<int>(wanted.rows),
@@ -326,11 +316,11 @@ cudaError_t launch(const CodedGemm& wanted, int parts, cudaStream_t stream) {
                          {grid, threads, static_cast<std::size_t>(shared)}, stream, gemm);
 }
 
-template <CodeKind kind, bool shares_rows>
+template <class Traits, bool shares_rows>
 cudaError_t launch_rows(const CodedGemm& gemm, int parts, cudaStream_t stream) {
-  if (gemm.rows <= 16) return launch<Tiling<kind, 16, shares_rows>>(gemm, parts, stream);
-  if (gemm.rows <= 32) return launch<Tiling<kind, 32, shares_rows>>(gemm, parts, stream);
-  return launch<Tiling<kind, 64, shares_rows>>(gemm, parts, stream);
+  if (gemm.rows <= 16) return launch<Tiling<Traits, 16, shares_rows>>(gemm, parts, stream);
+  if (gemm.rows <= 32) return launch<Tiling<Traits, 32, shares_rows>>(gemm, parts, stream);
+  return launch<Tiling<Traits, 64, shares_rows>>(gemm, parts, stream);
 }
 
 }  // namespace
@@ -354,9 +344,9 @@ cudaError_t launch_coded_decode_gemm(const CodedGemm& gemm, cudaStream_t stream)
       std::min({multiprocessors() / tiles, layout.units() / 8, std::int64_t{max_parts}});
   const int parts = shares_rows ? static_cast<int>(std::max<std::int64_t>(most, 1)) : 1;
   cudaError_t error = cudaSuccess;
-  with_kind(layout.kind, [&]<CodeKind kind>(std::integral_constant<CodeKind, kind>) {
-    error = shares_rows ? launch_rows<kind, true>(gemm, parts, stream)
-                        : launch_rows<kind, false>(gemm, parts, stream);
+  with_traits(layout, [&]<class Traits>(Traits) {
+    error = shares_rows ? launch_rows<Traits, true>(gemm, parts, stream)
+                        : launch_rows<Traits, false>(gemm, parts, stream);
   });
   return error;
 }

@@ -1,6 +1,7 @@
-// GEMMs of up to 8 rows with a matrix of codes, at memory bandwidth. Blocks take every gridDim.x-th
-// tile of 16 rows of the matrix, two panels; a warp takes every 16th unit of a tile, which arrives
-// in shared memory by a queue of the warp's own. The first units are requested before x is ready.
+// GEMMs of up to 8 rows with a matrix of codes, at memory bandwidth. A tile is 16 rows of the
+// matrix, two panels. The warps of a block form groups; a group has a tile at a time, of which each
+// warp takes every so many-th slab. Slabs arrive in shared memory by a queue of the warp's own, and
+// the first are requested before x is ready.
 #include <algorithm>
 #include <type_traits>
 
@@ -11,7 +12,6 @@
 #include "models/ops/cuda/common/silu.cuh"
 #include "models/ops/cuda/gemm/code_fragments.cuh"
 #include "models/ops/cuda/gemm/coded_gemm.hpp"
-#include "models/ops/cuda/gemm/weight_stream.cuh"
 #include "parallel/device/cuda/device_math.cuh"
 #include "parallel/device/cuda/launch.cuh"
 #include "parallel/device/cuda/multiprocessors.hpp"
@@ -24,241 +24,244 @@ constexpr int warps = 16, threads = warps * 32;
 constexpr int tile_columns = 16;  // rows of the matrix of one instruction
 constexpr int tile_rows = 8;      // rows of x of one instruction
 constexpr int steps = 8;          // instructions for a unit
-constexpr int max_stages = 8;     // units under way for a warp
+constexpr int slab_units = 2;
+constexpr int max_stages = 8;  // slabs under way for a warp
+constexpr int min_stages = 2;
 constexpr int columns_of_unit = static_cast<int>(unit_columns);
-/// Bytes of a row of x in shared memory, so that eight rows begin in different banks.
-constexpr int x_row_bytes = columns_of_unit * static_cast<int>(sizeof(bf16)) + 16;
-constexpr int x_bytes = tile_rows * x_row_bytes;
-constexpr int x_units = columns_of_unit / 8;              // of 16 bytes in a row
-constexpr int x_loads = tile_rows * x_units / 32;         // of a lane
-constexpr int max_shared = 220 * 1024;
+constexpr int columns_of_slab = slab_units * columns_of_unit;
+constexpr int row_units = columns_of_unit / 8;  // of 16 bytes in a row of x of a unit
+constexpr int max_shared = 200 * 1024;
+constexpr int box_alignment = 128;
 
 struct Job {
-  const unsigned char* panels;
+  CUtensorMap panels;
   const float* row_scales;
   const bf16* x;
   void* out;
   CodeLayout layout;
   int rows, n, k;
-  int stages;
+  int stages, stage_bytes, x_row_bytes;
+  int group_warps;
   bool gated, is_f32;
 };
 
-/// A warp's pairs of units, one of each panel of a tile: requested, awaited and released in order.
-class UnitQueue {
+/// A warp's slabs, requested, awaited and released in order.
+class SlabsOfCodes {
  public:
-  __device__ UnitQueue(unsigned char* memory, std::uint64_t (&barriers)[max_stages], int stages,
-                       int unit_bytes)
-      : memory_(memory),
-        barriers_(shared_address(barriers)),
-        stages_(stages),
-        unit_bytes_(unit_bytes) {
+  __device__ SlabsOfCodes(const Job& job, unsigned char* memory,
+                          std::uint64_t (&barriers)[max_stages])
+      : job_(job), memory_(memory), barriers_(shared_address(barriers)) {
     if (threadIdx.x % 32 == 0) {
-      for (int i = 0; i < stages; ++i) open_barrier(barriers_ + 8 * i);
+      for (int i = 0; i < job.stages; ++i) open_barrier(barriers_ + 8 * i);
       show_barriers();
     }
     __syncwarp();
   }
-  /// Lanes 0 and 1 pass where the units of the first and second panel are.
-  __device__ __forceinline__ void request(const unsigned char* unit) {
-    const int lane = threadIdx.x % 32;
-    const std::uint32_t barrier = barriers_ + 8 * to_;
-    if (lane == 0) expect_bytes(barrier, 2 * unit_bytes_);
-    __syncwarp();
-    if (lane < 2) {
-      const std::uint32_t to = shared_address(memory_ + (2 * to_ + lane) * unit_bytes_);
-      copy_bulk(to, unit, unit_bytes_, barrier);
+  __device__ __forceinline__ void request(int tile, int slab) {
+    if (threadIdx.x % 32 == 0) {
+      const std::uint32_t barrier = barriers_ + 8 * to_;
+      expect_bytes(barrier, 2 * slab_units * job_.layout.unit_bytes);
+      copy_panels(shared_address(memory_ + to_ * job_.stage_bytes), &job_.panels, job_.gated,
+                  slab * slab_units, 2 * tile, barrier);
     }
-    to_ = to_ + 1 == stages_ ? 0 : to_ + 1;
+    to_ = to_ + 1 == job_.stages ? 0 : to_ + 1;
   }
-  /// Waits for a pair and returns where the first of it is; the second follows.
+  /// Waits for a slab and returns where it is: the units of the first panel, then those of the
+  /// second.
   __device__ __forceinline__ const unsigned char* wait() const {
     wait_for_bytes(barriers_ + 8 * from_, turn_);
-    return memory_ + 2 * from_ * unit_bytes_;
+    return memory_ + from_ * job_.stage_bytes;
   }
-  /// The next request may reuse the pair's memory.
+  /// The next request may reuse the slab's memory.
   __device__ __forceinline__ void release() {
     __syncwarp();
-    from_ = from_ + 1 == stages_ ? 0 : from_ + 1;
+    from_ = from_ + 1 == job_.stages ? 0 : from_ + 1;
     if (from_ == 0) turn_ ^= 1;
-  }
-
- private:
-  unsigned char* memory_;
-  std::uint32_t barriers_;
-  int stages_, unit_bytes_, to_ = 0, from_ = 0;
-  std::uint32_t turn_ = 0;
-};
-
-/// A warp's columns of x: from device memory to registers, and through shared memory to the order
-/// of the tensor cores' operands.
-class UnitOfX {
- public:
-  __device__ UnitOfX(const Job& job, unsigned char* memory) : job_(job), memory_(memory) {}
-
-  __device__ __forceinline__ void load(int unit) {
-#pragma unroll
-    for (int i = 0; i < x_loads; ++i) {
-      const int place = threadIdx.x % 32 + 32 * i, row = place / x_units;
-      const int column = unit * columns_of_unit + place % x_units * 8;
-      const bool there = row < job_.rows && column < job_.k;
-      loaded_[i] =
-          there ? *reinterpret_cast<const uint4*>(job_.x + std::int64_t{row} * job_.k + column)
-                : uint4{};
-    }
-  }
-  /// Makes what was loaded the operands.
-  __device__ __forceinline__ void arrange(std::uint32_t (&operands)[2 * steps]) const {
-    const int lane = threadIdx.x % 32;
-    __syncwarp();
-#pragma unroll
-    for (int i = 0; i < x_loads; ++i) {
-      const int place = lane + 32 * i;
-      *reinterpret_cast<uint4*>(memory_ + place / x_units * x_row_bytes + place % x_units * 16) =
-          loaded_[i];
-    }
-    __syncwarp();
-    const std::uint32_t from = shared_address(memory_) + lane % 8 * x_row_bytes + lane / 8 * 16;
-#pragma unroll
-    for (int i = 0; i < steps / 2; ++i) {
-      std::uint32_t two[4];
-      load_matrices<false>(two, from + 64 * i);
-#pragma unroll
-      for (int j = 0; j < 4; ++j) operands[4 * i + j] = two[j];
-    }
   }
 
  private:
   const Job& job_;
   unsigned char* memory_;
-  uint4 loaded_[x_loads];
+  std::uint32_t barriers_;
+  int to_ = 0, from_ = 0;
+  std::uint32_t turn_ = 0;
 };
 
-/// Adds the products of a pair of units with x to `sums`.
-template <CodeKind kind>
+/// Where a lane takes operands from x in shared memory; lanes whose row is missing take zeros.
+struct LaneOfX {
+  std::uint32_t begin;
+  std::uint32_t mask;
+
+  __device__ __forceinline__ void read(int column, std::uint32_t (&two_steps)[4]) const {
+    load_matrices<false>(two_steps,
+                         begin + (static_cast<std::uint32_t>(column * sizeof(bf16)) & mask));
+  }
+};
+
+/// Copies x to shared memory, with zeros up to whole slabs, and 16 bytes of zeros behind it. Called
+/// by all threads.
+__device__ __forceinline__ LaneOfX place_x(const Job& job, unsigned char* memory) {
+  const int padded = job.x_row_bytes / 16 - 1;  // units of a row
+  for (int unit = threadIdx.x; unit < padded; unit += threads) {
+    uint4 loaded[tile_rows];
+#pragma unroll
+    for (int row = 0; row < tile_rows; ++row) {
+      const bool there = row < job.rows && unit * 8 < job.k;
+      loaded[row] =
+          there ? *reinterpret_cast<const uint4*>(job.x + std::int64_t{row} * job.k + unit * 8)
+                : uint4{};
+    }
+#pragma unroll
+    for (int row = 0; row < tile_rows; ++row) {
+      if (row >= job.rows) break;
+      *reinterpret_cast<uint4*>(memory + row * job.x_row_bytes + unit * 16) = loaded[row];
+    }
+  }
+  unsigned char* const zeros = memory + job.rows * job.x_row_bytes;
+  if (threadIdx.x == 0) *reinterpret_cast<uint4*>(zeros) = uint4{};
+  __syncthreads();
+  const int lane = threadIdx.x % 32, row = lane % 8;
+  if (row >= job.rows) return {shared_address(zeros), 0};
+  return {shared_address(memory + row * job.x_row_bytes) + lane / 8 * 16, ~0U};
+}
+
+/// Adds the products of two units with columns of x from `column` on to `sums`; `group_chunks` of
+/// 32 columns share a scale.
+template <class Traits, int group_chunks>
 __device__ __forceinline__ void multiply_units(const CodeLayout& layout, const unsigned char* upper,
-                                               const std::uint32_t (&x)[2 * steps],
-                                               float (&sums)[4]) {
-  const unsigned char* const lower = upper + layout.unit_bytes;
+                                               const unsigned char* lower, const LaneOfX& x,
+                                               int column, float (&sums)[4]) {
+  constexpr CodeKind kind = Traits::kind;
+  constexpr bool has_zeros = Traits::has_zeros;
   const int own = threadIdx.x % 32 / 4;
-  LaneCodes<kind> top, bottom;
+  LaneCodes<kind, has_zeros> top, bottom;
   top.read(upper);
   bottom.read(lower);
-  std::uint32_t top_offset = offset_at<kind>(layout, upper, own);
-  std::uint32_t bottom_offset = offset_at<kind>(layout, lower, own);
   float even[4] = {}, odd[4] = {};
-  int place = own;
 #pragma unroll
   for (int chunk = 0; chunk < steps / 2; ++chunk) {
+    const int place = chunk / group_chunks * static_cast<int>(panel_rows) + own;
+    const std::uint32_t top_offset = offset_at<kind, has_zeros>(layout, upper, place);
+    const std::uint32_t bottom_offset = offset_at<kind, has_zeros>(layout, lower, place);
+    std::uint32_t operands[4];
+    x.read(column + 32 * chunk, operands);
     const auto add = [&](int step, float(&to)[4]) {
       mma(to, top.pair(step, 0, top_offset), bottom.pair(step, 0, bottom_offset),
-          top.pair(step, 1, top_offset), bottom.pair(step, 1, bottom_offset), x[2 * step],
-          x[2 * step + 1]);
+          top.pair(step, 1, top_offset), bottom.pair(step, 1, bottom_offset),
+          operands[step % 2 * 2], operands[step % 2 * 2 + 1]);
     };
     add(2 * chunk, even);
     add(2 * chunk + 1, odd);
-    if (((chunk + 1) & (layout.group_chunks - 1)) != 0) continue;
-    float scale = 1.0F, lower_scale = 1.0F;
-    if (layout.scales_in_units) {
-      scale = scale_at(layout, upper, place);
-      lower_scale = scale_at(layout, lower, place);
-    }
-    place += static_cast<int>(panel_rows);
-    if (layout.has_zero_points && chunk + 1 < steps / 2) {
-      top_offset = offset_at<kind>(layout, upper, place);
-      bottom_offset = offset_at<kind>(layout, lower, place);
-    }
+    if ((chunk + 1) % group_chunks != 0) continue;
+    const float2 scales = scales_at(layout, upper, lower, place);
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      sums[i] = fmaf(even[i] + odd[i], scale, sums[i]);
-      sums[2 + i] = fmaf(even[2 + i] + odd[2 + i], lower_scale, sums[2 + i]);
+      sums[i] = fmaf(even[i] + odd[i], scales.x, sums[i]);
+      sums[2 + i] = fmaf(even[2 + i] + odd[2 + i], scales.y, sums[2 + i]);
       even[i] = even[2 + i] = odd[i] = odd[2 + i] = 0.0F;
     }
   }
 }
 
-template <CodeKind kind>
+template <class Traits>
+__device__ __forceinline__ void multiply_units(const CodeLayout& layout, const unsigned char* upper,
+                                               const unsigned char* lower, const LaneOfX& x,
+                                               int column, float (&sums)[4]) {
+  if constexpr (Traits::kind == CodeKind::e2m1) {  // groups of MXFP4
+    multiply_units<Traits, 1>(layout, upper, lower, x, column, sums);
+  } else if (layout.group_chunks == 4) {
+    multiply_units<Traits, 4>(layout, upper, lower, x, column, sums);
+  } else if (layout.group_chunks == 2) {
+    multiply_units<Traits, 2>(layout, upper, lower, x, column, sums);
+  } else {
+    multiply_units<Traits, 1>(layout, upper, lower, x, column, sums);
+  }
+}
+
+/// Writes the elements of a tile, whose sums are those of a group's warps: [warps, 16, rows].
+/// Called by the threads of a group.
+__device__ __forceinline__ void store_tile(const Job& job, int tile, const float* parts) {
+  const int columns = job.gated ? tile_columns / 2 : tile_columns;
+  const int width = job.gated ? job.n / 2 : job.n;
+  const auto sum_of = [&](int in_tile, int of, int column) {
+    const float* const first = parts + in_tile * job.rows + of;
+    float sum = *first;
+    for (int w = 1; w < job.group_warps; ++w) sum += first[w * tile_columns * job.rows];
+    return job.row_scales == nullptr ? sum : sum * job.row_scales[column];
+  };
+  const int group_threads = job.group_warps * 32;
+  for (int i = threadIdx.x % group_threads; i < columns * job.rows; i += group_threads) {
+    const int in_tile = i % columns, of = i / columns, column = tile * columns + in_tile;
+    if (column >= width) continue;
+    float value = sum_of(in_tile, of, column);
+    if (job.gated) value = fast_silu(value) * sum_of(in_tile + columns, of, width + column);
+    const std::int64_t to = std::int64_t{of} * width + column;
+    if (job.is_f32) {
+      store(static_cast<float*>(job.out) + to, value);
+    } else {
+      store(static_cast<bf16*>(job.out) + to, value);
+    }
+  }
+}
+
+template <class Traits>
 __global__ void __launch_bounds__(threads, 1) stream_codes(const __grid_constant__ Job job) {
 #if __CUDA_ARCH__ >= 900
   extern __shared__ __align__(128) unsigned char memory[];
   __shared__ std::uint64_t barriers[warps][max_stages];
-  __shared__ TileSums<warps> sums;
   let_next_kernel_start();
-  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  const CodeLayout& layout = job.layout;
-  const int columns = job.gated ? tile_columns / 2 : tile_columns;
-  const int width = job.gated ? job.n / 2 : job.n;
-  const int tiles = (width + columns - 1) / columns;
-  const int queue_bytes = 2 * job.stages * layout.unit_bytes;
-  UnitQueue queue(memory + warp * queue_bytes, barriers[warp], job.stages, layout.unit_bytes);
+  const int lane = threadIdx.x % 32, warp = __shfl_sync(~0U, threadIdx.x / 32, 0);
+  const int group = warp / job.group_warps, member = warp % job.group_warps;
+  const int tiles = (job.n + tile_columns - 1) / tile_columns;
+  const int slabs = (job.layout.units + slab_units - 1) / slab_units;
+  const int stride = static_cast<int>(gridDim.x) * (warps / job.group_warps);
+  const int first = static_cast<int>(blockIdx.x) + group * static_cast<int>(gridDim.x);
+  const int queue_bytes = job.stages * job.stage_bytes;
+  SlabsOfCodes queue(job, memory + warp * queue_bytes, barriers[warp]);
   unsigned char* const x_memory = memory + warps * queue_bytes;
-  auto* const parts = reinterpret_cast<float*>(x_memory + warps * x_bytes);
+  auto* const parts =
+      reinterpret_cast<float*>(x_memory + job.rows * job.x_row_bytes + sizeof(uint4));
 
-  // Lane 0 requests of the first panel of a tile, lane 1 of the second.
-  const auto panel = [&](int tile) {
-    const int panels = (job.n + 7) / 8;
-    const int number = job.gated ? tile + (lane == 1 ? panels / 2 : 0)
-                                 : min(2 * tile + (lane == 1 ? 1 : 0), panels - 1);
-    return job.panels + std::int64_t{number} * layout.units * layout.unit_bytes;
-  };
-  int next_tile = warp < layout.units ? static_cast<int>(blockIdx.x) : tiles, next_unit = warp;
+  int next_tile = member < slabs ? first : tiles, next_slab = member;
   const auto request = [&] {
     if (next_tile >= tiles) return;
-    queue.request(panel(next_tile) + next_unit * layout.unit_bytes);
-    next_unit += warps;
-    if (next_unit < layout.units) return;
-    next_unit = warp;
-    next_tile += gridDim.x;
+    queue.request(next_tile, next_slab);
+    next_slab += job.group_warps;
+    if (next_slab < slabs) return;
+    next_slab = member;
+    next_tile += stride;
   };
   for (int i = 0; i < job.stages; ++i) request();
-  sums.open();
-  __syncthreads();
   wait_for_kernels_before();
-  if (warp >= layout.units) return;
-
-  UnitOfX x(job, x_memory + warp * x_bytes);
-  std::uint32_t operands[2 * steps];
-  x.load(warp);
-  x.arrange(operands);
-  const bool has_one = warp + warps >= layout.units;  // unit of each tile: x stays the same
-  const auto following = [&](int unit) {
-    return unit + warps < layout.units ? unit + warps : warp;
-  };
-  if (!has_one) x.load(following(warp));
-  int done = 0;
-  for (int tile = blockIdx.x; tile < tiles; tile += gridDim.x, ++done) {
-    float own_sums[4] = {};
-    const float none[4] = {};
-    for (int unit = warp; unit < layout.units; unit += warps) {
-      multiply_units<kind>(layout, queue.wait(), operands, own_sums);
+  const LaneOfX x = place_x(job, x_memory);
+  const int part_floats = tile_columns * job.rows;
+  float* slot = parts + group * job.group_warps * part_floats;
+  int other = warps * part_floats;  // the second set of parts is that far behind
+  for (int tile = first; tile < tiles; tile += stride) {
+    float sums[4] = {};
+    for (int slab = member; slab < slabs; slab += job.group_warps) {
+      const unsigned char* const upper = queue.wait();
+      const unsigned char* const lower = upper + slab_units * job.layout.unit_bytes;
+#pragma unroll
+      for (int u = 0; u < slab_units; ++u) {
+        if (slab * slab_units + u >= job.layout.units) break;
+        const int at = u * job.layout.unit_bytes;
+        multiply_units<Traits>(job.layout, upper + at, lower + at, x,
+                               slab * columns_of_slab + u * columns_of_unit, sums);
+      }
       queue.release();
       request();
-      if (has_one) continue;
-      x.arrange(operands);
-      x.load(following(following(unit)));
     }
-    sums.add(parts, job.rows, done, min(warps, layout.units), own_sums, none,
-             [&](const auto& sum) {
-               const auto scaled = [&](int in_tile, int of, int column) {
-                 const float value = sum(in_tile, of);
-                 return job.row_scales == nullptr ? value : value * job.row_scales[column];
-               };
-               for (int i = lane; i < columns * job.rows; i += 32) {
-                 const int in_tile = i % columns, of = i / columns;
-                 const int column = tile * columns + in_tile;
-                 if (column >= width) continue;
-                 float value = scaled(in_tile, of, column);
-                 if (job.gated) {
-                   value = fast_silu(value) * scaled(in_tile + columns, of, width + column);
-                 }
-                 const std::int64_t to = std::int64_t{of} * width + column;
-                 if (job.is_f32) {
-                   store(static_cast<float*>(job.out) + to, value);
-                 } else {
-                   store(static_cast<bf16*>(job.out) + to, value);
-                 }
-               }
-             });
+    float* const own = slot + member * part_floats;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const int row = lane % 4 * 2 + i % 2, in_tile = lane / 4 + i / 2 * 8;
+      if (row < job.rows) own[in_tile * job.rows + row] = sums[i];
+    }
+    asm volatile("bar.sync %0, %1;" ::"r"(group + 1), "r"(job.group_warps * 32) : "memory");
+    store_tile(job, tile, slot);
+    slot += other;
+    other = -other;
   }
 #endif
 }
@@ -272,12 +275,15 @@ struct Decoding {
 };
 
 constexpr int decoding_warps = 8;
+/// Bytes of a row in shared memory, so that eight rows begin in different banks.
+constexpr int decoded_row_bytes = columns_of_unit * static_cast<int>(sizeof(bf16)) + 16;
+constexpr int lane_units = tile_rows * row_units / 32;  // of 16 bytes that a lane writes
 
 /// A warp decodes a unit at a time. Grid: any number of blocks.
-template <CodeKind kind>
+template <class Traits>
 __global__ void __launch_bounds__(decoding_warps * 32)
     decode_units(const __grid_constant__ Decoding job) {
-  __shared__ __align__(16) unsigned char memory[decoding_warps][x_bytes];
+  __shared__ __align__(16) unsigned char memory[decoding_warps][tile_rows * decoded_row_bytes];
   let_next_kernel_start();
   wait_for_kernels_before();
   const CodeLayout& layout = job.layout;
@@ -287,8 +293,9 @@ __global__ void __launch_bounds__(decoding_warps * 32)
        i += gridDim.x * decoding_warps) {
     const int panel = static_cast<int>(i / layout.units), unit = static_cast<int>(i % layout.units);
     const unsigned char* const from =
-        job.panels + ((std::int64_t{job.first / 8} + panel) * layout.units + unit) * layout.unit_bytes;
-    LaneCodes<kind> codes;
+        job.panels +
+        ((std::int64_t{job.first / 8} + panel) * layout.units + unit) * layout.unit_bytes;
+    LaneCodes<Traits::kind, Traits::has_zeros> codes;
     codes.read(from);
     unsigned char* const rows = memory[warp];
     const int row = min(8 * panel + own, job.count - 1);
@@ -298,28 +305,50 @@ __global__ void __launch_bounds__(decoding_warps * 32)
     for (int step = 0; step < steps; ++step) {
       if (step % 2 == 0 && (step / 2 & (layout.group_chunks - 1)) == 0) {
         const int place = step / 2 / layout.group_chunks * 8 + own;
-        offset = offset_at<kind>(layout, from, place);
-        if (layout.scales_in_units) scale = scale_at(layout, from, place);
+        offset = offset_at<Traits::kind, Traits::has_zeros>(layout, from, place);
+        if (layout.scales_in_units) scale = scales_at(layout, from, from, place).x;
       }
 #pragma unroll
       for (int high = 0; high < 2; ++high) {
         const float2 two = __bfloat1622float2(pair_of(codes.pair(step, high, offset)));
-        *reinterpret_cast<__nv_bfloat162*>(rows + own * x_row_bytes + 32 * step + 16 * high +
+        *reinterpret_cast<__nv_bfloat162*>(rows + own * decoded_row_bytes + 32 * step + 16 * high +
                                            4 * fourth) =
             __floats2bfloat162_rn(two.x * scale, two.y * scale);
       }
     }
     __syncwarp();
 #pragma unroll
-    for (int j = 0; j < x_loads; ++j) {
-      const int place = lane + 32 * j, of = place / x_units;
-      const int column = unit * columns_of_unit + place % x_units * 8;
+    for (int j = 0; j < lane_units; ++j) {
+      const int place = lane + 32 * j, of = place / row_units;
+      const int column = unit * columns_of_unit + place % row_units * 8;
       if (8 * panel + of >= job.count || column >= job.k) continue;
       *reinterpret_cast<uint4*>(job.out + (std::int64_t{8} * panel + of) * job.k + column) =
-          *reinterpret_cast<const uint4*>(rows + of * x_row_bytes + place % x_units * 16);
+          *reinterpret_cast<const uint4*>(rows + of * decoded_row_bytes + place % row_units * 16);
     }
     __syncwarp();
   }
+}
+
+int stage_bytes(const CodedPanels& layout) {
+  const auto bytes = static_cast<int>(2 * slab_units * layout.unit_bytes());
+  return (bytes + box_alignment - 1) / box_alignment * box_alignment;
+}
+
+int x_row_bytes(const CodedPanels& layout) {
+  const int slabs = static_cast<int>(layout.units() + slab_units - 1) / slab_units;
+  return slabs * columns_of_slab * static_cast<int>(sizeof(bf16)) + 16;
+}
+
+/// Shared memory besides the queues.
+int other_bytes(const CodedGemm& gemm) {
+  const auto rows = static_cast<int>(gemm.rows);
+  const int parts = 2 * warps * tile_columns * static_cast<int>(sizeof(float));
+  return rows * (x_row_bytes(gemm.weight.layout) + parts) + static_cast<int>(sizeof(uint4));
+}
+
+int stages_for(const CodedGemm& gemm) {
+  const int room = (max_shared - other_bytes(gemm)) / warps;
+  return std::min(max_stages, room / stage_bytes(gemm.weight.layout));
 }
 
 }  // namespace
@@ -329,36 +358,41 @@ using namespace cuda;
 
 bool coded_gemm_fits(const CodedGemm& gemm) {
   const CodedPanels& layout = gemm.weight.layout;
-  return hopper_kernels_run() && gemm.rows <= tile_rows &&
+  return hopper_kernels_run() && gemm.rows <= tile_rows && stages_for(gemm) >= min_stages &&
          (!gemm.gated || layout.rows % (2 * panel_rows) == 0);
 }
 
 cudaError_t launch_coded_gemm(const CodedGemm& gemm, cudaStream_t stream) {
   const CodedPanels& layout = gemm.weight.layout;
-  const int others = warps * x_bytes + TileSums<warps>::bytes(tile_rows);
-  const int stage_bytes = static_cast<int>(2 * warps * layout.unit_bytes());
-  Job job{.panels = static_cast<const unsigned char*>(gemm.weight.panels),
-          .row_scales = layout.group_columns > 0 ? nullptr : gemm.weight.row_scales,
-          .x = static_cast<const bf16*>(gemm.x),
-          .out = gemm.out,
-          .layout = code_layout(layout),
-          .rows = static_cast<int>(gemm.rows),
-          .n = static_cast<int>(layout.rows),
-          .k = static_cast<int>(layout.columns),
-          .stages = std::min(max_stages, (max_shared - others) / stage_bytes),
-          .gated = gemm.gated,
-          .is_f32 = gemm.out_dtype == DType::f32};
-  const int shared = others + job.stages * stage_bytes;
-  const unsigned tiles = blocks_of(layout.rows, tile_columns);
+  Job job{};
+  if (!map_panels(layout, gemm.weight.panels, gemm.gated, slab_units, 2, job.panels)) {
+    return cudaErrorInvalidValue;
+  }
+  const auto tiles = static_cast<int>(blocks_of(layout.rows, tile_columns));
+  const int blocks = std::min(tiles, multiprocessors());
+  job.row_scales = layout.group_columns > 0 ? nullptr : gemm.weight.row_scales;
+  job.x = static_cast<const bf16*>(gemm.x);
+  job.out = gemm.out;
+  job.layout = code_layout(layout);
+  job.rows = static_cast<int>(gemm.rows);
+  job.n = static_cast<int>(layout.rows);
+  job.k = static_cast<int>(layout.columns);
+  job.stages = stages_for(gemm);
+  job.stage_bytes = stage_bytes(layout);
+  job.x_row_bytes = x_row_bytes(layout);
+  // Groups that each have a tile of a multiprocessor's, of at most four.
+  job.group_warps = tiles > 2 * blocks ? warps / 4 : tiles > blocks ? warps / 2 : warps;
+  job.gated = gemm.gated;
+  job.is_f32 = gemm.out_dtype == DType::f32;
+  const int shared = other_bytes(gemm) + warps * job.stages * job.stage_bytes;
   cudaError_t error = cudaSuccess;
-  with_kind(layout.kind, [&]<CodeKind kind>(std::integral_constant<CodeKind, kind>) {
-    auto* const kernel = stream_codes<kind>;
+  with_traits(layout, [&]<class Traits>(Traits) {
+    auto* const kernel = stream_codes<Traits>;
     error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, max_shared);
     if (error != cudaSuccess) return;
-    error = launch_early(kernel,
-                         {dim3(std::min(tiles, static_cast<unsigned>(multiprocessors()))), threads,
-                          static_cast<std::size_t>(shared)},
-                         stream, job);
+    error = launch_early(
+        kernel, {dim3(static_cast<unsigned>(blocks)), threads, static_cast<std::size_t>(shared)},
+        stream, job);
   });
   return error;
 }
@@ -372,12 +406,12 @@ cudaError_t launch_decode_rows(const CodedWeight& weight, std::int64_t first, st
                      .first = static_cast<int>(first),
                      .count = static_cast<int>(count),
                      .k = static_cast<int>(weight.layout.columns)};
-  const unsigned needed = blocks_of(blocks_of(count, panel_rows) * weight.layout.units(),
-                                    decoding_warps);
+  const unsigned needed =
+      blocks_of(blocks_of(count, panel_rows) * weight.layout.units(), decoding_warps);
   const unsigned blocks = std::min(needed, static_cast<unsigned>(8 * multiprocessors()));
   cudaError_t error = cudaSuccess;
-  with_kind(weight.layout.kind, [&]<CodeKind kind>(std::integral_constant<CodeKind, kind>) {
-    error = launch_early(decode_units<kind>, {dim3(blocks), decoding_warps * 32}, stream, job);
+  with_traits(weight.layout, [&]<class Traits>(Traits) {
+    error = launch_early(decode_units<Traits>, {dim3(blocks), decoding_warps * 32}, stream, job);
   });
   return error;
 }

@@ -27,8 +27,8 @@ struct CodedGemm {
   bool gated = false;  ///< the first half of n is a gate: out = silu(gate) * up
 };
 
-/// True if launch_coded_gemm supports it: at most 8 rows, gated ones with halves of n that are whole
-/// panels, and hopper_kernels_run().
+/// True if launch_coded_gemm supports it: at most 8 rows, gated ones with halves of n that are
+/// whole panels, and hopper_kernels_run().
 bool coded_gemm_fits(const CodedGemm& gemm);
 
 /// Enqueues out = x . weight^T. An output row is a function of its own input row and the weight, in

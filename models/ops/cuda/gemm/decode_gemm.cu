@@ -276,8 +276,8 @@ cudaError_t launch(const DecodeGemm& wanted, int parts, cudaStream_t stream) {
   gemm.to.width = static_cast<int>(wanted.gated ? wanted.n / 2 : wanted.n);
   gemm.k_steps = static_cast<int>((wanted.k + tile_k - 1) / tile_k);
   gemm.to.output = wanted.gated                     ? Output::gated
-                : wanted.out_dtype == DType::f32 ? Output::f32
-                                                 : Output::bf16;
+                   : wanted.out_dtype == DType::f32 ? Output::f32
+                                                    : Output::bf16;
   gemm.weight_scales = wanted.weight_scales;
   gemm.x_scales = wanted.x_scales;
   auto* const kernel = decode_gemm_kernel<T>;

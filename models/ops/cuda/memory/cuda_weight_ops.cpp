@@ -69,10 +69,8 @@ PanelChoice CudaWeightOps::panels_of(const StoredMatrix& weight, WeightEncoding 
 std::unique_ptr<WeightUpload> CudaWeightOps::new_upload() {
   int devices = 1;
   check(cudaGetDeviceCount(&devices), "cudaGetDeviceCount");
-  return std::make_unique<WeightUpload>(
-      WeightUpload::Options{.device = context_.device(),
-                            .dtype = dtype_,
-                            .threads = WeightUpload::threads_for(devices)});
+  return std::make_unique<WeightUpload>(WeightUpload::Options{
+      .device = context_.device(), .dtype = dtype_, .threads = WeightUpload::threads_for(devices)});
 }
 
 Result<std::unique_ptr<Linear>> CudaWeightOps::load_codes(const StoredMatrix& weight,
@@ -140,10 +138,10 @@ Result<std::unique_ptr<Linear>> CudaWeightOps::load(const StoredMatrix& weight, 
   TROUPE_TRY(DeviceTensor table, load_table(weight));
   const bool says_why = !choice.obstacle.empty() && coded_form(weight, encoding).form;
   return linear_of(std::move(table), segments,
-                   choice.obstacle.empty() ? ""
-                                           : fmt::format("{}{}{}", to_string(dtype_),
-                                                         says_why ? ", " : "",
-                                                         says_why ? choice.obstacle : ""));
+                   choice.obstacle.empty()
+                       ? ""
+                       : fmt::format("{}{}{}", to_string(dtype_), says_why ? ", " : "",
+                                     says_why ? choice.obstacle : ""));
 }
 
 Result<std::unique_ptr<GroupedLinear>> CudaWeightOps::load_grouped(

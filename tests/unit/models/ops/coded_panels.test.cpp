@@ -26,7 +26,8 @@ float number_at(const std::byte* from, DType dtype, std::int64_t i) {
   return to_float(at<BFloat16>(from, i));
 }
 
-/// A panel's numbers [8, columns], taken from the bits as kernels do: lane by lane and word by word.
+/// A panel's numbers [8, columns], taken from the bits as kernels do: lane by lane and word by
+/// word.
 std::vector<float> numbers_of_panel(const CodedPanels& panels, const std::byte* panel) {
   std::vector<float> numbers(static_cast<std::size_t>(panel_rows * panels.columns));
   const bool packed = is_packed(panels.kind);
@@ -35,16 +36,15 @@ std::vector<float> numbers_of_panel(const CodedPanels& panels, const std::byte* 
     for (std::int64_t lane = 0; lane < 32; ++lane) {
       const std::int64_t row = lane / 4;
       for (std::int64_t step = 0; step < 8; ++step) {
-        const auto word = packed
-                              ? at<std::uint32_t>(unit + 16 * lane, step / 2)
-                              : at<std::uint32_t>(unit + step / 4 * 512 + 16 * lane, step % 4);
+        const auto word = packed ? at<std::uint32_t>(unit + 16 * lane, step / 2)
+                                 : at<std::uint32_t>(unit + step / 4 * 512 + 16 * lane, step % 4);
         for (std::int64_t i = 0; i < 4; ++i) {
           const std::int64_t high = i / 2, second = i % 2;
           const std::int64_t in_unit = 16 * step + 8 * high + 2 * (lane % 4) + second;
           const std::int64_t column = u * unit_columns + in_unit;
           if (column >= panels.columns) continue;
-          const std::int64_t shift = packed ? 4 * (step % 2 * 2 + high) + 16 * second
-                                            : 8 * high + 16 * second;
+          const std::int64_t shift =
+              packed ? 4 * (step % 2 * 2 + high) + 16 * second : 8 * high + 16 * second;
           const auto code = static_cast<std::uint8_t>(word >> shift & (packed ? 0xFU : 0xFFU));
           float number = number_of(panels.kind, code), scale = 1.0F;
           if (panels.group_columns > 0) {
@@ -142,7 +142,8 @@ TEST(CodedPanels, keep_scales_that_are_halves) {
   std::mt19937 engine(9);
   const RandomCodes made = random_codes(engine, codes_cases[8], 8, 128);
   auto* const scales = static_cast<std::uint16_t*>(made.scales->data());
-  scales[0] = 0x0001, scales[1] = 0x03FF, scales[2] = 0x0400, scales[3] = 0xBC01, scales[4] = 0x7BFF;
+  scales[0] = 0x0001, scales[1] = 0x03FF, scales[2] = 0x0400, scales[3] = 0xBC01,
+  scales[4] = 0x7BFF;
   const PanelChoice choice = coded_panels(made.matrix, WeightEncoding::plain);
   ASSERT_EQ(choice.panels->scale_dtype, DType::f16);
   expect_numbers(made.matrix, WeightEncoding::plain, *choice.panels);
