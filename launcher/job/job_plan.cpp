@@ -59,6 +59,7 @@ Result<std::vector<RankFootprint>> footprints(const ModelConfig& model,
                                  .kv_policy = engine.kv_policy,
                                  .panel_rows = on_gpu ? 1 : cpu_panel_rows,
                                  .on_gpu = on_gpu,
+                                 .gpu_codes = dtype == DType::bf16 && !engine.deterministic,
                                  .shares_tables = on_gpu};
   std::map<std::array<int, 5>, RankFootprint> known;
   std::vector<RankFootprint> ranks;
@@ -222,7 +223,7 @@ Result<ModelAndMesh> arrange(const Config& config) {
     return fail(
         ErrorCode::invalid_argument,
         "model.quantization: the weights of {} are quantised already, and would be rounded "
-        "twice: set it to none, on CPUs to int8 for the head alone, or take a checkpoint in "
+        "twice: set it to none, to int8 for the head alone, or take a checkpoint in "
         "bf16, f16 or f32",
         config.model.path);
   }

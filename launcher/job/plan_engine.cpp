@@ -124,27 +124,26 @@ Result<std::int32_t> step_tokens(const Config& config, const ModelConfig& model,
 Result<WeightEncoding> weight_encoding(const Config& config, const EngineSpec& engine) {
   const std::string& asked = config.model.quantization;
   if (asked == "none") return WeightEncoding::plain;
-  if (asked != "fp8") {
-    if (engine.device == DeviceKind::cuda) {
-      return fail(
-          ErrorCode::invalid_argument,
-          "model.quantization: {} is for CPUs: set it to fp8 or none, or cluster.device: cpu",
-          asked);
-    }
-    if (asked == "w8a8") return WeightEncoding::w8a8;
-    return asked == "int8" ? WeightEncoding::int8 : WeightEncoding::int4;
+  if (asked == "w8a8") {
+    if (engine.device == DeviceKind::cpu) return WeightEncoding::w8a8;
+    return fail(ErrorCode::invalid_argument,
+                "model.quantization: w8a8 is for CPUs: set it to fp8, int8, w4a16 or none, or "
+                "cluster.device: cpu");
   }
   if (engine.deterministic) {
     return fail(ErrorCode::invalid_argument,
-                "model.quantization: fp8 has no kernels whose bits do not depend on the batch: set "
-                "engine.deterministic back to auto, or model.quantization to none");
+                "model.quantization: {} has no kernels whose bits do not depend on the batch: set "
+                "engine.deterministic back to auto, or model.quantization to none",
+                asked);
   }
   if (engine.device == DeviceKind::cuda && engine.dtype != DType::bf16) {
     return fail(ErrorCode::invalid_argument,
-                "model.quantization: fp8 computes with bfloat16 between its products: set "
-                "model.dtype: bfloat16");
+                "model.quantization: {} computes with bfloat16 between its products: set "
+                "model.dtype: bfloat16",
+                asked);
   }
-  return WeightEncoding::fp8;
+  if (asked == "fp8") return WeightEncoding::fp8;
+  return asked == "int8" ? WeightEncoding::int8 : WeightEncoding::int4;
 }
 
 }  // namespace

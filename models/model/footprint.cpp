@@ -13,6 +13,7 @@
 #include "models/layers/weights/weights.hpp"
 #include "models/model/stages.hpp"
 #include "models/ops/coded_matrix.hpp"
+#include "models/ops/coded_panels.hpp"
 #include "models/ops/fp8_rows.hpp"
 #include "parallel/experts/expert_share.hpp"
 
@@ -71,6 +72,7 @@ class WeightBytes {
     }
     Stack& stack = stacks_[{use.layer, stack_of(rule.parameter, config_), use.expert}];
     stack.encoding = encoding_of(rule.parameter);
+    stack.is_grouped = is_expert(rule.parameter);
     TROUPE_TRY(stack.segments, segments_of(rule, name, config_, shard.size));
     stack.rows += part.rows.count;
     stack.columns = part.cols.count;
@@ -108,6 +110,7 @@ class WeightBytes {
     bool all_bf16 = true;  ///< in the checkpoint
     WeightEncoding encoding = WeightEncoding::plain;
     int segments = 1;
+    bool is_grouped = false;             ///< of experts
     std::vector<StoredPart> parts = {};  ///< in any order
   };
 
@@ -145,12 +148,22 @@ class WeightBytes {
         fp8_fits(stack.rows, stack.columns)) {
       return held * (stack.columns + element_bytes(DType::f32));
     }
+    if (const auto panels = panels_of(stack)) return panels->code_bytes() + panels->scale_bytes();
     if (const auto form = options_.on_gpu ? std::nullopt : form_of(stack)) {
       const auto runs = code_runs(*form, stack.columns, stack.segments);
       return code_bytes(*form, runs, held) + scale_bytes(*form, runs, held);
     }
     const DType dtype = stack.all_bf16 ? DType::bf16 : options_.compute;
     return held * stack.columns * element_bytes(dtype);
+  }
+
+  /// On a GPU: see CudaWeightOps.
+  std::optional<CodedPanels> panels_of(const Stack& stack) const {
+    const bool may_be = options_.on_gpu && options_.gpu_codes && !stack.is_grouped;
+    if (!may_be || stack.encoding == WeightEncoding::fp8) return std::nullopt;
+    return coded_panels({.parts = stack.parts, .rows = stack.rows, .columns = stack.columns},
+                        stack.encoding)
+        .panels;
   }
 
   static std::optional<CodedForm> form_of(const Stack& stack) {

@@ -26,6 +26,7 @@ struct FootprintOptions {
   std::int64_t panel_rows = 1;  ///< a matrix's rows are padded to a multiple of it
                                 ///< (cpu_panel_rows)
   bool on_gpu = false;          ///< stages are balanced for GPUs
+  bool gpu_codes = false;       ///< on a GPU: matrices may be held as codes (coded_panels)
   bool shares_tables = false;   ///< a tied head has no copy of its own (WeightOps::share_table)
 };
 

@@ -182,6 +182,13 @@ FormChoice coded_form(std::span<const StoredMatrix> matrices, WeightEncoding enc
   return first;
 }
 
+StoredMatrix stored_matrix_of(const Tensor& weight, DType dtype) {
+  StoredMatrix stored{.rows = weight[0], .columns = weight[1], .dtype = dtype};
+  stored.parts.push_back(
+      {.matrix = {.view = weight}, .rows = {0, weight[0]}, .cols = {0, weight[1]}});
+  return stored;
+}
+
 std::vector<CodeRun> code_runs(const CodedForm& form, std::int64_t k, int segments) {
   std::vector<CodeRun> runs;
   const std::int64_t segment_k = k / segments;

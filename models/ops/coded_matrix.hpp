@@ -53,6 +53,9 @@ FormChoice coded_form(const StoredMatrix& matrix, WeightEncoding encoding);
 /// The form that all of these have.
 FormChoice coded_form(std::span<const StoredMatrix> matrices, WeightEncoding encoding);
 
+/// A matrix [n, k] of numbers in host memory, which a device takes as `dtype`.
+StoredMatrix stored_matrix_of(const Tensor& weight, DType dtype);
+
 /// Neighbouring columns of one segment and one group.
 struct CodeRun {
   std::int64_t begin = 0;
@@ -72,6 +75,12 @@ std::int64_t scale_bytes(const CodedForm& form, std::span<const CodeRun> runs, s
 constexpr std::int64_t padded_codes(const CodedForm& form, std::int64_t count) {
   if (form.rounds_rows) return (count + 3) / 4 * 4;
   return is_packed(form.kind) ? (count + 7) / 8 * 8 : count;
+}
+
+/// For messages: "int4".
+constexpr std::string_view name_of(CodeKind kind) {
+  constexpr std::string_view names[] = {"int8", "fp8", "int4", "mxfp4"};
+  return names[static_cast<std::size_t>(kind)];
 }
 
 /// The code of the number 0.

@@ -219,13 +219,14 @@ std::vector<ModelOps::Matrix> ModelOps::matrices() const {
 
 Result<void> ModelOps::measure_matrix(OpsFigures& figures, const Matrix& matrix) {
   const HostTensor weight = random_weight({matrix.n, matrix.k});
-  std::vector<std::unique_ptr<Linear>> copies(turns(static_cast<double>(weight->bytes())));
   const WeightEncoding encoding = matrix.op == "head"
                                       ? encoding_for(Parameter::head, options_.encoding, false)
                                       : options_.encoding;
-  for (auto& copy : copies) {
-    TROUPE_TRY(copy, ops_.weights().prepare(weight, matrix.segments, encoding));
-  }
+  std::vector<std::unique_ptr<Linear>> copies;
+  do {
+    TROUPE_TRY(auto copy, ops_.weights().prepare(weight, matrix.segments, encoding));
+    copies.push_back(std::move(copy));
+  } while (copies.size() < turns(static_cast<double>(copies.front()->bytes())));
   // Only rows that are sampled reach the head: each sequence's last.
   const auto rows_of = [&](std::int64_t rows) {
     if (matrix.op != "head" || rows <= figures.max_decode_rows) return rows;

@@ -28,13 +28,6 @@ auto with_host_memory(std::span<const StoredMatrix> matrices, const Read& read)
   return read(views);
 }
 
-StoredMatrix stored_matrix_of(const Tensor& weight, DType dtype) {
-  StoredMatrix stored{.rows = weight[0], .columns = weight[1], .dtype = dtype};
-  stored.parts.push_back(
-      {.matrix = {.view = weight}, .rows = {0, weight[0]}, .cols = {0, weight[1]}});
-  return stored;
-}
-
 }  // namespace
 
 Result<PackedWeights> CpuWeightOps::pack(std::span<const Tensor> weights, int segments) {

@@ -100,11 +100,6 @@ void pack_row(const CodedRow& row, const CodedForm& form, std::span<const CodeRu
   }
 }
 
-std::string_view name_of(CodeKind kind) {
-  constexpr std::array<std::string_view, 4> names = {"int8", "fp8", "int4", "mxfp4"};
-  return names[static_cast<std::size_t>(kind)];
-}
-
 }  // namespace
 
 DType stored_dtype(DType given, DType model) { return given == DType::bf16 ? given : model; }

@@ -34,13 +34,14 @@ class CudaLinear : public Linear {
 /// A weight in the layout of its file, in the Ops' dtype.
 class PlainCudaLinear final : public CudaLinear {
  public:
-  /// Deterministic products add the sums of `segments` parts of k.
-  explicit PlainCudaLinear(DeviceTensor weight, int segments = 1)
-      : weight_(std::move(weight)), segments_(segments) {}
+  /// Deterministic products add the sums of `segments` parts of k. `kernel`: see Linear.
+  explicit PlainCudaLinear(DeviceTensor weight, int segments = 1, std::string kernel = {})
+      : weight_(std::move(weight)), segments_(segments), kernel_(std::move(kernel)) {}
 
   std::int64_t out_features() const override { return weight_->shape()[0]; }
   std::int64_t in_features() const override { return weight_->shape()[1]; }
   std::size_t bytes() const override { return weight_->bytes(); }
+  std::string kernel() const override { return kernel_; }
   Result<void> multiply(CudaGemms& gemms, const Tensor& x, const Tensor& out,
                         cudaStream_t stream) const override {
     if (gemms.invariant) return gemms.invariant->multiply(weight_, segments_, x, out, stream);
@@ -57,6 +58,7 @@ class PlainCudaLinear final : public CudaLinear {
  private:
   DeviceTensor weight_;
   int segments_;
+  std::string kernel_;
 };
 
 /// A weight in 8-bit codes.

@@ -31,8 +31,9 @@ bool make_tensor_map(const TiledTensor& tensor, CUtensorMap& map) {
     stride_bytes[i] = tensor.element_bytes * tensor.strides[i];
   }
   constexpr std::array<std::uint32_t, 5> every_element{1, 1, 1, 1, 1};
-  const CUtensorMapDataType type =
-      tensor.element_bytes == 1 ? CU_TENSOR_MAP_DATA_TYPE_UINT8 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
+  const CUtensorMapDataType type = tensor.element_bytes == 1   ? CU_TENSOR_MAP_DATA_TYPE_UINT8
+                                   : tensor.element_bytes == 2 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16
+                                                               : CU_TENSOR_MAP_DATA_TYPE_UINT64;
   return encode(&map, type, 5, const_cast<void*>(tensor.data), tensor.sizes.data(),
                 stride_bytes.data(), tensor.box.data(), every_element.data(),
                 CU_TENSOR_MAP_INTERLEAVE_NONE,

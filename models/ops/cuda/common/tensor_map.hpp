@@ -7,7 +7,7 @@
 
 namespace troupe {
 
-/// A five-dimensional tensor of bf16 or of bytes, the fastest dimension first, and the box of it
+/// A five-dimensional tensor of bf16, of bytes or of eight bytes, the fastest dimension first, and the box of it
 /// that one copy takes.
 struct TiledTensor {
   const void* data = nullptr;  ///< device memory, a multiple of 16
@@ -16,7 +16,7 @@ struct TiledTensor {
       strides{};                       ///< of dimensions 1.., in elements: multiples of 16 bytes
   std::array<std::uint32_t, 5> box{};  ///< the first is 128 bytes if swizzled
   bool swizzled = true;
-  std::uint64_t element_bytes = 2;  ///< 2: bf16; 1: bytes
+  std::uint64_t element_bytes = 2;  ///< 2: bf16; 1 or 8: bytes
 };
 
 /// Encodes the tensor map with which the copy engine copies boxes to shared memory, filling zeros

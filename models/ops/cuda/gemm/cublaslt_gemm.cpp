@@ -62,6 +62,10 @@ cublasStatus_t run_cublaslt_gemm(cublasLtHandle_t handle, const GemmKind& kind,
     set(layout.operation, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, memory.weight_scales);
     set(layout.operation, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, memory.x_scales);
   }
+  if (memory.out_stride != 0) {
+    cublasLtMatrixLayoutSetAttribute(&layout.out, CUBLASLT_MATRIX_LAYOUT_LD, &memory.out_stride,
+                                     sizeof memory.out_stride);
+  }
   const float one = 1.0F, zero = 0.0F;
   return cublasLtMatmul(handle, &layout.operation, &one, memory.weight, &layout.weight, memory.x,
                         &layout.x, &zero, memory.out, &layout.out, memory.out, &layout.out,

@@ -42,6 +42,7 @@ struct GemmMemory {
   std::size_t workspace_bytes = 0;
   const float* weight_scales = nullptr;  ///< of codes: [n]
   const float* x_scales = nullptr;       ///< of codes: [rows]
+  std::int64_t out_stride = 0;           ///< of rows of out; 0: n. Only without segments
 };
 
 /// Enqueues a GEMM of as many rows as `kind` says.

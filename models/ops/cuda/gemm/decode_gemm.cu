@@ -6,9 +6,9 @@
 #include "models/ops/cuda/common/cluster.cuh"
 #include "models/ops/cuda/common/hopper.hpp"
 #include "models/ops/cuda/common/ptx_sm90.cuh"
-#include "models/ops/cuda/common/silu.cuh"
 #include "models/ops/cuda/common/tensor_map.hpp"
 #include "models/ops/cuda/gemm/decode_gemm.hpp"
+#include "models/ops/cuda/gemm/decode_output.cuh"
 #include "parallel/device/cuda/device_math.cuh"
 #include "parallel/device/cuda/launch.cuh"
 #include "parallel/device/cuda/multiprocessors.hpp"
@@ -64,67 +64,34 @@ struct Tiling {
   static_assert(stages >= 3 && consumers * rows / 2 * 4 <= stages * stage_bytes);
 };
 
-enum class Output { bf16, f32, gated };
-
 struct Gemm {
   CUtensorMap weight, x;
-  void* out;
-  int rows, width, k_steps;  // width: of out
-  Output output;
+  DecodeOutput to;
+  int k_steps;
   const float *weight_scales, *x_scales;  // of codes: by row
 };
 
 /// Multiplies a thread's sums as store_quad takes them by their rows' scales.
 __device__ __forceinline__ float4 scaled(const Gemm& gemm, int row, int at, float4 sums) {
-  const bool gated = gemm.output == Output::gated;
+  const bool gated = gemm.to.output == Output::gated;
   const int upper = (gated ? at / 2 : at) + threadIdx.x % 32 / 4;
-  const int lower = gated ? upper + gemm.width : upper + 8;
-  const int end = gated ? 2 * gemm.width : gemm.width;
-  const float first = gemm.x_scales[min(row, gemm.rows - 1)];
-  const float second = gemm.x_scales[min(row + 1, gemm.rows - 1)];
+  const int lower = gated ? upper + gemm.to.width : upper + 8;
+  const int end = gated ? 2 * gemm.to.width : gemm.to.width;
+  const float first = gemm.x_scales[min(row, gemm.to.rows - 1)];
+  const float second = gemm.x_scales[min(row + 1, gemm.to.rows - 1)];
   const float top = gemm.weight_scales[min(upper, end - 1)];
   const float bottom = gemm.weight_scales[min(lower, end - 1)];
   return {sums.x * first * top, sums.y * second * top, sums.z * first * bottom,
           sums.w * second * bottom};
 }
 
-/// Writes a thread's sums for rows 8 quad + 2 (lane % 4) + {0, 1} of x and two rows of the weight,
-/// eight apart; the upper is row `at` of its tile plus lane / 4.
+/// store_quad of sums that have scales.
 template <class Element>
-__device__ __forceinline__ void store_quad(const Gemm& gemm, int quad, int at, float4 sums) {
-  const int lane = threadIdx.x % 32;
-  const int row = 8 * quad + lane % 4 * 2;
-  if constexpr (Element::has_scales) sums = scaled(gemm, row, at, sums);
-  const std::size_t width = gemm.width;
-  if (gemm.output == Output::f32) {
-    auto* const out = static_cast<float*>(gemm.out);
-    const int column = at + lane / 4;
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      if (row + i >= gemm.rows) break;
-      float* const to = out + (row + i) * width + column;
-      if (column < gemm.width) to[0] = i == 0 ? sums.x : sums.y;
-      if (column + 8 < gemm.width) to[8] = i == 0 ? sums.z : sums.w;
-    }
-    return;
+__device__ __forceinline__ void store_sums(const Gemm& gemm, int quad, int at, float4 sums) {
+  if constexpr (Element::has_scales) {
+    sums = scaled(gemm, 8 * quad + threadIdx.x % 4 * 2, at, sums);
   }
-  // Two lanes exchange halves, so that each writes two columns of one row.
-  const bool even = lane / 4 % 2 == 0;
-  const int own_row = even ? row : row + 1;
-  auto* const out = static_cast<bf16*>(gemm.out);
-  const auto store_pair = [&](float first, float second, int column) {
-    const float got = __shfl_xor_sync(~0U, even ? second : first, 4);
-    if (own_row >= gemm.rows || column >= gemm.width) return;
-    *reinterpret_cast<__nv_bfloat162*>(out + own_row * width + column) =
-        even ? __floats2bfloat162_rn(first, got) : __floats2bfloat162_rn(got, second);
-  };
-  const int pair = lane / 8 * 2;
-  if (gemm.output == Output::gated) {
-    store_pair(fast_silu(sums.x) * sums.z, fast_silu(sums.y) * sums.w, at / 2 + pair);
-  } else {
-    store_pair(sums.x, sums.y, at + pair);
-    store_pair(sums.z, sums.w, at + 8 + pair);
-  }
+  store_quad(gemm.to, quad, at, sums);
 }
 
 /// Makes the copy engine bring this block's part of k, `steps` steps from `first`. Called by one
@@ -134,7 +101,7 @@ __device__ void copy_tiles(const Gemm& gemm, int first, int steps, std::uint32_t
                            std::uint32_t full, std::uint32_t empty) {
   // Rows of the weight come in groups of eight; gated ones alternate between both halves.
   const int eights = static_cast<int>(blockIdx.y) * T::groups * group_rows / 8;
-  const int tile = gemm.output == Output::gated ? eights / 2 : eights;
+  const int tile = gemm.to.output == Output::gated ? eights / 2 : eights;
   const auto copy_weights = [&](int step, int stage) {
     expect_bytes(full + 8 * stage, T::stage_bytes);
     copy_box(stages_at + stage * T::stage_bytes, &gemm.weight, (first + step) * T::tile_k, 0, 0,
@@ -257,7 +224,7 @@ __global__ void __launch_bounds__(T::threads, 1)
   if (parts == 1) {
 #pragma unroll
     for (int quad = 0; quad < T::quads; ++quad) {
-      store_quad<typename T::Element>(gemm, quad, at, quad_of(quad));
+      store_sums<typename T::Element>(gemm, quad, at, quad_of(quad));
     };
     return;
   }
@@ -276,7 +243,7 @@ __global__ void __launch_bounds__(T::threads, 1)
       const float4 theirs = in_block(own, other)[quad * T::consumers + threadIdx.x];
       sum = {sum.x + theirs.x, sum.y + theirs.y, sum.z + theirs.z, sum.w + theirs.w};
     }
-    store_quad<typename T::Element>(gemm, quad, at, sum);
+    store_sums<typename T::Element>(gemm, quad, at, sum);
   }
   meet_in_cluster();  // no block ends while others read its sums
 #endif
@@ -304,13 +271,13 @@ cudaError_t launch(const DecodeGemm& wanted, int parts, cudaStream_t stream) {
   if (!make_tensor_map(weight, gemm.weight) || !make_tensor_map(x, gemm.x)) {
     return cudaErrorInvalidValue;
   }
-  gemm.out = wanted.out;
-  gemm.rows = static_cast<int>(wanted.rows);
-  gemm.width = static_cast<int>(wanted.gated ? wanted.n / 2 : wanted.n);
+  gemm.to.out = wanted.out;
+  gemm.to.rows = static_cast<int>(wanted.rows);
+  gemm.to.width = static_cast<int>(wanted.gated ? wanted.n / 2 : wanted.n);
   gemm.k_steps = static_cast<int>((wanted.k + tile_k - 1) / tile_k);
-  gemm.output = wanted.gated                     ? Output::gated
-                : wanted.out_dtype == DType::f32 ? Output::f32
-                                                 : Output::bf16;
+  gemm.to.output = wanted.gated                     ? Output::gated
+                   : wanted.out_dtype == DType::f32 ? Output::f32
+                                                    : Output::bf16;
   gemm.weight_scales = wanted.weight_scales;
   gemm.x_scales = wanted.x_scales;
   auto* const kernel = decode_gemm_kernel<T>;

@@ -1,8 +1,12 @@
 #include "models/ops/cuda/memory/cuda_weight_ops.hpp"
 
 #include <algorithm>
+#include <string>
 #include <vector>
 
+#include <fmt/format.h>
+
+#include "models/ops/cuda/common/hopper.hpp"
 #include "models/ops/cuda/cuda_linear.hpp"
 #include "models/ops/cuda/gemm/invariant_gemm_kernel.hpp"
 #include "models/ops/cuda/gemm/quantize_rows.hpp"
@@ -12,10 +16,13 @@ namespace troupe {
 
 namespace {
 
+/// For parts of matrices of codes that become bf16.
+constexpr std::int64_t decoded_elements = 32 << 20;
+
 /// Makes a linear with a number of segments that deterministic GEMMs support.
-std::unique_ptr<Linear> linear_of(DeviceTensor weight, int segments) {
-  return std::make_unique<PlainCudaLinear>(std::move(weight),
-                                           std::min(segments, max_invariant_segments));
+std::unique_ptr<Linear> linear_of(DeviceTensor weight, int segments, std::string kernel = {}) {
+  return std::make_unique<PlainCudaLinear>(
+      std::move(weight), std::min(segments, max_invariant_segments), std::move(kernel));
 }
 
 }  // namespace
@@ -49,8 +56,50 @@ Result<Fp8Matrix> CudaWeightOps::allocate_codes(std::int64_t n, std::int64_t k) 
   return matrix;
 }
 
+PanelChoice CudaWeightOps::panels_of(const StoredMatrix& weight, WeightEncoding encoding) const {
+  if (encoding == WeightEncoding::fp8) encoding = WeightEncoding::plain;  // see encodes()
+  PanelChoice choice = coded_panels(weight, encoding);
+  if (!choice.panels) return choice;
+  if (deterministic_) return {.obstacle = "as deterministic GEMMs have no codes"};
+  if (dtype_ != DType::bf16) return {.obstacle = "as GEMMs of f32 have no codes"};
+  if (!hopper_kernels_run()) return {.obstacle = "as GEMMs of codes are for Hopper"};
+  return choice;
+}
+
+std::unique_ptr<WeightUpload> CudaWeightOps::new_upload() {
+  int devices = 1;
+  check(cudaGetDeviceCount(&devices), "cudaGetDeviceCount");
+  return std::make_unique<WeightUpload>(WeightUpload::Options{
+      .device = context_.device(), .dtype = dtype_, .threads = WeightUpload::threads_for(devices)});
+}
+
+Result<std::unique_ptr<Linear>> CudaWeightOps::load_codes(const StoredMatrix& weight,
+                                                          WeightEncoding encoding,
+                                                          const CodedPanels& panels,
+                                                          WeightUpload& upload) {
+  if (decoded_ == nullptr) {
+    TROUPE_TRY(DeviceTensor decoded, context_.allocate_unset(dtype_, {decoded_elements}));
+    decoded_ = std::make_shared<const DeviceTensor>(std::move(decoded));
+  }
+  CodedMatrix matrix{.layout = panels};
+  TROUPE_TRY(matrix.panels, context_.allocate_unset(DType::u8, {panels.code_bytes()}));
+  if (panels.group_columns == 0) {
+    TROUPE_TRY(matrix.row_scales, context_.allocate_unset(DType::f32, {panels.rows}));
+  }
+  upload.add_codes(weight, encoding, panels, matrix.panels,
+                   panels.group_columns == 0 ? matrix.row_scales.view() : Tensor());
+  return std::unique_ptr<Linear>(std::make_unique<CodedCudaLinear>(std::move(matrix), decoded_));
+}
+
 Result<std::unique_ptr<Linear>> CudaWeightOps::prepare(const Tensor& weight, int segments,
                                                        WeightEncoding encoding) {
+  const StoredMatrix stored = stored_matrix_of(weight, dtype_);
+  if (const auto panels = panels_of(stored, encoding).panels) {
+    const auto upload = new_upload();
+    TROUPE_TRY(auto linear, load_codes(stored, encoding, *panels, *upload));
+    TROUPE_TRY([[maybe_unused]] const LoadedWeights loaded, upload->finish({}));
+    return linear;
+  }
   TROUPE_TRY(DeviceTensor table, prepare_table(weight));
   if (!encodes(encoding, weight[0], weight[1])) return linear_of(std::move(table), segments);
   TROUPE_TRY(Fp8Matrix matrix, allocate_codes(weight[0], weight[1]));
@@ -81,8 +130,18 @@ Result<std::unique_ptr<Linear>> CudaWeightOps::load(const StoredMatrix& weight, 
     begin_load(weight, matrix.codes, matrix.scales);
     return std::unique_ptr<Linear>(std::make_unique<Fp8CudaLinear>(std::move(matrix)));
   }
+  const PanelChoice choice = panels_of(weight, encoding);
+  if (choice.panels) {
+    if (upload_ == nullptr) upload_ = new_upload();
+    return load_codes(weight, encoding, *choice.panels, *upload_);
+  }
   TROUPE_TRY(DeviceTensor table, load_table(weight));
-  return linear_of(std::move(table), segments);
+  const bool says_why = !choice.obstacle.empty() && coded_form(weight, encoding).form;
+  return linear_of(std::move(table), segments,
+                   choice.obstacle.empty()
+                       ? ""
+                       : fmt::format("{}{}{}", to_string(dtype_), says_why ? ", " : "",
+                                     says_why ? choice.obstacle : ""));
 }
 
 Result<std::unique_ptr<GroupedLinear>> CudaWeightOps::load_grouped(
@@ -104,14 +163,7 @@ Result<DeviceTensor> CudaWeightOps::load_table(const StoredMatrix& weight) {
 
 void CudaWeightOps::begin_load(const StoredMatrix& weight, const Tensor& device,
                                const Tensor& scales) {
-  if (upload_ == nullptr) {
-    int devices = 1;
-    check(cudaGetDeviceCount(&devices), "cudaGetDeviceCount");
-    upload_ = std::make_unique<WeightUpload>(
-        WeightUpload::Options{.device = context_.device(),
-                              .dtype = dtype_,
-                              .threads = WeightUpload::threads_for(devices)});
-  }
+  if (upload_ == nullptr) upload_ = new_upload();
   upload_->add(weight, device, scales);
   const std::int64_t filled = weight.filled_rows();
   const Tensor rest = device.rows(filled, weight.rows - filled);

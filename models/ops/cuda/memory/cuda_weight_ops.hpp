@@ -1,5 +1,7 @@
 #pragma once
 
+#include "models/ops/coded_panels.hpp"
+#include "models/ops/cuda/coded_cuda_linear.hpp"
 #include "models/ops/cuda/cuda_context.hpp"
 #include "models/ops/cuda/gemm/fp8_gemm.hpp"
 #include "models/ops/cuda/memory/weight_upload.hpp"
@@ -7,7 +9,7 @@
 
 namespace troupe {
 
-/// Weights in a GPU's memory, in the Ops' dtype.
+/// Weights in a GPU's memory, in the Ops' dtype or as codes.
 class CudaWeightOps final : public WeightOps, private CudaComponent {
  public:
   explicit CudaWeightOps(CudaContext& context) : CudaComponent(context) {}
@@ -32,10 +34,18 @@ class CudaWeightOps final : public WeightOps, private CudaComponent {
   /// True if a matrix [n, k] is held as `encoding` says, not plain.
   bool encodes(WeightEncoding encoding, std::int64_t n, std::int64_t k) const;
   Result<Fp8Matrix> allocate_codes(std::int64_t n, std::int64_t k);
+  /// The panels of a matrix that is held as codes, or why it is not.
+  PanelChoice panels_of(const StoredMatrix& weight, WeightEncoding encoding) const;
+  /// Begins to upload the codes of a matrix.
+  Result<std::unique_ptr<Linear>> load_codes(const StoredMatrix& weight, WeightEncoding encoding,
+                                             const CodedPanels& panels, WeightUpload& upload);
+  std::unique_ptr<WeightUpload> new_upload();
   /// Uploads `weight` (f32, bf16 or f16) in the Ops' dtype to `device`, and waits for it.
   Result<void> upload_weight(const Tensor& weight, const Tensor& device);
 
   std::unique_ptr<WeightUpload> upload_;  ///< until finish_loading()
+  /// Where parts of matrices of codes become bf16; null: there is none yet.
+  std::shared_ptr<const DeviceTensor> decoded_;
 };
 
 }  // namespace troupe

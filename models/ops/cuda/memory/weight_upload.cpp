@@ -10,6 +10,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "models/ops/coded_matrix.hpp"
 #include "models/ops/cuda/gemm/quantize_rows.hpp"
 #include "models/ops/fp8_rows.hpp"
 
@@ -133,6 +134,7 @@ class WeightUpload::Reader {
       TROUPE_CHECK(check(cudaEventSynchronize(buffer.copied), "copying weights"));
       upload_.bytes_ += std::exchange(buffer.bytes, 0);
     }
+    if (piece.codes != nullptr) return bring_codes(piece, buffer);
     TROUPE_TRY(const std::byte* from, read(piece, buffer.memory));
     TROUPE_TRY(std::byte * to, destination_of(piece));
     TROUPE_CHECK(check(cudaMemcpyAsync(to, from, piece.bytes, cudaMemcpyHostToDevice, stream_),
@@ -140,6 +142,35 @@ class WeightUpload::Reader {
     if (piece.scales != nullptr) TROUPE_CHECK(quantize(piece, to));
     buffer.bytes = piece.bytes;
     return check(cudaEventRecord(buffer.copied, stream_), "copying weights");
+  }
+
+  /// Writes panels, and behind them the scales of their rows.
+  Result<void> bring_codes(const Piece& piece, Buffer& buffer) {
+    const auto& [matrix, form, panels] = *piece.codes;
+    const Slice rows = piece.part.rows;
+    const std::int64_t bytes = rows.count / panel_rows * panels.panel_bytes();
+    auto* const scales = reinterpret_cast<float*>(buffer.memory + bytes);
+    rows_.resize(static_cast<std::size_t>(panel_rows));
+    std::byte* to = buffer.memory;
+    for (std::int64_t r = 0; r < rows.count; r += panel_rows, to += panels.panel_bytes()) {
+      for (std::int64_t i = 0; i < panel_rows; ++i) {
+        CodedRow& row = rows_[static_cast<std::size_t>(i)];
+        read_coded_row(matrix, form, rows.begin + r + i, row);
+        if (piece.scales != nullptr) scales[r + i] = row.scales.front().scale;
+      }
+      write_panel(rows_, form, panels, to);
+    }
+    TROUPE_CHECK(check(cudaMemcpyAsync(piece.device, buffer.memory, static_cast<std::size_t>(bytes),
+                                       cudaMemcpyHostToDevice, stream_),
+                       "copying codes"));
+    if (piece.scales != nullptr) {
+      TROUPE_CHECK(check(cudaMemcpyAsync(piece.scales, scales,
+                                         static_cast<std::size_t>(rows.count) * sizeof(float),
+                                         cudaMemcpyHostToDevice, stream_),
+                         "copying scales"));
+    }
+    buffer.bytes = piece.bytes;
+    return check(cudaEventRecord(buffer.copied, stream_), "copying codes");
   }
 
   /// Makes the codes of a piece whose numbers are at `from` on the device.
@@ -213,7 +244,8 @@ class WeightUpload::Reader {
   WeightUpload& upload_;
   cudaStream_t stream_ = nullptr;
   std::array<Buffer, 2> buffers_;
-  void* numbers_ = nullptr;  ///< device memory for a piece
+  void* numbers_ = nullptr;     ///< device memory for a piece
+  std::vector<CodedRow> rows_;  ///< of a panel
 };
 
 int WeightUpload::threads_for(int ranks) {
@@ -239,6 +271,32 @@ void WeightUpload::add(const StoredMatrix& matrix, const Tensor& device, const T
     if (part.rows.count > 0 && part.cols.count > 0) add_rows(part, row, device, scales);
     row += part.rows.count;
   }
+  start_threads();
+}
+
+void WeightUpload::add_codes(const StoredMatrix& matrix, WeightEncoding encoding,
+                             const CodedPanels& panels, const Tensor& device,
+                             const Tensor& row_scales) {
+  const auto codes = std::make_shared<const Codes>(
+      Codes{matrix, coded_form(matrix, encoding).form.value(), panels});
+  const std::int64_t bytes_of_panel =
+      panels.panel_bytes() +
+      (row_scales.empty() ? 0 : panel_rows * static_cast<std::int64_t>(sizeof(float)));
+  const std::int64_t at_once = std::max<std::int64_t>(1, options_.piece_bytes / bytes_of_panel);
+  auto* const to = static_cast<std::byte*>(device.data());
+  for (std::int64_t first = 0; first < panels.panels(); first += at_once) {
+    const std::int64_t count = std::min(at_once, panels.panels() - first);
+    const std::int64_t row = first * panel_rows;
+    push({.part = {.matrix = {}, .rows = {row, count * panel_rows}},
+          .device = to + first * panels.panel_bytes(),
+          .scales = row_scales.empty() ? nullptr : row_scales.as<float>() + row,
+          .bytes = static_cast<std::size_t>(count * bytes_of_panel),
+          .codes = codes});
+  }
+  start_threads();
+}
+
+void WeightUpload::start_threads() {
   if (!threads_.empty()) return;
   began_ = std::chrono::steady_clock::now();
   running_ = options_.threads;
@@ -266,19 +324,19 @@ void WeightUpload::add_rows(const StoredPart& part, std::int64_t row, const Tens
     piece.rows = {part.rows.begin + first, std::min(rows_at_once, part.rows.count - first)};
     for (std::int64_t column = 0; column < part.cols.count; column += columns_at_once) {
       piece.cols = {part.cols.begin + column, std::min(columns_at_once, part.cols.count - column)};
-      push(piece, to + (first * part.cols.count + column) * device_size,
-           scales.empty() ? nullptr : scales.as<float>() + row + first);
+      push({.part = piece,
+            .device = to + (first * part.cols.count + column) * device_size,
+            .scales = scales.empty() ? nullptr : scales.as<float>() + row + first,
+            .bytes = static_cast<std::size_t>(piece.rows.count * piece.cols.count * size)});
     }
   }
 }
 
-void WeightUpload::push(const StoredPart& part, std::byte* device, float* scales) {
-  const std::size_t bytes =
-      static_cast<std::size_t>(part.rows.count * part.cols.count) * size_of(options_.dtype);
-  total_bytes_ += bytes;
+void WeightUpload::push(Piece piece) {
+  total_bytes_ += piece.bytes;
   {
     const std::lock_guard lock(mutex_);
-    pieces_.push_back({part, device, scales, bytes});
+    pieces_.push_back(std::move(piece));
   }
   changed_.notify_one();
 }

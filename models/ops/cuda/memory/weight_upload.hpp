@@ -14,6 +14,7 @@
 
 #include <cuda_runtime.h>
 
+#include "models/ops/coded_panels.hpp"
 #include "models/ops/ops.hpp"
 #include "models/ops/stored_matrix.hpp"
 
@@ -49,23 +50,36 @@ class WeightUpload {
   /// and a row at most a piece.
   void add(const StoredMatrix& matrix, const Tensor& device, const Tensor& scales = {});
 
+  /// Begins to upload the codes of `matrix`, which has `panels`, to `device` [code_bytes()] u8 and
+  /// those of rows without groups to `row_scales` [rows] f32. `encoding` makes codes of numbers.
+  void add_codes(const StoredMatrix& matrix, WeightEncoding encoding, const CodedPanels& panels,
+                 const Tensor& device, const Tensor& row_scales);
+
   /// Returns when everything is uploaded; calls `progress`, if set, now and then. Errors: io, with
   /// the file; internal and resource_exhausted, with the device.
   Result<LoadedWeights> finish(const std::function<void(const LoadedWeights&)>& progress);
 
  private:
-  /// Rows of a part that are copied at once.
+  /// A matrix whose codes are uploaded.
+  struct Codes {
+    StoredMatrix matrix;
+    CodedForm form;
+    CodedPanels panels;
+  };
+  /// Rows of a part that are copied at once, or of a matrix of codes.
   struct Piece {
-    StoredPart part;
+    StoredPart part;  ///< of codes only its rows, those of the matrix
     std::byte* device = nullptr;
-    float* scales = nullptr;  ///< of codes
-    std::size_t bytes = 0;    ///< copied
+    float* scales = nullptr;                       ///< of codes
+    std::size_t bytes = 0;                         ///< copied
+    std::shared_ptr<const Codes> codes = nullptr;  ///< panels
   };
   class Reader;
 
   void add_rows(const StoredPart& part, std::int64_t row, const Tensor& device,
                 const Tensor& scales);
-  void push(const StoredPart& part, std::byte* device, float* scales);
+  void push(Piece piece);
+  void start_threads();
   std::optional<Piece> take();
   void fail_with(Error error);
   LoadedWeights state() const;

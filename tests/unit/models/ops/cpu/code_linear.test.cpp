@@ -6,112 +6,12 @@
 
 #include "models/ops/coded_matrix.hpp"
 #include "models/ops/stored_matrix.hpp"
-#include "tests/support/coded_numbers.hpp"
+#include "tests/support/random_codes.hpp"
 #include "tests/unit/models/ops/cpu/ops_fixture.hpp"
 
 namespace troupe {
 namespace {
 
-struct Case {
-  const char* what;
-  WeightScheme scheme;
-  DType scales = DType::f32;
-  WeightEncoding encoding = WeightEncoding::plain;
-};
-
-const Case cases[] = {
-    {"int8 by row", {.coding = WeightCoding::int8}},
-    {"int8 by row, asymmetric", {.coding = WeightCoding::int8, .has_zero_points = true}},
-    {"int8 by matrix", {.coding = WeightCoding::int8, .group_rows = 0}, DType::bf16},
-    {"packed int8 by 32", {.coding = WeightCoding::packed_int8, .group_columns = 32}, DType::bf16},
-    {"packed int4 by 128",
-     {.coding = WeightCoding::packed_int4, .group_columns = 128},
-     DType::bf16},
-    {"packed int4 by 24, asymmetric",
-     {.coding = WeightCoding::packed_int4, .group_columns = 24, .has_zero_points = true}},
-    {"GPTQ int4 by 64",
-     {.coding = WeightCoding::gptq_int4,
-      .group_columns = 64,
-      .has_zero_points = true,
-      .zeros_less_one = true},
-     DType::f16},
-    {"GPTQ int8 by 128",
-     {.coding = WeightCoding::gptq_int8, .group_columns = 128, .has_zero_points = true},
-     DType::f16},
-    {"AWQ int4 by 128",
-     {.coding = WeightCoding::awq_int4, .group_columns = 128, .has_zero_points = true},
-     DType::f16},
-    {"fp8 by blocks of 128",
-     {.coding = WeightCoding::fp8, .group_rows = 128, .group_columns = 128}},
-    {"fp8 by row", {.coding = WeightCoding::fp8}, DType::bf16},
-    {"MXFP4", {.coding = WeightCoding::mxfp4_packed, .group_columns = 32}, DType::u8},
-    {"int8 by row, W8A8", {.coding = WeightCoding::int8}, DType::f32, WeightEncoding::plain_w8a8},
-    {"packed int8 by 24, W8A8",
-     {.coding = WeightCoding::packed_int8, .group_columns = 24},
-     DType::bf16,
-     WeightEncoding::plain_w8a8}};
-
-void put_scale(const Tensor& scales, std::int64_t i, float value) {
-  if (scales.dtype() == DType::u8) {
-    scales.as<std::uint8_t>()[i] = static_cast<std::uint8_t>(120 + i % 5);
-  } else if (scales.dtype() == DType::bf16) {
-    scales.as<BFloat16>()[i] = to_bfloat16(value);
-  } else if (scales.dtype() == DType::f16) {
-    static_cast<std::uint16_t*>(scales.data())[i] =
-        static_cast<std::uint16_t>(0x2000 + i * 37 % 0x400);  // 0.0078 to 0.0156
-  } else {
-    scales.as<float>()[i] = value;
-  }
-}
-
-/// A matrix of random codes, and the memory of its tensors.
-struct Coded {
-  HostTensor codes, scales, zeros;
-  StoredMatrix matrix;
-};
-
-HostTensor random_bytes(Random& random, DType dtype, Shape shape, WeightCoding coding) {
-  HostTensor bytes(dtype, shape);
-  for (std::size_t i = 0; i < bytes->bytes(); ++i) {
-    auto value = static_cast<std::uint8_t>(random.integer(0, 255));
-    if (coding == WeightCoding::fp8 && (value & 0x7F) == 0x7F) value ^= 1;  // NaN
-    static_cast<std::uint8_t*>(bytes->data())[i] = value;
-  }
-  return bytes;
-}
-
-Coded coded(Random& random, const Case& c, std::int64_t n, std::int64_t k) {
-  const WeightFormat& format = weight_format(c.scheme.coding);
-  const Shape groups = groups_of(c.scheme, {n, k});
-  const bool has_words = format.file_type == "I32";
-  Coded made;
-  made.codes = random_bytes(random, has_words ? DType::i32 : DType::u8, format.codes_shape({n, k}),
-                            c.scheme.coding);
-  made.scales = HostTensor(c.scales, format.scales_shape(groups));
-  for (std::int64_t i = 0; i < made.scales->elements(); ++i) {
-    put_scale(made.scales, i, std::abs(random.normal({1}, 0.05F)->as<float>()[0]) + 0.01F);
-  }
-  StoredTensor stored{.view = made.codes,
-                      .format = &format,
-                      .scheme = c.scheme,
-                      .groups = groups,
-                      .companion = made.scales};
-  if (c.scheme.has_zero_points) {
-    made.zeros = random_bytes(random, has_words ? DType::i32 : DType::u8,
-                              format.zero_points_shape(groups, {n, k}), WeightCoding::int8);
-    stored.zero_points = made.zeros;
-  }
-  made.matrix = whole_matrix(stored, n, k);
-  return made;
-}
-
-/// Columns [begin, begin + count) of the matrix.
-StoredMatrix columns_of(const StoredMatrix& matrix, std::int64_t begin, std::int64_t count) {
-  StoredMatrix part = matrix;
-  part.columns = count;
-  for (StoredPart& p : part.parts) p.cols = {begin, count};
-  return part;
-}
 HostTensor numbers_of(const StoredMatrix& matrix, WeightEncoding encoding) {
   return numbers_of(matrix, coded_form(matrix, encoding).form.value());
 }
@@ -124,6 +24,10 @@ HostTensor multiply(Ops& ops, const StoredMatrix& weight, const Tensor& x, int s
   HostTensor out = floats({x[0], weight.rows});
   ops.dense().linear(**linear, x, out);
   return out;
+}
+
+StoredMatrix stored_matrix(const Tensor& weight) {
+  return whole_matrix({.view = weight}, weight[0], weight[1]);
 }
 
 /// The numbers of rows that products see: with W8A8 those of codes, a scale for each row.
@@ -142,16 +46,12 @@ HostTensor seen_rows(const Tensor& x, WeightEncoding encoding) {
   return seen;
 }
 
-StoredMatrix stored_matrix(const Tensor& weight) {
-  return whole_matrix({.view = weight}, weight[0], weight[1]);
-}
-
-class CodeLinear : public testing::TestWithParam<Case> {};
+class CodeLinear : public testing::TestWithParam<CodesCase> {};
 
 /// Numbers that widening would round differ from those multiplied by this much at the most.
 TEST_P(CodeLinear, has_the_numbers_that_the_format_decodes_but_for_their_rounding) {
   Random random(5);
-  const Coded made = coded(random, GetParam(), 40, 264);
+  const RandomCodes made = random_codes(random.engine(), GetParam(), 40, 264);
   const HostTensor found = numbers_of(made.matrix, WeightEncoding::plain);
   std::vector<float> decoded(264);
   for (std::int64_t r = 0; r < 40; ++r) {
@@ -168,7 +68,7 @@ TEST_P(CodeLinear, has_the_numbers_that_the_format_decodes_but_for_their_roundin
 TEST_P(CodeLinear, agrees_with_double_precision_on_odd_shapes) {
   for (const auto& [n, k] : {std::pair{1, 1}, {31, 7}, {33, 130}, {150, 704}, {70, 333}}) {
     Random random(7);
-    const Coded made = coded(random, GetParam(), n, k);
+    const RandomCodes made = random_codes(random.engine(), GetParam(), n, k);
     const HostTensor numbers = numbers_of(made.matrix, WeightEncoding::plain);
     double largest = 0;
     for (const float number : numbers->span<float>()) {
@@ -191,7 +91,7 @@ TEST_P(CodeLinear, agrees_with_double_precision_on_odd_shapes) {
 
 TEST_P(CodeLinear, gives_a_row_the_same_bits_in_every_batch_on_all_threads_and_instruction_sets) {
   Random random(11);
-  const Coded made = coded(random, GetParam(), 150, 704);
+  const RandomCodes made = random_codes(random.engine(), GetParam(), 150, 704);
   const HostTensor x = random.normal({100, 704});
   for (const int segments : {1, 8}) {  // 704 / 8 = 88 columns end inside a group
     auto narrow = make_ops(1, DType::f32, CpuIsa::avx2);
@@ -215,7 +115,7 @@ TEST_P(CodeLinear, gives_a_row_the_same_bits_in_every_batch_on_all_threads_and_i
 TEST_P(CodeLinear, gives_ranks_that_share_k_partial_sums_whose_tree_is_the_whole) {
   Random random(13);
   const std::int64_t n = 64, k = 704, m = 3;
-  const Coded made = coded(random, GetParam(), n, k);
+  const RandomCodes made = random_codes(random.engine(), GetParam(), n, k);
   const HostTensor x = random.normal({m, k});
   auto ops = make_ops();
   const WeightEncoding encoding = GetParam().encoding;
@@ -239,12 +139,17 @@ TEST_P(CodeLinear, gives_ranks_that_share_k_partial_sums_whose_tree_is_the_whole
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Formats, CodeLinear, testing::ValuesIn(cases), [](const auto& info) {
-  std::string name = info.param.what;
-  std::ranges::replace_if(
-      name, [](char c) { return !std::isalnum(c); }, '_');
-  return name;
-});
+const CodesCase rounding_cases[] = {
+    {"int8 by row", {.coding = WeightCoding::int8}, DType::f32, WeightEncoding::plain_w8a8},
+    {"packed int8 by 24",
+     {.coding = WeightCoding::packed_int8, .group_columns = 24},
+     DType::bf16,
+     WeightEncoding::plain_w8a8}};
+
+INSTANTIATE_TEST_SUITE_P(RoundedRows, CodeLinear, testing::ValuesIn(rounding_cases),
+                         [](const auto& info) { return info.param.name(); });
+INSTANTIATE_TEST_SUITE_P(Formats, CodeLinear, testing::ValuesIn(codes_cases),
+                         [](const auto& info) { return info.param.name(); });
 
 struct Made {
   WeightEncoding encoding;
@@ -335,7 +240,8 @@ TEST(RoundedRows, are_zero_if_they_are_zero_and_keep_the_smallest) {
 
 TEST(CodedForm, of_parts_in_different_schemes_is_none_and_says_why) {
   Random random(23);
-  Coded four = coded(random, cases[4], 32, 128), eight = coded(random, cases[0], 32, 128);
+  RandomCodes four = random_codes(random.engine(), codes_cases[4], 32, 128),
+              eight = random_codes(random.engine(), codes_cases[0], 32, 128);
   StoredMatrix both = four.matrix;
   both.rows = 64;
   both.parts.push_back(eight.matrix.parts.front());
@@ -350,9 +256,9 @@ TEST(CodedForm, of_parts_in_different_schemes_is_none_and_says_why) {
 
 TEST(CodedForm, of_rows_that_no_part_fills_is_zero) {
   Random random(29);
-  for (const Case& c : cases) {
+  for (const CodesCase& c : codes_cases) {
     SCOPED_TRACE(c.what);
-    Coded made = coded(random, c, 40, 96);
+    RandomCodes made = random_codes(random.engine(), c, 40, 96);
     made.matrix.rows = 45;
     const HostTensor x = random.normal({2, 96});
     auto ops = make_ops(1);
@@ -366,14 +272,14 @@ TEST(CodedForm, of_rows_that_no_part_fills_is_zero) {
 
 // Experts of any form are multiplied by the same kernels, with gathered and scattered rows.
 TEST(CodeGroupedLinear, gives_every_routed_row_the_bits_of_its_experts_matrix_alone) {
-  for (const Case& c : cases) {
+  for (const CodesCase& c : codes_cases) {
     SCOPED_TRACE(c.what);
     Random random(31);
     const std::int64_t tokens = 40, top_k = 2, experts = 4, n = 72, k = 96;
-    std::vector<Coded> all;
+    std::vector<RandomCodes> all;
     std::vector<StoredMatrix> matrices;
-    for (int e = 0; e < experts; ++e) all.push_back(coded(random, c, n, k));
-    for (const Coded& one : all) matrices.push_back(one.matrix);
+    for (int e = 0; e < experts; ++e) all.push_back(random_codes(random.engine(), c, n, k));
+    for (const RandomCodes& one : all) matrices.push_back(one.matrix);
     const HostTensor ids(DType::i32, {tokens, top_k}), x = random.normal({tokens, k});
     for (std::int32_t t = 0; t < tokens; ++t) {
       ids->as<std::int32_t>()[2 * t] = t % 3 == 0 ? 0 : t % 4;

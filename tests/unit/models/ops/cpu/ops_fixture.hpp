@@ -31,6 +31,7 @@ class Random {
     }
     return tensor;
   }
+  std::mt19937& engine() { return engine_; }
   int integer(int low, int high) { return std::uniform_int_distribution(low, high)(engine_); }
 
  private:
