@@ -145,6 +145,9 @@ bool may_be_encoded(Parameter parameter) {
     case shared_gate:
     case shared_up:
     case shared_down:
+    case expert_gate:
+    case expert_up:
+    case expert_down:
     case query_down:
     case query_up:
     case latent_down:
@@ -159,6 +162,7 @@ WeightEncoding encoding_for(Parameter parameter, WeightEncoding asked, bool is_q
     const bool is_integer = asked == WeightEncoding::int8 || asked == WeightEncoding::int4;
     return is_integer ? WeightEncoding::int8 : WeightEncoding::plain;
   }
+  if (is_expert(parameter) && asked != WeightEncoding::fp8) return WeightEncoding::plain;
   return may_be_encoded(parameter) && !is_quantized ? asked : WeightEncoding::plain;
 }
 

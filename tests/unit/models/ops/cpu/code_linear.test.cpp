@@ -216,7 +216,8 @@ TEST_P(CodeLinear, gives_ranks_that_share_k_partial_sums_whose_tree_is_the_whole
 
 INSTANTIATE_TEST_SUITE_P(Formats, CodeLinear, testing::ValuesIn(cases), [](const auto& info) {
   std::string name = info.param.what;
-  std::ranges::replace_if(name, [](char c) { return !std::isalnum(c); }, '_');
+  std::ranges::replace_if(
+      name, [](char c) { return !std::isalnum(c); }, '_');
   return name;
 });
 
@@ -333,7 +334,7 @@ TEST(CodeGroupedLinear, gives_every_routed_row_the_bits_of_its_experts_matrix_al
       ids->as<std::int32_t>()[2 * t + 1] = (ids->as<std::int32_t>()[2 * t] + 1) % 4;
     }
     auto ops = make_ops(2);
-    auto grouped = ops->weights().load_grouped(matrices, 2);
+    auto grouped = ops->weights().load_grouped(matrices, 2, WeightEncoding::plain);
     ASSERT_TRUE(grouped.ok());
     EXPECT_NE((*grouped)->kernel().find("codes"), std::string::npos);
     const HostTensor offsets(DType::i32, {experts + 1}), source(DType::i32, {tokens * top_k});
