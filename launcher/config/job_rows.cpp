@@ -65,13 +65,14 @@ std::vector<KeySpec> model_and_cluster_rows() {
            .doc = "weights in fewer bits made while they are read: none, fp8, int8 or w4a16",
            .reference =
                "Whether weights are held in fewer bits, made from the checkpoint's while they are "
-               "read. `fp8`: the projections of attention and of dense and shared MLPs become E4M3 "
-               "codes with a scale for each row; embedding, head, routers and experts stay as they "
-               "are. On GPUs (Hopper) the rows that they are multiplied with are quantized too, "
-               "each with a scale of its own; on CPUs rows stay fp32. `int8` and `w4a16`, on CPUs: "
-               "the same matrices become signed bytes with a scale for each row, or 4-bit codes "
+               "read. `fp8`: the projections of attention, of MLPs and of experts become E4M3 "
+               "codes with a scale for each row; embedding, head and routers stay as they are. On "
+               "GPUs (Hopper) the rows that they are multiplied with are quantized too, each with "
+               "a scale of its own; on CPUs rows stay fp32. `int8` and `w4a16`, on CPUs: the same "
+               "matrices but experts become signed bytes with a scale for each row, or 4-bit codes "
                "with a scale for each 128 columns, and the head becomes bytes. With a checkpoint "
-               "that is quantised already, `int8` is for its head alone. Answers differ from those "
+               "that is quantised already, `int8` is for its head alone, and `fp8` makes codes on "
+               "GPUs, which otherwise hold its numbers in bfloat16. Answers differ from those "
                "without; see [models](models.md#8-bit-weights). `fp8` is not for "
                "`engine.deterministic` on GPUs.",
            .choices = {"none", "fp8", "int8", "w4a16"}}),

@@ -163,7 +163,8 @@ WeightEncoding encoding_for(Parameter parameter, WeightEncoding asked, bool is_q
     return is_integer ? WeightEncoding::int8 : WeightEncoding::plain;
   }
   if (is_expert(parameter) && asked != WeightEncoding::fp8) return WeightEncoding::plain;
-  return may_be_encoded(parameter) && !is_quantized ? asked : WeightEncoding::plain;
+  if (is_quantized && asked != WeightEncoding::fp8) return WeightEncoding::plain;
+  return may_be_encoded(parameter) ? asked : WeightEncoding::plain;
 }
 
 bool is_dense(Parameter parameter) {

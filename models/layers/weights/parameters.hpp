@@ -80,7 +80,8 @@ bool is_expert(Parameter parameter);
 /// attention, of MLPs and of experts. Others choose (routers, indexers).
 bool may_be_encoded(Parameter parameter);
 /// How a matrix of numbers is held if `asked` of the model: the head in 8 bits at the least,
-/// experts in no fewer than fp8, and, of a checkpoint that is quantised, only the head.
+/// experts in no fewer than fp8. Of a checkpoint that is quantised only fp8 is for more than the
+/// head: for GPUs, which decode its codes.
 WeightEncoding encoding_for(Parameter parameter, WeightEncoding asked, bool is_quantized);
 /// True for a parameter that Mesh::dense_group shares: of an MLP that all tokens take, or with a
 /// row for each id of the vocabulary.

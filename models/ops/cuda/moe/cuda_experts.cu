@@ -168,6 +168,14 @@ std::optional<CodedRows> CudaMoeOps::room_for_codes(std::int64_t rows, std::int6
 bool CudaMoeOps::quantize(const CudaGroupedLinear& grouped, const Tensor& x, GroupedGemm& gemm) {
   if (grouped.scales() == nullptr) return true;
   const std::int64_t rows = x[0], k = gemm.k;
+  gemm.weight_scales = grouped.scales();
+  const bool are_routed = routed_codes_ && routed_at_ == context_.uses() &&
+                          routed_.data() == x.data() && routed_.shape() == x.shape();
+  if (gemm.gather && are_routed) {
+    gemm.x = routed_codes_->codes;
+    gemm.x_scales = routed_codes_->scales;
+    return true;
+  }
   const auto room = room_for_codes(rows, k);
   if (!room) return false;
   if (gemm.gather) {
@@ -179,7 +187,6 @@ bool CudaMoeOps::quantize(const CudaGroupedLinear& grouped, const Tensor& x, Gro
   }
   gemm.x = room->codes;
   gemm.x_scales = room->scales;
-  gemm.weight_scales = grouped.scales();
   return true;
 }
 

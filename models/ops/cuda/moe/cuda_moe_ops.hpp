@@ -4,8 +4,8 @@
 #include <vector>
 
 #include "models/ops/cuda/cuda_context.hpp"
+#include "models/ops/cuda/cuda_dense_ops.hpp"
 #include "models/ops/cuda/gemm/quantize_rows.hpp"
-#include "models/ops/dense_ops.hpp"
 #include "models/ops/moe_ops.hpp"
 
 namespace troupe {
@@ -17,7 +17,7 @@ struct GroupedGemm;
 /// combining in cuda_combine.cu.
 class CudaMoeOps final : public MoeOps, private CudaComponent {
  public:
-  CudaMoeOps(CudaContext& context, DenseOps& dense) : CudaComponent(context), dense_(dense) {}
+  CudaMoeOps(CudaContext& context, CudaDenseOps& dense) : CudaComponent(context), dense_(dense) {}
 
  private:
   void do_route(const Tensor& logits, const Tensor& bias, const RouterOptions& options,
@@ -60,9 +60,12 @@ class CudaMoeOps final : public MoeOps, private CudaComponent {
   /// Memory for codes of so many rows until the next call; none after an error.
   std::optional<CodedRows> room_for_codes(std::int64_t rows, std::int64_t k);
 
-  DenseOps& dense_;
+  CudaDenseOps& dense_;
   DeviceTensor codes_, code_scales_;    ///< of rows that experts in codes multiply
   std::vector<DeviceTensor> outgrown_;  ///< captured graphs may use them
+  Tensor routed_;  ///< the tokens that were routed last, with codes that another operation had made
+  std::optional<CodedRows> routed_codes_;
+  std::uint64_t routed_at_ = 0;  ///< CudaContext::uses()
 };
 
 }  // namespace troupe
