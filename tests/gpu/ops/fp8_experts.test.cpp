@@ -211,8 +211,8 @@ TEST_P(Fp8Experts, multiply_rows_alike_however_they_are_cut) {
     const DeviceTensor x = activation(random({tokens, k})),
                        scratch = room(DType::bf16, {tokens, n});
     std::vector<HostTensor> of_first;
-    // The expected rows select how experts are cut: by 16, 32, 64 and 256 rows.
-    for (const std::int64_t likely : {local, 20 * local, 50 * local, 1000 * local}) {
+    // The expected rows select how experts are cut: by 16, 32, 64, 80 and 256 rows.
+    for (const std::int64_t likely : {local, 20 * local, 50 * local, 70 * local, 1000 * local}) {
       const ExpertBatch batch{sorted.gpu_offsets, sorted.gpu_source, likely};
       const DeviceTensor plain = room(DType::f32, {tokens, n}),
                          gated = room(DType::bf16, {tokens, n / 2});

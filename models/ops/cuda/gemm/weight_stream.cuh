@@ -24,18 +24,21 @@ __device__ __forceinline__ std::uint32_t enlarged(std::uint32_t pair) {
   return *reinterpret_cast<const std::uint32_t*>(&product);
 }
 
-/// A warp's slabs of 16 rows by `columns` of weights, `stages` at a time: requested, awaited,
-/// multiplied and released in order. Weights are bf16, or E4M3 codes (std::uint8_t).
-template <int columns_, int stages, class Weight_ = bf16>
+/// A warp's slabs of 16 rows, or a multiple, by `columns` of weights, `stages` at a time:
+/// requested, awaited, multiplied and released in order. Weights are bf16, or E4M3 codes
+/// (std::uint8_t).
+template <int columns_, int stages, class Weight_ = bf16, int groups_ = 1>
 class SlabQueue {
  public:
   using Weight = Weight_;
+  static constexpr int groups = groups_;  // of 16 rows: 8 from either half of the slab's rows
+  static constexpr int rows = slab_rows * groups;
   static constexpr bool is_coded = sizeof(Weight) == 1;
   static constexpr int columns = columns_;
   static constexpr int unit_columns = 16 / static_cast<int>(sizeof(Weight));  // of 16 bytes
   static constexpr int row_units = columns / unit_columns;
   static constexpr int x_units = columns / 32;  // units of a row of x per lane
-  static constexpr int slab_bytes = slab_rows * columns * static_cast<int>(sizeof(Weight));
+  static constexpr int slab_bytes = rows * columns * static_cast<int>(sizeof(Weight));
   /// Sums are to be multiplied by this.
   static constexpr float sum_factor = is_coded ? 0x1p56F : 1.0F;
   /// The shared memory that one warp needs, at a multiple of 128.
@@ -54,6 +57,7 @@ class SlabQueue {
   __device__ __forceinline__ void request(const Weight* row, int left) {
     const auto row_bytes = static_cast<std::uint32_t>(min(left, columns) * sizeof(Weight));
     const std::uint32_t barrier = barriers_ + 8 * to_;
+    static_assert(groups == 1);
     if (lane_ == 0) expect_bytes(barrier, slab_rows * row_bytes);
     __syncwarp();
     if (lane_ < slab_rows) {
@@ -62,8 +66,8 @@ class SlabQueue {
     }
     advance(to_);
   }
-  /// Requests the columns from `column` of tile `tile` of a map of tiles of 8 and 8 rows; missing
-  /// columns become zeros.
+  /// Requests the columns from `column` of tile `tile` of a map of tiles of two halves of `rows`;
+  /// missing columns become zeros.
   __device__ __forceinline__ void request(const CUtensorMap& map, int column, int tile) {
     if (lane_ == 0) {
       const std::uint32_t barrier = barriers_ + 8 * to_;
@@ -74,26 +78,35 @@ class SlabQueue {
   }
   __device__ __forceinline__ void wait() const { wait_for_bytes(barriers_ + 8 * from_, turn_); }
 
-  /// Adds the slab's product with this lane's units of x to two chains; their sum holds at 2 h + i
-  /// weight row l / 4 + 8 h and x row 2 (l % 4) + i. `left` columns exist. x is from read_x.
-  __device__ __forceinline__ void multiply(const uint4 (&x)[x_units], int left, float (&even)[4],
-                                           float (&odd)[4]) const {
+  /// Adds the slab's product with this lane's units of x to two chains; their sum holds at 4 g + 2
+  /// h
+  /// + i row l / 4 + 8 g of half h of the weights and x row 2 (l % 4) + i. `left` columns exist. x
+  /// is from read_x.
+  __device__ __forceinline__ void multiply(const uint4 (&x)[x_units], int left,
+                                           float (&even)[4 * groups],
+                                           float (&odd)[4 * groups]) const {
     const int own = lane_ / 4, fourth = lane_ % 4;
     // Eight lanes that read at a time have two rows, which would meet in the same banks: they read
     // different halves of 128 bytes.
     const int exchanged = own % 2;
     const auto* const top =
         reinterpret_cast<const uint4*>(memory_ + from_ * slab_bytes) + own * row_units + fourth;
-    const auto* const bottom = top + 8 * row_units;
+    constexpr int half = 8 * groups * row_units;
     constexpr int lanes_columns = 4 * unit_columns, x_of_unit = unit_columns / 8;
 #pragma unroll
     for (int i = 0; i < row_units / 4; i += 2) {
       const int first = 4 * i + 4 * exchanged, second = 4 * i + 4 - 4 * exchanged;
-      const uint4 a = top[first], b = top[second], c = bottom[first], d = bottom[second];
       const int column = lanes_columns * i + unit_columns * fourth;
-      add(exchanged ? b : a, exchanged ? d : c, x + x_of_unit * i, column < left, even, odd);
-      add(exchanged ? a : b, exchanged ? c : d, x + x_of_unit * (i + 1),
-          column + lanes_columns < left, even, odd);
+#pragma unroll
+      for (int g = 0; g < groups; ++g) {
+        const auto* const upper = top + 8 * g * row_units;
+        const uint4 a = upper[first], b = upper[second];
+        const uint4 c = upper[half + first], d = upper[half + second];
+        add(exchanged ? b : a, exchanged ? d : c, x + x_of_unit * i, column < left, even + 4 * g,
+            odd + 4 * g);
+        add(exchanged ? a : b, exchanged ? c : d, x + x_of_unit * (i + 1),
+            column + lanes_columns < left, even + 4 * g, odd + 4 * g);
+      }
     }
   }
   /// Marks the slab as read: the next request may reuse its stage.
@@ -108,7 +121,9 @@ class SlabQueue {
     stage = stage + 1 == stages ? 0 : stage + 1;
   }
   __device__ static __forceinline__ void add(uint4 top, uint4 bottom, const uint4* x, bool there,
-                                             float (&even)[4], float (&odd)[4]) {
+                                             float* even_sums, float* odd_sums) {
+    auto& even = *reinterpret_cast<float(*)[4]>(even_sums);
+    auto& odd = *reinterpret_cast<float(*)[4]>(odd_sums);
     if (!there) top = bottom = uint4{};  // memory to which nothing was copied holds anything
     if constexpr (is_coded) {
       add_codes(even, top.x, bottom.x, x[0].x, x[0].y);
@@ -150,16 +165,17 @@ __device__ __forceinline__ void read_x(const bf16* row, int at, int k, uint4 (&v
   }
 }
 
-/// The partial sums of a block's warps for a tile. The last warp to arrive adds them up, while the
-/// others go on to the next tile, but not further.
-template <int warps>
+/// The partial sums of a block's warps for a tile of `groups` groups of 16 rows. The last warp to
+/// arrive adds them up, while the others go on to the next tile, but not further.
+template <int warps, int groups = 1>
 struct TileSums {
   static constexpr int tiles = 2;
+  static constexpr int tile_rows = slab_rows * groups, half = 8 * groups;
   unsigned arrived[tiles], done[tiles];
 
   /// The size of `parts` for add().
   static constexpr int bytes(std::int64_t rows) {
-    return static_cast<int>(tiles * warps * slab_rows * rows * sizeof(float));
+    return static_cast<int>(tiles * warps * tile_rows * rows * sizeof(float));
   }
   /// Called by all threads; a barrier must follow.
   __device__ void open() {
@@ -170,10 +186,10 @@ struct TileSums {
   /// adds in the order of warps.
   template <class Finish>
   __device__ __forceinline__ void add(float* parts, int rows, int tile, int of,
-                                      const float (&even)[4], const float (&odd)[4],
-                                      const Finish& finish) {
+                                      const float (&even)[4 * groups],
+                                      const float (&odd)[4 * groups], const Finish& finish) {
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, own = lane / 4;
-    const int slot = tile % tiles, stride = slab_rows * rows;
+    const int slot = tile % tiles, stride = tile_rows * rows;
     const unsigned turn = tile / tiles;
     float* const of_tile = parts + slot * warps * stride;
     while (*static_cast<volatile unsigned*>(&done[slot]) != turn) {
@@ -182,8 +198,12 @@ struct TileSums {
     for (int i = 0; i < 2; ++i) {
       const int row = lane % 4 * 2 + i;
       if (row >= rows) break;
-      of_tile[warp * stride + own * rows + row] = even[i] + odd[i];
-      of_tile[warp * stride + (own + 8) * rows + row] = even[2 + i] + odd[2 + i];
+#pragma unroll
+      for (int g = 0; g < groups; ++g) {
+        float* const to = of_tile + warp * stride + (8 * g + own) * rows + row;
+        to[0] = even[4 * g + i] + odd[4 * g + i];
+        to[half * rows] = even[4 * g + 2 + i] + odd[4 * g + 2 + i];
+      }
     }
     __threadfence_block();
     __syncwarp();

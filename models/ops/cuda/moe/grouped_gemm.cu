@@ -32,8 +32,10 @@ struct Tiling {
   static constexpr int columns = 128;
   static constexpr int columns_bytes = columns * row_bytes;
   static constexpr int stage_bytes = columns_bytes + rows * row_bytes;
-  /// The scales of the rows of as many tiles as there are stages: the tiles that have any.
-  static constexpr int scales_bytes = Element::has_scales ? stages * rows * 4 : 0;
+  /// What is known of the rows of as many tiles as there are stages, the most that are copied or
+  /// multiplied at once: where they go and, of codes, their scales.
+  static constexpr int all_rows = stages * rows;
+  static constexpr int rows_bytes = (Element::has_scales ? 2 : 1) * all_rows * 4;
 };
 template <class Element>
 using Rows16 = Tiling<Element, 16, 6>;
@@ -41,6 +43,8 @@ template <class Element>
 using Rows32 = Tiling<Element, 32, 5>;
 template <class Element>
 using Rows64 = Tiling<Element, 64, 4>;
+template <class Element>
+using Rows80 = Tiling<Element, 80, 4>;
 
 template <class Element_>
 struct Gemm {
@@ -60,7 +64,7 @@ enum class Form { plain, gated, heads };
 
 template <class T>
 std::size_t shared_bytes(std::int64_t experts) {
-  return alignment + T::stages * T::stage_bytes + T::scales_bytes + tile_table_bytes(experts);
+  return alignment + T::stages * T::stage_bytes + T::rows_bytes + tile_table_bytes(experts);
 }
 
 struct Tile {
@@ -98,7 +102,8 @@ __device__ __forceinline__ std::int64_t row_of_head(const Gemm<Element>& gemm, c
   return tile.row - tile.expert * gemm.heads.rows + row;
 }
 
-__device__ __forceinline__ void copy_float_async(std::uint32_t to, const float* from) {
+/// Copies four bytes like copy_async.
+__device__ __forceinline__ void copy_word_async(std::uint32_t to, const void* from) {
   asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(to), "l"(from) : "memory");
 }
 
@@ -113,7 +118,7 @@ class Copies {
       : gemm_(gemm),
         row_(threadIdx.x / units),
         unit_(threadIdx.x % units),
-        scales_at_(stages_at + T::stages * T::stage_bytes) {
+        rows_at_(stages_at + T::stages * T::stage_bytes) {
     to_ = stages_at + row_ * row_bytes + ((unit_ ^ (row_ % units)) * unit_bytes);
   }
 
@@ -136,7 +141,7 @@ class Copies {
         x_[i] = unit_of_row(gemm_, tile, row, unit_);
       }
     }
-    if constexpr (Element::has_scales) copy_scales(tile);
+    if constexpr (form != Form::heads) copy_row_words(tile);
   }
 
   /// Copies columns [k, k + tile_k) of the weights to a stage.
@@ -156,7 +161,7 @@ class Copies {
     const std::uint32_t to = to_ + stage * T::stage_bytes;
 #pragma unroll
     for (int i = 0; i < row_copies; ++i) {
-      if (T::rows < rows_at_once && row_ >= T::rows) break;
+      if (T::rows % rows_at_once != 0 && row_ + i * rows_at_once >= T::rows) break;
       const bool there = in_k && x_[i] != nullptr;
       copy_async(to + T::columns_bytes + i * rows_at_once * row_bytes, there ? x_[i] + k : gemm_.x,
                  there);
@@ -164,17 +169,20 @@ class Copies {
   }
 
  private:
-  /// Copies the scales of a tile's rows to the next of the places for them. Those of the tile
-  /// `stages` before have been used: at most stages - 2 steps are copied ahead.
-  __device__ void copy_scales(const Tile& tile) {
+  /// Copies what is known of a tile's rows to the next of the places for it. The tile `stages`
+  /// before is done: at most stages - 2 steps are copied ahead.
+  __device__ void copy_row_words(const Tile& tile) {
 #pragma unroll
     for (int i = 0; i < row_copies; ++i) {
       const int row = row_ + i * rows_at_once;
-      if (unit_ != 0 || row >= tile.rows) break;
-      copy_float_async(scales_at_ + (scales_of_ * T::rows + row) * 4,
-                       gemm_.x_scales + row_of_x(gemm_, tile.row + row));
+      if (unit_ > 1 || row >= tile.rows) break;
+      const std::uint32_t to = rows_at_ + (next_rows_ + row) * 4;
+      if (unit_ == 0 && gemm_.scatter) copy_word_async(to, gemm_.source + tile.row + row);
+      if (Element::has_scales && unit_ == 1) {
+        copy_word_async(to + T::all_rows * 4, gemm_.x_scales + row_of_x(gemm_, tile.row + row));
+      }
     }
-    scales_of_ = scales_of_ + 1 == T::stages ? 0 : scales_of_ + 1;
+    next_rows_ = next_rows_ + T::rows == T::all_rows ? 0 : next_rows_ + T::rows;
   }
 
   static constexpr int column_copies = T::columns / rows_at_once;
@@ -184,8 +192,8 @@ class Copies {
   using Stored = typename Element::Stored;
 
   const Gemm<Element>& gemm_;
-  int row_, unit_, scales_of_ = 0;
-  std::uint32_t to_, scales_at_;
+  int row_, unit_, next_rows_ = 0;
+  std::uint32_t to_, rows_at_;
   const Stored* weights_ = nullptr;
   std::uint32_t column_[column_copies];
   const Stored* x_[row_copies];
@@ -201,31 +209,36 @@ __device__ __forceinline__ int column_of(const Tile& tile, int first) {
   return tile.column * T::columns + first + lane / 4;
 }
 
-/// The scales of codes.
-struct Scales {
-  float upper, lower;  // of a thread's two rows of the weights
-  const float* rows;   // of the tile's rows, in shared memory
+/// What is known of a tile's rows, in shared memory, and the scales of a thread's two rows of the
+/// weights.
+struct RowWords {
+  const std::int32_t* targets;  // with scatter
+  const float* scales;          // of codes
+  float upper, lower;           // of codes
 };
 
 template <class T, Form form>
-__device__ __forceinline__ Scales scales_of(const Gemm<typename T::Element>& gemm, const Tile& tile,
-                                            int first, const float* rows) {
-  if constexpr (!T::Element::has_scales) return {};
+__device__ __forceinline__ RowWords row_words(const Gemm<typename T::Element>& gemm,
+                                              const Tile& tile, int first,
+                                              const unsigned char* rows) {
+  const auto* const targets = reinterpret_cast<const std::int32_t*>(rows);
+  const auto* const scales = reinterpret_cast<const float*>(rows) + T::all_rows;
+  if constexpr (!T::Element::has_scales) return {targets, scales, 1.0F, 1.0F};
   const int width = static_cast<int>(form == Form::gated ? gemm.n / 2 : gemm.n);
   const int column = column_of<T, form>(tile, first);
   const float* const all = gemm.weight_scales + std::size_t{gemm.n} * tile.expert;
   if constexpr (form == Form::gated) {
     const int there = min(column, width - 1);
-    return {all[there], all[width + there], rows};
+    return {targets, scales, all[there], all[width + there]};
   }
-  return {all[min(column, width - 1)], all[min(column + 8, width - 1)], rows};
+  return {targets, scales, all[min(column, width - 1)], all[min(column + 8, width - 1)]};
 }
 
 /// Writes this thread's sums, in wgmma's layout; `first` is its warp's first row of the columns'
 /// tile.
 template <class T, Form form, class Out>
 __device__ void store_sums(const Gemm<typename T::Element>& gemm, const Tile& tile, int first,
-                           const float (&sums)[T::rows / 2], const Scales& scales, Out* out) {
+                           const float (&sums)[T::rows / 2], const RowWords& words, Out* out) {
   constexpr bool gated = form == Form::gated;
   const int lane = threadIdx.x % 32;
   const int width = static_cast<int>(gated ? gemm.n / 2 : gemm.n);
@@ -242,13 +255,13 @@ __device__ void store_sums(const Gemm<typename T::Element>& gemm, const Tile& ti
         to += row_of_head(gemm, tile, row) * gemm.heads.out_stride +
               tile.expert * gemm.heads.out_width;
       } else {
-        to += std::size_t(gemm.scatter ? gemm.source[sorted] : sorted) * width;
+        to += std::size_t(gemm.scatter ? words.targets[row] : sorted) * width;
       }
       float upper = sums[4 * j + i], lower = sums[4 * j + 2 + i];
       if constexpr (T::Element::has_scales) {
-        const float of_row = scales.rows[row];
-        upper = upper * of_row * scales.upper;
-        lower = lower * of_row * scales.lower;
+        const float of_row = words.scales[row];
+        upper = upper * of_row * words.upper;
+        lower = lower * of_row * words.lower;
       }
       if constexpr (gated) {
         if (column < width) store(to + column, fast_silu(upper) * lower);
@@ -257,6 +270,28 @@ __device__ void store_sums(const Gemm<typename T::Element>& gemm, const Tile& ti
         if (column + 8 < width) store(to + column + 8, lower);
       }
     }
+  }
+}
+
+/// Adds the products of a stage's codes to `sums`: first of at most 64 rows, during which copy() is
+/// called, then of others.
+template <class T, class Copy>
+__device__ __forceinline__ void add_codes(std::uint64_t left, std::uint32_t rows_at,
+                                          float (&sums)[T::rows / 2], const Copy& copy) {
+  constexpr int first = T::rows < 64 ? T::rows : 64, rest = T::rows - first;
+  const auto add = [&]<int count>(int from, float(&parts)[count]) {
+    multiply_tile<E4m3Tiles>(left, tile_descriptor(rows_at + from * row_bytes), false, parts);
+    if (from == 0) copy();
+    wait_for_products<0>();
+    pin(parts);
+#pragma unroll
+    for (int i = 0; i < count; ++i) sums[from / 2 + i] += parts[i];
+  };
+  float parts[first / 2];
+  add(0, parts);
+  if constexpr (rest > 0) {
+    float others[rest / 2];
+    add(first, others);
   }
 }
 
@@ -276,8 +311,7 @@ __global__ void __launch_bounds__(threads, blocks)
   const std::uint32_t begin = shared_address(shared);
   const std::uint32_t stages_at = (begin + alignment - 1) / alignment * alignment;
   unsigned char* const behind = shared + (stages_at - begin) + T::stages * T::stage_bytes;
-  const auto* const row_scales = reinterpret_cast<const float*>(behind);
-  auto* const memory = reinterpret_cast<std::int32_t*>(behind + T::scales_bytes);
+  auto* const memory = reinterpret_cast<std::int32_t*>(behind + T::rows_bytes);
   const int columns = gated ? T::columns / 2 : T::columns;
   const int width = static_cast<int>(gated ? gemm.n / 2 : gemm.n);
   const int column_tiles = (width + columns - 1) / columns;
@@ -319,11 +353,11 @@ __global__ void __launch_bounds__(threads, blocks)
   for (int stage = 0; stage < T::stages - 2; ++stage) copy_next(stage);
 
   const int warp = __shfl_sync(~0U, threadIdx.x / 32, 0), group = warp / 4;
-  int stage = 0, next_stage = T::stages - 2, scales_at = 0;
+  int stage = 0, next_stage = T::stages - 2, rows_at = 0;
   for (int number = blockIdx.x; number < tiles; number += gridDim.x) {
     const Tile tile = find_tile<T>(table, column_tiles, number);
-    const Scales scales = scales_of<T, form>(gemm, tile, warp * 16, row_scales + scales_at);
-    if constexpr (Element::has_scales) scales_at = (scales_at + T::rows) % (T::stages * T::rows);
+    const RowWords words = row_words<T, form>(gemm, tile, warp * 16, behind + rows_at * 4);
+    rows_at = rows_at + T::rows == T::all_rows ? 0 : rows_at + T::rows;
     float sums[T::rows / 2];
 #pragma unroll
     for (float& sum : sums) sum = 0.0F;
@@ -333,17 +367,10 @@ __global__ void __launch_bounds__(threads, blocks)
       __syncthreads();
       const std::uint32_t at = stages_at + stage * T::stage_bytes;
       const std::uint64_t left = tile_descriptor(at + group * group_columns * row_bytes);
-      const std::uint64_t right = tile_descriptor(at + T::columns_bytes);
       if constexpr (Element::has_scales) {
-        float parts[T::rows / 2];
-        multiply_tile<Element>(left, right, false, parts);
-        copy_next(next_stage);
-        wait_for_products<0>();
-        pin(parts);
-#pragma unroll
-        for (int i = 0; i < T::rows / 2; ++i) sums[i] += parts[i];
+        add_codes<T>(left, at + T::columns_bytes, sums, [&] { copy_next(next_stage); });
       } else {
-        multiply_tile<Element>(left, right, true, sums);
+        multiply_tile<Element>(left, tile_descriptor(at + T::columns_bytes), true, sums);
         copy_next(next_stage);
         wait_for_products<1>();
       }
@@ -352,7 +379,7 @@ __global__ void __launch_bounds__(threads, blocks)
     }
     wait_for_products<0>();
     pin(sums);
-    store_sums<T, form>(gemm, tile, warp * 16, sums, scales, out);
+    store_sums<T, form>(gemm, tile, warp * 16, sums, words, out);
   }
   wait_for_copies<0>();
 #endif
@@ -423,6 +450,12 @@ GroupedGemmTiling best_tiling(const GroupedGemm& gemm) {
     if (rows <= 24 || have_room(32)) return GroupedGemmTiling::rows_32;
     return GroupedGemmTiling::rows_64;
   }
+  if (gemm.is_coded()) {
+    // Two experts in a hundred with 48 or 64 rows on average have more than 64 or 80.
+    if (rows <= 20) return GroupedGemmTiling::rows_32;
+    if (rows <= 52) return GroupedGemmTiling::rows_64;
+    return rows <= 72 ? GroupedGemmTiling::rows_80 : GroupedGemmTiling::rows_256;
+  }
   if (rows <= 24) return GroupedGemmTiling::rows_32;
   return rows <= 56 ? GroupedGemmTiling::rows_64 : GroupedGemmTiling::rows_256;
 }
@@ -450,6 +483,12 @@ cudaError_t launch_grouped_gemm(const GroupedGemm& gemm, GroupedGemmTiling tilin
         return launch_tiling<Rows32<Element>>(gemm, stream);
       case GroupedGemmTiling::rows_64:
         return launch_tiling<Rows64<Element>>(gemm, stream);
+      case GroupedGemmTiling::rows_80:
+        if constexpr (Element::has_scales) {
+          return launch_tiling<Rows80<Element>>(gemm, stream);
+        } else {
+          return cudaErrorInvalidValue;
+        }
       case GroupedGemmTiling::rows_256:
         return launch_grouped_gemm_2cta(gemm, stream);
     }

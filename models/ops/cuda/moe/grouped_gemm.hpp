@@ -37,6 +37,7 @@ enum class GroupedGemmTiling : std::uint8_t {
   rows_16,   ///< 16 x 128
   rows_32,   ///< 32 x 128
   rows_64,   ///< 64 x 128
+  rows_80,   ///< 80 x 128; of codes
   rows_256,  ///< 256 x 256, by two blocks (grouped_gemm_2cta.hpp); not of heads
 };
 

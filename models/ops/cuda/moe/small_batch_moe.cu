@@ -18,13 +18,11 @@ constexpr int warps = 8, threads = warps * 32;
 constexpr int max_tokens = max_rows_of_x;  // no expert has more rows
 constexpr int max_assignments = 64;
 
-/// One slab of a row of 2,048 is a warp's whole part of it; of codes the next one's is in flight,
-/// too.
-constexpr int gate_blocks = 2;  // per multiprocessor
+/// One slab of a row of 2,048 is a warp's whole part of it. Of codes it has twice the rows, so that
+/// a tile is as many bytes.
+constexpr int gate_stages = 1, gate_blocks = 2;  // per multiprocessor
 template <class Weight>
-constexpr int gate_stages = 2 / sizeof(Weight);
-template <class Weight>
-using GateSlabs = SlabQueue<256, gate_stages<Weight>, Weight>;
+using GateSlabs = SlabQueue<256, gate_stages, Weight, 2 / sizeof(Weight)>;
 /// The slabs of an expert's row of 768 are all in flight at once.
 constexpr int down_stages = 3;
 template <class Weight>
@@ -111,8 +109,8 @@ struct Plan {
 };
 #endif
 
-/// Blocks take every gridDim.x-th tile of 8 gates with their ups: first those of the shared MLP,
-/// whose weights do not wait for the choice, then of all chosen experts.
+/// Blocks take every gridDim.x-th tile of 8 gates (codes: 16) with their ups: first those of the
+/// shared MLP, whose weights do not wait for the choice, then of all chosen experts.
 template <class Weight>
 __global__ void __launch_bounds__(threads, gate_blocks)
     gate_skinny_rows(const __grid_constant__ CUtensorMap gate_up,
@@ -120,16 +118,16 @@ __global__ void __launch_bounds__(threads, gate_blocks)
                      const __grid_constant__ SmallBatchMoe call) {
 #if __CUDA_ARCH__ >= 900
   using Slabs = GateSlabs<Weight>;
-  constexpr int stages = gate_stages<Weight>;
+  constexpr int stages = gate_stages;
   extern __shared__ __align__(128) unsigned char memory[];
   __shared__ std::uint64_t barriers[warps][stages];
-  __shared__ TileSums<warps> sums;
+  __shared__ TileSums<warps, Slabs::groups> sums;
   __shared__ Plan plan;
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, own = lane / 4;
   Slabs queue(memory + warp * Slabs::bytes, barriers[warp]);
   auto* const parts = reinterpret_cast<float*>(memory + warps * Slabs::bytes);
   sums.open();
-  constexpr int columns = slab_rows / 2;
+  constexpr int columns = Slabs::rows / 2;
   const int tokens = static_cast<int>(call.tokens), top_k = static_cast<int>(call.top_k);
   const int hidden = static_cast<int>(call.hidden), inner = static_cast<int>(call.inner);
   const int shared_inner = static_cast<int>(call.shared_inner);
@@ -183,7 +181,19 @@ __global__ void __launch_bounds__(threads, gate_blocks)
   uint4 x[Slabs::x_units];  // loaded while the slab is
   int done = 0;
   for (int tile = blockIdx.x; tile < tiles; tile += gridDim.x, ++done) {
-    float even[4] = {}, odd[4] = {};
+    float even[4 * Slabs::groups] = {}, odd[4 * Slabs::groups] = {};
+    const bool is_shared = tile < shared_tiles;
+    const int first = is_shared ? 0 : first_row(tile), width = is_shared ? shared_inner : inner;
+    const int column = (is_shared ? tile : (tile - shared_tiles) % column_tiles) * columns;
+    float gate_scale = 1.0F, up_scale = 1.0F;  // a lane's columns are one
+    if constexpr (Slabs::is_coded) {
+      const float* const scales =
+          (is_shared ? call.shared_gate_up_scales
+                     : call.gate_up_scales + std::int64_t{plan.expert_at[first]} * 2 * inner) +
+          column + lane % columns;
+      gate_scale = scales[0];
+      up_scale = scales[width];
+    }
     const bf16* const row_after = row_of(tile + gridDim.x);
     for (int slab = warp; slab < slabs; slab += warps) {
       read_x<Weight>(row, slab * Slabs::columns, hidden, x);
@@ -194,25 +204,13 @@ __global__ void __launch_bounds__(threads, gate_blocks)
     }
     row = row_after;
     sums.add(parts, tokens, done, min(warps, slabs), even, odd, [&](const auto& sum) {
-      const bool is_shared = tile < shared_tiles;
-      const int first = is_shared ? 0 : first_row(tile), width = is_shared ? shared_inner : inner;
       const int rows = is_shared ? tokens : plan.rows_at[first];
-      const int column = (is_shared ? tile : (tile - shared_tiles) % column_tiles) * columns;
       auto* const to = static_cast<bf16*>(is_shared ? call.shared_activated : call.activated);
-      float gate_scale = 1.0F, up_scale = 1.0F;  // a lane's columns are one
-      if constexpr (Slabs::is_coded) {
-        const float* const scales =
-            (is_shared ? call.shared_gate_up_scales
-                       : call.gate_up_scales + std::int64_t{plan.expert_at[first]} * 2 * inner) +
-            column + lane % columns;
-        gate_scale = scales[0] * Slabs::sum_factor;
-        up_scale = scales[width] * Slabs::sum_factor;
-      }
       for (int i = lane; i < columns * rows; i += 32) {
         const int in_tile = i % columns, of = i / columns;
-        const float gate = sum(in_tile, of) * gate_scale;
+        const float gate = sum(in_tile, of) * (gate_scale * Slabs::sum_factor);
         store(to + std::int64_t{first + of} * width + column + in_tile,
-              fast_silu(gate) * (sum(in_tile + columns, of) * up_scale));
+              fast_silu(gate) * (sum(in_tile + columns, of) * (up_scale * Slabs::sum_factor)));
       }
     });
   }
@@ -310,8 +308,8 @@ __global__ void __launch_bounds__(threads, 1)
                ? call.shared_down_scales
                : call.down_scales + std::int64_t{plan.expert_at[first_row(rank)]} * hidden) +
           blockIdx.x * slab_rows + own;
-      upper = scales[0] * Slabs::sum_factor;
-      lower = scales[8] * Slabs::sum_factor;
+      upper = scales[0];
+      lower = scales[8];
     }
     for (int slab = 0; slab < slabs; ++slab) {
       const bool more = slab + 1 < slabs;
@@ -329,8 +327,8 @@ __global__ void __launch_bounds__(threads, 1)
     for (int i = 0; i < 2; ++i) {
       const int of = lane % 4 * 2 + i;
       if (of >= tokens) break;
-      to[own * tokens + of] = (even[i] + odd[i]) * upper;
-      to[(own + 8) * tokens + of] = (even[2 + i] + odd[2 + i]) * lower;
+      to[own * tokens + of] = (even[i] + odd[i]) * (upper * Slabs::sum_factor);
+      to[(own + 8) * tokens + of] = (even[2 + i] + odd[2 + i]) * (lower * Slabs::sum_factor);
     }
   }
   __syncthreads();
@@ -341,15 +339,15 @@ __global__ void __launch_bounds__(threads, 1)
 #endif
 }
 
-/// Tiles of 8 rows, and 8 more `other` rows later; tiles begin `step` rows apart.
+/// Tiles of `half` rows, and as many more `other` rows later; tiles begin `step` rows apart.
 template <class Weight>
-bool map_tiles(const void* matrices, std::int64_t k, std::int64_t other, std::int64_t step,
-               std::int64_t tiles, std::uint32_t columns, CUtensorMap& map) {
+bool map_tiles(const void* matrices, std::int64_t k, int half, std::int64_t other,
+               std::int64_t step, std::int64_t tiles, std::uint32_t columns, CUtensorMap& map) {
   const auto size = [](std::int64_t value) { return static_cast<std::uint64_t>(value); };
   return make_tensor_map({.data = matrices,
-                          .sizes = {size(k), 8, 2, size(tiles), 1},
+                          .sizes = {size(k), size(half), 2, size(tiles), 1},
                           .strides = {size(k), size(other * k), size(step * k), size(step * k)},
-                          .box = {columns, 8, 2, 1, 1},
+                          .box = {columns, static_cast<std::uint32_t>(half), 2, 1, 1},
                           .swizzled = false,
                           .element_bytes = sizeof(Weight)},
                          map);
@@ -363,25 +361,29 @@ cudaError_t allow(const void* kernel, int shared) {
 template <class Weight>
 cudaError_t launch(const SmallBatchMoe& call, cudaStream_t stream) {
   CUtensorMap gate_up, down, shared_gate_up{}, shared_down{};
-  if (!map_tiles<Weight>(call.gate_up, call.hidden, call.inner, 8, call.experts * call.inner / 4,
-                         GateSlabs<Weight>::columns, gate_up) ||
-      !map_tiles<Weight>(call.down, call.inner, 8, slab_rows,
+  constexpr int columns = GateSlabs<Weight>::rows / 2;  // of a tile of gates
+  if (!map_tiles<Weight>(call.gate_up, call.hidden, columns, call.inner, columns,
+                         call.experts * 2 * call.inner / columns, GateSlabs<Weight>::columns,
+                         gate_up) ||
+      !map_tiles<Weight>(call.down, call.inner, 8, 8, slab_rows,
                          call.experts * call.hidden / slab_rows, DownSlabs<Weight>::columns,
                          down)) {
     return cudaErrorNotSupported;
   }
   if (call.shared_inner > 0 &&
-      (!map_tiles<Weight>(call.shared_gate_up, call.hidden, call.shared_inner, 8,
-                          call.shared_inner / 8, GateSlabs<Weight>::columns, shared_gate_up) ||
-       !map_tiles<Weight>(call.shared_down, call.shared_inner, 8, slab_rows,
+      (!map_tiles<Weight>(call.shared_gate_up, call.hidden, columns, call.shared_inner, columns,
+                          call.shared_inner / columns, GateSlabs<Weight>::columns,
+                          shared_gate_up) ||
+       !map_tiles<Weight>(call.shared_down, call.shared_inner, 8, 8, slab_rows,
                           call.hidden / slab_rows, DownSlabs<Weight>::columns, shared_down))) {
     return cudaErrorNotSupported;
   }
   const std::int64_t assignments = call.assignments();
-  const int gate_bytes = warps * GateSlabs<Weight>::bytes + TileSums<warps>::bytes(call.tokens);
+  const int gate_bytes = warps * GateSlabs<Weight>::bytes +
+                         TileSums<warps, GateSlabs<Weight>::groups>::bytes(call.tokens);
   cudaError_t error = allow(reinterpret_cast<const void*>(gate_skinny_rows<Weight>), gate_bytes);
   if (error != cudaSuccess) return error;
-  const unsigned gate_grid = std::min(blocks_of(assignments * call.inner, slab_rows / 2),
+  const unsigned gate_grid = std::min(blocks_of(assignments * call.inner, columns),
                                       static_cast<unsigned>(gate_blocks * multiprocessors()));
   error = launch_early(gate_skinny_rows<Weight>,
                        {dim3(gate_grid), threads, static_cast<std::size_t>(gate_bytes)}, stream,
