@@ -42,7 +42,7 @@ struct EngineSpec {
   std::int32_t threads_per_worker = 1;
   DType dtype = DType::f32;                         ///< of weights and KV cache: f32 or bf16
   std::optional<DType> kv_codes = {};               ///< see WorkerSpec
-  WeightEncoding encoding = WeightEncoding::plain;  ///< of the layers' dense matrices
+  WeightEncoding encoding = WeightEncoding::plain;  ///< of the layers' matrices
   bool deterministic = false;                       ///< see WorkerSpec
   std::int64_t max_model_len = 2048;                ///< tokens of prompt and answer
   std::int32_t max_num_seqs = 256;

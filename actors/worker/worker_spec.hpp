@@ -35,7 +35,7 @@ struct WorkerSpec {
   std::int32_t threads = 1;                         ///< of its model's operations
   DType dtype = DType::f32;                         ///< of weights and KV cache: f32 or bf16
   std::optional<DType> kv_codes = {};               ///< of the KV cache, in place of dtype
-  WeightEncoding encoding = WeightEncoding::plain;  ///< of the layers' dense matrices
+  WeightEncoding encoding = WeightEncoding::plain;  ///< of the layers' matrices
   bool deterministic = false;  ///< GPUs give the same bits whatever the batch and the tensor size
   bool cascade_attention = true;  ///< on GPUs: a prefix that sequences share is read once a step
   std::int64_t max_batch_tokens = 2048;

@@ -65,18 +65,19 @@ std::vector<KeySpec> model_and_cluster_rows() {
            .doc = "weights in fewer bits made while they are read: none, fp8, int8, w8a8 or w4a16",
            .reference =
                "Whether weights are held in fewer bits, made from the checkpoint's while they are "
-               "read. `fp8`: the projections of attention and of dense and shared MLPs become E4M3 "
-               "codes with a scale for each row; embedding, head, routers and experts stay as they "
-               "are. On GPUs (Hopper) the rows that they are multiplied with are quantized too, "
-               "each with a scale of its own; on CPUs rows stay fp32. `int8` and `w4a16`: the same "
-               "matrices become signed bytes with a scale for each row, or 4-bit codes with a "
+               "read. `fp8`: the projections of attention, of MLPs and of experts become E4M3 "
+               "codes with a scale for each row; embedding, head and routers stay as they are. On "
+               "GPUs (Hopper) the rows that they are multiplied with are quantized too, each with "
+               "a scale of its own; on CPUs rows stay fp32. `int8` and `w4a16`: the same matrices "
+               "(experts on CPUs only) become signed bytes with a scale for each row, or 4-bit "
+               "codes with a "
                "scale for each 128 columns, and the head becomes bytes, on GPUs unless it is tied "
                "to the embedding; the rows that they are multiplied with stay bfloat16 (GPUs) or "
                "fp32. `w8a8`, on CPUs: as `int8`, and the rows become bytes too, each with a scale "
                "of its own; prompts are faster, answers less exact. With a checkpoint that is "
-               "quantised already, `int8` is for its head alone, and `w8a8` also rounds the rows "
-               "of its int8 matrices. "
-               "Answers differ from those without; see [models](models.md#8-bit-weights). Not for "
+               "quantised already, `int8` is for its head alone, `w8a8` also rounds the rows of "
+               "its int8 matrices, and `fp8` makes codes of its numbers on GPUs. Answers differ "
+               "from those without; see [models](models.md#8-bit-weights). Not for "
                "`engine.deterministic` on GPUs.",
            .choices = {"none", "fp8", "int8", "w8a8", "w4a16"}}),
       row<&C::model, &C::Model::stage>(

@@ -19,7 +19,7 @@ struct ModelLimits {
   std::int64_t max_positions = 0;        ///< tokens of one sequence; 0: the model's own limit
   std::int32_t block_size = 16;          ///< tokens of a KV block
   int threads = 1;                       ///< that compute tables while the model is loaded
-  WeightEncoding encoding = WeightEncoding::plain;  ///< of the layers' dense matrices
+  WeightEncoding encoding = WeightEncoding::plain;  ///< of the layers' matrices
   DType compute = DType::f32;   ///< f32, or bf16 (then weights are rounded to bf16)
   DType kv_dtype = DType::f32;  ///< of the KV cache: f32, bf16, i8 or f8_e4m3
   /// The tokens that the KV cache keeps. Models do not check if they can do with another than all.

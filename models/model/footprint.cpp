@@ -71,7 +71,8 @@ class WeightBytes {
       return {};
     }
     Stack& stack = stacks_[{use.layer, stack_of(rule.parameter, config_), use.expert}];
-    stack.encoding = encoding_of(rule.parameter);
+    const bool is_by_columns = rule.stored_as == StoredAs::expert_columns;
+    stack.encoding = is_by_columns ? WeightEncoding::plain : encoding_of(rule.parameter);
     stack.is_grouped = is_expert(rule.parameter);
     TROUPE_TRY(stack.segments, segments_of(rule, name, config_, shard.size));
     stack.rows += part.rows.count;

@@ -33,7 +33,8 @@ class WeightOps {
 
   /// Like prepare, for `experts` matrices; weights[e] is [n, k].
   virtual Result<std::unique_ptr<GroupedLinear>> prepare_grouped(std::span<const Tensor> weights,
-                                                                 int segments) = 0;
+                                                                 int segments,
+                                                                 WeightEncoding encoding) = 0;
 
   /// A table of rows for `embed`: [vocab_local, hidden] in the stored dtype.
   virtual Result<DeviceTensor> prepare_table(const Tensor& weight) = 0;
@@ -45,7 +46,8 @@ class WeightOps {
                                                WeightEncoding encoding) = 0;
 
   virtual Result<std::unique_ptr<GroupedLinear>> load_grouped(std::span<const StoredMatrix> weights,
-                                                              int segments) = 0;
+                                                              int segments,
+                                                              WeightEncoding encoding) = 0;
 
   virtual Result<DeviceTensor> load_table(const StoredMatrix& weight) = 0;
 

@@ -23,8 +23,9 @@ class ObservingWeightOps final : public WeightOps {
     return told(inner_.prepare(weight, segments, encoding));
   }
   Result<std::unique_ptr<GroupedLinear>> prepare_grouped(std::span<const Tensor> weights,
-                                                         int segments) override {
-    return told(inner_.prepare_grouped(weights, segments));
+                                                         int segments,
+                                                         WeightEncoding encoding) override {
+    return told(inner_.prepare_grouped(weights, segments, encoding));
   }
   Result<DeviceTensor> prepare_table(const Tensor& weight) override {
     return inner_.prepare_table(weight);
@@ -34,8 +35,9 @@ class ObservingWeightOps final : public WeightOps {
     return told(inner_.load(weight, segments, encoding));
   }
   Result<std::unique_ptr<GroupedLinear>> load_grouped(std::span<const StoredMatrix> weights,
-                                                      int segments) override {
-    return told(inner_.load_grouped(weights, segments));
+                                                      int segments,
+                                                      WeightEncoding encoding) override {
+    return told(inner_.load_grouped(weights, segments, encoding));
   }
   Result<DeviceTensor> load_table(const StoredMatrix& weight) override {
     return inner_.load_table(weight);

@@ -211,7 +211,7 @@ Result<void> ModelOps::measure_latent_heads(OpsFigures& figures) {
     const double weight_bytes = static_cast<double>(heads_) * static_cast<double>(weight->bytes());
     std::vector<std::unique_ptr<GroupedLinear>> copies(turns(weight_bytes));
     for (auto& copy : copies) {
-      TROUPE_TRY(copy, ops_.weights().prepare_grouped(weights, 1));
+      TROUPE_TRY(copy, ops_.weights().prepare_grouped(weights, 1, WeightEncoding::plain));
     }
     TROUPE_TRY(const DeviceTensor x, random(activation_, {most, heads_ * k}));
     TROUPE_TRY(const DeviceTensor out, ops_.memory().allocate(activation_, {most, heads_ * n}));

@@ -99,7 +99,7 @@ Result<void> ModelOps::measure_experts(OpsFigures& figures) {
   const auto prepare = [&](const Shape& shape) {
     const HostTensor one = random_weight(shape);
     return ops_.weights().prepare_grouped(
-        std::vector<Tensor>(static_cast<std::size_t>(experts), one.view()), 1);
+        std::vector<Tensor>(static_cast<std::size_t>(experts), one.view()), 1, options_.encoding);
   };
   TROUPE_TRY(const auto gate_up, prepare({2 * inner, hidden}));
   TROUPE_TRY(const auto down, prepare({hidden, inner}));

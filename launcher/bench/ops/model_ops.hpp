@@ -18,7 +18,7 @@ struct ModelOpsOptions {
   std::int32_t block_size = 16;
   DType dtype = DType::f32;                         ///< of weights
   DType kv_dtype = DType::f32;                      ///< of the KV cache
-  WeightEncoding encoding = WeightEncoding::plain;  ///< of dense matrices, but for the head
+  WeightEncoding encoding = WeightEncoding::plain;  ///< of matrices, but for the head
   bool on_gpu = false;
   bool deterministic = false;  ///< see EngineSpec: row-parallel matrices are computed in segments
   int threads = 1;             ///< on a CPU

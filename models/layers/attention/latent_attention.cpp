@@ -80,8 +80,8 @@ Result<void> LatentAttention::load_heads(const LayerContext& context, std::int64
     key_views.push_back(keys.back());
     value_views.push_back(up->rows(first + config_.unrotated_dim, config_.value_dim));
   }
-  TROUPE_TRY(key_up_, ops_.weights().prepare_grouped(key_views, 1));
-  TROUPE_TRY(value_up_, ops_.weights().prepare_grouped(value_views, 1));
+  TROUPE_TRY(key_up_, ops_.weights().prepare_grouped(key_views, 1, WeightEncoding::plain));
+  TROUPE_TRY(value_up_, ops_.weights().prepare_grouped(value_views, 1, WeightEncoding::plain));
   weights.note({Parameter::latent_up}, layer, key_up_->kernel(), weights.why_decoded());
   return {};
 }

@@ -145,6 +145,9 @@ bool may_be_encoded(Parameter parameter) {
     case shared_gate:
     case shared_up:
     case shared_down:
+    case expert_gate:
+    case expert_up:
+    case expert_down:
     case query_down:
     case query_up:
     case latent_down:
@@ -160,9 +163,10 @@ WeightEncoding encoding_for(Parameter parameter, WeightEncoding asked, bool is_q
                             asked == WeightEncoding::w8a8;
     return is_integer ? WeightEncoding::int8 : WeightEncoding::plain;
   }
-  if (!may_be_encoded(parameter)) return WeightEncoding::plain;
-  if (!is_quantized) return asked;
-  return asked == WeightEncoding::w8a8 ? WeightEncoding::plain_w8a8 : WeightEncoding::plain;
+  using enum WeightEncoding;
+  if (!may_be_encoded(parameter)) return plain;
+  if (!is_quantized || asked == fp8) return asked;
+  return asked == w8a8 ? plain_w8a8 : plain;
 }
 
 bool is_dense(Parameter parameter) {

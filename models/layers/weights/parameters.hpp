@@ -76,11 +76,12 @@ enum class Parameter {
 bool is_global(Parameter parameter);
 /// True for a parameter of one expert.
 bool is_expert(Parameter parameter);
-/// True for a dense matrix of a layer that may be held in few bits (WeightEncoding): projections of
-/// attention and of MLPs. Others choose (routers, indexers), or are read by kernels of their own.
+/// True for a matrix of a layer that may be held in few bits (WeightEncoding): projections of
+/// attention, of MLPs and of experts. Others choose (routers, indexers).
 bool may_be_encoded(Parameter parameter);
-/// How a matrix of numbers is held if `asked` of the model: the head in 8 bits at the least, and,
-/// of a checkpoint that is quantised, only the head.
+/// How a matrix is held if `asked` of the model: the head in 8 bits at the least. Of a checkpoint
+/// that is quantised int8 and int4 are for the head alone; fp8 is for GPUs, which make codes of its
+/// numbers.
 WeightEncoding encoding_for(Parameter parameter, WeightEncoding asked, bool is_quantized);
 /// True for a parameter that Mesh::dense_group shares: of an MLP that all tokens take, or with a
 /// row for each id of the vocabulary.

@@ -192,8 +192,9 @@ Result<std::unique_ptr<GroupedLinear>> Weights::grouped_linear(Stack stack,
     TROUPE_TRY(StoredMatrix weight, stacked(stack, layer, expert));
     weights.push_back(std::move(weight));
   }
-  TROUPE_TRY(auto grouped, ops_.weights().load_grouped(weights, parts));
-  note(stack, layer, grouped->kernel(), coded_form(weights, WeightEncoding::plain).obstacle);
+  const WeightEncoding encoding = encoding_of(*stack.begin());
+  TROUPE_TRY(auto grouped, ops_.weights().load_grouped(weights, parts, encoding));
+  note(stack, layer, grouped->kernel(), coded_form(weights, encoding).obstacle);
   return grouped;
 }
 

@@ -56,12 +56,14 @@ class CpuWeightOps final : public WeightOps {
   Result<std::unique_ptr<Linear>> prepare(const Tensor& weight, int segments,
                                           WeightEncoding encoding) override;
   Result<std::unique_ptr<GroupedLinear>> prepare_grouped(std::span<const Tensor> weights,
-                                                         int segments) override;
+                                                         int segments,
+                                                         WeightEncoding encoding) override;
   Result<DeviceTensor> prepare_table(const Tensor& weight) override;
   Result<std::unique_ptr<Linear>> load(const StoredMatrix& weight, int segments,
                                        WeightEncoding encoding) override;
   Result<std::unique_ptr<GroupedLinear>> load_grouped(std::span<const StoredMatrix> weights,
-                                                      int segments) override;
+                                                      int segments,
+                                                      WeightEncoding encoding) override;
   Result<DeviceTensor> load_table(const StoredMatrix& weight) override;
   Result<LoadedWeights> finish_loading(
       const std::function<void(const LoadedWeights&)>& /*progress*/) override {

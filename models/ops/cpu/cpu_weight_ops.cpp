@@ -66,7 +66,13 @@ Result<std::unique_ptr<Linear>> CpuWeightOps::prepare(const Tensor& weight, int 
 }
 
 Result<std::unique_ptr<GroupedLinear>> CpuWeightOps::prepare_grouped(
-    std::span<const Tensor> weights, int segments) {
+    std::span<const Tensor> weights, int segments, WeightEncoding encoding) {
+  if (encoding != WeightEncoding::plain) {
+    const DType dtype = stored_dtype(weights.front().dtype(), context_.dtype());
+    std::vector<StoredMatrix> stored;
+    for (const Tensor& weight : weights) stored.push_back(stored_matrix_of(weight, dtype));
+    return load_grouped(stored, segments, encoding);
+  }
   TROUPE_TRY(PackedWeights packed, pack(weights, segments));
   return std::unique_ptr<GroupedLinear>(std::make_unique<CpuGroupedLinear>(std::move(packed)));
 }
@@ -90,13 +96,14 @@ Result<std::unique_ptr<Linear>> CpuWeightOps::load(const StoredMatrix& weight, i
 }
 
 Result<std::unique_ptr<GroupedLinear>> CpuWeightOps::load_grouped(
-    std::span<const StoredMatrix> weights, int segments) {
-  if (const auto form = coded_form(weights, WeightEncoding::plain).form) {
+    std::span<const StoredMatrix> weights, int segments, WeightEncoding encoding) {
+  if (const auto form = coded_form(weights, encoding).form) {
     TROUPE_TRY(PackedWeights packed, pack_codes(weights, *form, segments));
     return std::unique_ptr<GroupedLinear>(std::make_unique<CpuGroupedLinear>(std::move(packed)));
   }
-  return with_host_memory(
-      weights, [&](std::span<const Tensor> host) { return prepare_grouped(host, segments); });
+  return with_host_memory(weights, [&](std::span<const Tensor> host) {
+    return prepare_grouped(host, segments, WeightEncoding::plain);
+  });
 }
 
 Result<DeviceTensor> CpuWeightOps::load_table(const StoredMatrix& weight) {

@@ -37,6 +37,12 @@ std::optional<CodedRows> CudaDenseOps::room_for_codes(const Tensor& rows) const 
   return gemms_.fp8->room_for(rows[0], rows[1]);
 }
 
+std::optional<CodedRows> CudaDenseOps::codes_of(const Tensor& rows) const {
+  const bool are_there =
+      gemms_.fp8 != nullptr && context_.uses() == coded_at_ && gemms_.fp8->is_coded(rows);
+  return are_there ? gemms_.fp8->room_for(rows[0], rows[1]) : std::nullopt;
+}
+
 void CudaDenseOps::set_coded(const Tensor& rows) {
   gemms_.fp8->set_coded(rows);
   coded_at_ = context_.uses();

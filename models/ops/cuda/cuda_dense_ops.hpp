@@ -14,6 +14,10 @@ class CudaDenseOps final : public DenseOps, private CudaComponent {
  public:
   static Result<std::unique_ptr<CudaDenseOps>> create(CudaContext& context);
 
+  /// The codes of `rows` [rows, k], if they have been made and nothing was enqueued since; until
+  /// others are made.
+  std::optional<CodedRows> codes_of(const Tensor& rows) const;
+
  private:
   explicit CudaDenseOps(CudaContext& context) : CudaComponent(context) {}
 

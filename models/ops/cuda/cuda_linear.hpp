@@ -29,6 +29,8 @@ class CudaLinear : public Linear {
   /// The matrix, [n, k] row-major in the Ops' dtype, for kernels that read it themselves; null if
   /// it is stored otherwise.
   virtual const Tensor* plain() const = 0;
+  /// The matrix in 8-bit codes; null if it is stored otherwise.
+  virtual const Fp8Matrix* codes() const { return nullptr; }
 };
 
 /// A weight in the layout of its file, in the Ops' dtype.
@@ -78,24 +80,35 @@ class Fp8CudaLinear final : public CudaLinear {
     return gemms.fp8->multiply_gated(weight_, x, out, stream);
   }
   const Tensor* plain() const override { return nullptr; }
+  const Fp8Matrix* codes() const override { return &weight_; }
 
  private:
   Fp8Matrix weight_;
 };
 
-/// Weights in the layout of their files, [experts, n, k] row-major.
+/// Weights in the layout of their files, [experts, n, k] row-major, or 8-bit codes of them with a
+/// scale for each row.
 class CudaGroupedLinear final : public GroupedLinear {
  public:
-  explicit CudaGroupedLinear(DeviceTensor weights) : weights_(std::move(weights)) {}
+  /// `kernel`: what GroupedLinear says.
+  explicit CudaGroupedLinear(DeviceTensor weights, std::string kernel = {})
+      : weights_(std::move(weights)), kernel_(std::move(kernel)) {}
+  /// `scales` [experts, n] f32.
+  CudaGroupedLinear(DeviceTensor codes, DeviceTensor scales)
+      : weights_(std::move(codes)), scales_(std::move(scales)), kernel_("fp8 codes") {}
 
   std::int64_t experts() const override { return weights_->shape()[0]; }
   std::int64_t out_features() const override { return weights_->shape()[1]; }
   std::int64_t in_features() const override { return weights_->shape()[2]; }
-  std::size_t bytes() const override { return weights_->bytes(); }
+  std::size_t bytes() const override { return weights_->bytes() + scales_->bytes(); }
+  std::string kernel() const override { return kernel_; }
   const Tensor& weights() const { return weights_.view(); }
+  /// Of codes; null: the weights are numbers.
+  const float* scales() const { return scales_->empty() ? nullptr : scales_->as<float>(); }
 
  private:
-  DeviceTensor weights_;
+  DeviceTensor weights_, scales_;
+  std::string kernel_;
 };
 
 }  // namespace troupe

@@ -273,7 +273,7 @@ void bench_experts(Ops& ops, const Machine& machine) {
     std::vector<HostTensor> owners;
     for (int e = 0; e < 16; ++e) owners.push_back(filled({n, k}, DType::bf16));
     const std::vector<Tensor> weights(owners.begin(), owners.end());
-    auto grouped = ops.weights().prepare_grouped(weights, 1);
+    auto grouped = ops.weights().prepare_grouped(weights, 1, WeightEncoding::plain);
     if (!grouped.ok()) std::exit(1);
     fmt::print("16 experts, {} [{}, {}]:", what, n, k);
     for (const std::int64_t tokens : {1, 8, 64, 512}) {
@@ -284,8 +284,9 @@ void bench_experts(Ops& ops, const Machine& machine) {
       }
       const HostTensor x = filled({tokens, k});
       ops.moe().permute(ids, 0, {offsets, source});
-      const double seconds = machine.seconds_of(
-          [&] { ops.moe().grouped_linear(**grouped, x, {offsets, source}, 4, true, false, out); });
+      const double seconds = machine.seconds_of([&] {
+        ops.moe().grouped_linear(**grouped, x, {offsets, source}, 4, true, false, out);
+      });
       const double rate = 2e-9 * tokens * 4 * n * k / seconds;
       fmt::print("  {} tokens {:.1f} us, {:.1f} GFLOP/s ({:.2f})", tokens, seconds * 1e6, rate,
                  rate / machine.ceiling);

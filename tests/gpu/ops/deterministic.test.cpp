@@ -360,9 +360,10 @@ TEST_P(Deterministic, experts_give_a_token_the_same_bits_in_every_batch) {
     gates.push_back(random({2 * inner, hidden}, 0.1F));
     downs.push_back(random({hidden, inner}, 0.1F));
   }
-  auto gate_up =
-      gpu_->weights().prepare_grouped(std::vector<Tensor>(gates.begin(), gates.end()), 1);
-  auto down = gpu_->weights().prepare_grouped(std::vector<Tensor>(downs.begin(), downs.end()), 1);
+  auto gate_up = gpu_->weights().prepare_grouped(std::vector<Tensor>(gates.begin(), gates.end()), 1,
+                                                 WeightEncoding::plain);
+  auto down = gpu_->weights().prepare_grouped(std::vector<Tensor>(downs.begin(), downs.end()), 1,
+                                              WeightEncoding::plain);
   auto router = gpu_->weights().prepare(random({experts, hidden}, 0.2F), 1, WeightEncoding::plain);
   ASSERT_TRUE(gate_up.ok() && down.ok() && router.ok());
   const HostTensor x = random({most, hidden});

@@ -57,8 +57,8 @@ TEST_P(ExpertRows, are_multiplied_alike_however_they_are_cut) {
     std::vector<HostTensor> owners;
     for (std::int64_t e = 0; e < local; ++e) owners.push_back(random({n, k}, 0.1F));
     const std::vector<Tensor> views(owners.begin(), owners.end());
-    auto on_cpu = cpu_->weights().prepare_grouped(views, 1);
-    auto on_gpu = gpu_->weights().prepare_grouped(views, 1);
+    auto on_cpu = cpu_->weights().prepare_grouped(views, 1, WeightEncoding::plain);
+    auto on_gpu = gpu_->weights().prepare_grouped(views, 1, WeightEncoding::plain);
     ASSERT_TRUE(on_cpu.ok() && on_gpu.ok());
     const HostTensor x = random({tokens, k}), product(DType::f32, {tokens, n}),
                      scratch(DType::f32, {tokens, n}), gated(DType::f32, {tokens, n / 2});

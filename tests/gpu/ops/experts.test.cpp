@@ -85,8 +85,8 @@ TEST_P(Experts, multiply_rows_at_odd_sizes) {
     const Sorted sorted = sort(choose(c.tokens, c.top_k, c.chosen_from), 0, c.experts);
     const std::vector<HostTensor> owners = matrices(c.experts, c.n, c.k);
     const std::vector<Tensor> views(owners.begin(), owners.end());
-    auto on_cpu = cpu_->weights().prepare_grouped(views, 1);
-    auto on_gpu = gpu_->weights().prepare_grouped(views, 1);
+    auto on_cpu = cpu_->weights().prepare_grouped(views, 1, WeightEncoding::plain);
+    auto on_gpu = gpu_->weights().prepare_grouped(views, 1, WeightEncoding::plain);
     ASSERT_TRUE(on_cpu.ok() && on_gpu.ok());
     const HostTensor x = random({assignments, c.k}), expected(DType::f32, {assignments, c.n});
     const DeviceTensor gpu_x = activation(x);
@@ -112,7 +112,7 @@ TEST_P(Experts, multiply_a_row_alike_whoever_shares_the_batch) {
   constexpr std::int64_t experts = 8, top_k = 2, n = 144, k = 328, most = 700;
   const std::vector<HostTensor> owners = matrices(experts, n, k);
   const std::vector<Tensor> views(owners.begin(), owners.end());
-  auto weights = gpu_->weights().prepare_grouped(views, 1);
+  auto weights = gpu_->weights().prepare_grouped(views, 1, WeightEncoding::plain);
   ASSERT_TRUE(weights.ok());
   const HostTensor x = random({most, k}), ids = choose(most, top_k, experts);
   const DeviceTensor gpu_x = activation(x);
@@ -288,10 +288,10 @@ TEST_P(Experts, choose_and_run_those_of_this_rank) {
     const std::vector<HostTensor> downs = matrices(c.local, c.hidden, c.inner);
     const std::vector<Tensor> upper_views(uppers.begin(), uppers.end()),
         down_views(downs.begin(), downs.end());
-    auto cpu_upper = cpu_->weights().prepare_grouped(upper_views, 1);
-    auto gpu_upper = gpu_->weights().prepare_grouped(upper_views, 1);
-    auto cpu_down = cpu_->weights().prepare_grouped(down_views, 1);
-    auto gpu_down = gpu_->weights().prepare_grouped(down_views, 1);
+    auto cpu_upper = cpu_->weights().prepare_grouped(upper_views, 1, WeightEncoding::plain);
+    auto gpu_upper = gpu_->weights().prepare_grouped(upper_views, 1, WeightEncoding::plain);
+    auto cpu_down = cpu_->weights().prepare_grouped(down_views, 1, WeightEncoding::plain);
+    auto gpu_down = gpu_->weights().prepare_grouped(down_views, 1, WeightEncoding::plain);
     ASSERT_TRUE(cpu_upper.ok() && gpu_upper.ok() && cpu_down.ok() && gpu_down.ok());
     cpu_->moe().expert_mlp(**cpu_upper, **cpu_down, x, cpu_choices, on_cpu,
                            {gate_up, activated, rows}, expected);
@@ -334,10 +334,10 @@ TEST_P(Experts, add_the_mlp_that_few_tokens_share) {
         down_views(downs.begin(), downs.end());
     const HostTensor shared_upper = random({2 * shared_inner, c.hidden}, 0.1F),
                      shared_down = random({c.hidden, shared_inner}, 0.1F);
-    auto cpu_upper = cpu_->weights().prepare_grouped(upper_views, 1);
-    auto gpu_upper = gpu_->weights().prepare_grouped(upper_views, 1);
-    auto cpu_down = cpu_->weights().prepare_grouped(down_views, 1);
-    auto gpu_down = gpu_->weights().prepare_grouped(down_views, 1);
+    auto cpu_upper = cpu_->weights().prepare_grouped(upper_views, 1, WeightEncoding::plain);
+    auto gpu_upper = gpu_->weights().prepare_grouped(upper_views, 1, WeightEncoding::plain);
+    auto cpu_down = cpu_->weights().prepare_grouped(down_views, 1, WeightEncoding::plain);
+    auto gpu_down = gpu_->weights().prepare_grouped(down_views, 1, WeightEncoding::plain);
     auto cpu_shared_upper = cpu_->weights().prepare(shared_upper, 1, WeightEncoding::plain);
     auto gpu_shared_upper = gpu_->weights().prepare(shared_upper, 1, WeightEncoding::plain);
     auto cpu_shared_down = cpu_->weights().prepare(shared_down, 1, WeightEncoding::plain);
@@ -388,9 +388,10 @@ TEST_P(Experts, give_few_tokens_the_same_rows_whoever_shares_the_batch) {
                      x = activation(random({most, hidden}));
   const std::vector<HostTensor> uppers = matrices(experts, 2 * inner, hidden);
   const std::vector<HostTensor> downs = matrices(experts, hidden, inner);
-  auto upper =
-      gpu_->weights().prepare_grouped(std::vector<Tensor>(uppers.begin(), uppers.end()), 1);
-  auto down = gpu_->weights().prepare_grouped(std::vector<Tensor>(downs.begin(), downs.end()), 1);
+  auto upper = gpu_->weights().prepare_grouped(std::vector<Tensor>(uppers.begin(), uppers.end()), 1,
+                                               WeightEncoding::plain);
+  auto down = gpu_->weights().prepare_grouped(std::vector<Tensor>(downs.begin(), downs.end()), 1,
+                                              WeightEncoding::plain);
   ASSERT_TRUE(upper.ok() && down.ok());
   std::vector<float> of_all;
   for (std::int64_t tokens = most; tokens > 0; --tokens) {

@@ -90,8 +90,8 @@ TEST_P(BothDevices, multiply_columns_of_heads_with_their_matrices) {
     std::vector<HostTensor> owners;
     for (std::int64_t h = 0; h < c.heads; ++h) owners.push_back(random({c.n, c.k}, 0.1F));
     const std::vector<Tensor> views(owners.begin(), owners.end());
-    auto cpu_heads = cpu_->weights().prepare_grouped(views, 1);
-    auto gpu_heads = gpu_->weights().prepare_grouped(views, 1);
+    auto cpu_heads = cpu_->weights().prepare_grouped(views, 1, WeightEncoding::plain);
+    auto gpu_heads = gpu_->weights().prepare_grouped(views, 1, WeightEncoding::plain);
     ASSERT_TRUE(cpu_heads.ok() && gpu_heads.ok());
     for (const std::int64_t rows : {1, 7, 20, 50, 100, 130}) {
       const std::int64_t before = 8, taken = c.heads * c.k;
@@ -110,11 +110,11 @@ TEST_P(BothDevices, route_and_run_experts) {
   for (const RouterOptions& options :
        {RouterOptions{.top_k = 4, .normalize = true}, RouterOptions{.top_k = 2},
         RouterOptions{.top_k = 3,
-                      .normalize = true,
-                      .sigmoid = true,
-                      .groups = 4,
-                      .top_groups = 2,
-                      .scale = 2.5F}}) {
+        .normalize = true,
+        .sigmoid = true,
+        .groups = 4,
+        .top_groups = 2,
+        .scale = 2.5F}}) {
     constexpr std::int64_t tokens = 150, experts = 16, k = 48, n = 72;
     const std::int64_t top_k = options.top_k, pairs = tokens * top_k;
     const HostTensor logits = random({tokens, experts}), bias = random({experts}, 0.1F);
@@ -139,8 +139,8 @@ TEST_P(BothDevices, route_and_run_experts) {
     std::vector<HostTensor> owners;
     for (int e = 0; e < local; ++e) owners.push_back(random({n, k}, 0.1F));
     const std::vector<Tensor> views(owners.begin(), owners.end());
-    auto cpu_experts = cpu_->weights().prepare_grouped(views, 1);
-    auto gpu_experts = gpu_->weights().prepare_grouped(views, 1);
+    auto cpu_experts = cpu_->weights().prepare_grouped(views, 1, WeightEncoding::plain);
+    auto gpu_experts = gpu_->weights().prepare_grouped(views, 1, WeightEncoding::plain);
     ASSERT_TRUE(cpu_experts.ok() && gpu_experts.ok());
     const HostTensor x = random({tokens, k}), rows(DType::f32, {pairs, n}),
                      out(DType::f32, {tokens, n});

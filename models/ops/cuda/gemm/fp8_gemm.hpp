@@ -48,6 +48,9 @@ class Fp8Gemm {
   std::optional<CodedRows> room_for(std::int64_t rows, std::int64_t k) const;
   /// The codes are those of `x`, until others are made or x may have changed.
   void set_coded(const Tensor& x) { coded_ = x; }
+  bool is_coded(const Tensor& x) const {
+    return coded_.data() == x.data() && coded_.shape() == x.shape() && !x.empty();
+  }
 
  private:
   CodedRows room() const {

@@ -1,7 +1,10 @@
+#include <algorithm>
+
 #include "models/ops/cuda/common/silu.cuh"
 #include "models/ops/cuda/gemm/quantize_row.cuh"
 #include "models/ops/cuda/gemm/quantize_rows.hpp"
 #include "parallel/device/cuda/launch.cuh"
+#include "parallel/device/cuda/multiprocessors.hpp"
 
 namespace troupe {
 namespace cuda {
@@ -33,6 +36,55 @@ __global__ void silu_mul_coded(const bf16* gate_up, int k, bf16* out, CodedRows 
     }
     store_unit(row + at, values);
   });
+}
+
+constexpr int warp_units = 4;  // units of a row that a lane keeps
+constexpr int warp_columns = 32 * unit;
+constexpr int counted_threads = 256;
+
+/// A warp takes every row that is as many further as there are warps. It keeps its units of a row,
+/// at most `units` a lane; with 0 it reads them twice.
+template <int units>
+__global__ void __launch_bounds__(counted_threads)
+    quantize_counted_rows(const bf16* x, const std::int32_t* count, int k, CodedRows to) {
+  begin_early_kernel();
+  const int rows = *count, lane = threadIdx.x % 32;
+  const int warps = static_cast<int>(gridDim.x * blockDim.x / 32);
+  const int first = static_cast<int>((blockIdx.x * blockDim.x + threadIdx.x) / 32);
+  for (int row = first; row < rows; row += warps) {
+    const bf16* const from = x + std::int64_t{row} * k + lane * unit;
+    std::uint8_t* const codes = to.codes + std::int64_t{row} * k + lane * unit;
+    const int left = k - lane * unit;
+    float values[units > 0 ? units : 1][unit] = {};
+    float largest = 0.0F;
+    if constexpr (units > 0) {
+#pragma unroll
+      for (int i = 0; i < units; ++i) {
+        if (i * warp_columns < left) load_unit(from + i * warp_columns, values[i]);
+      }
+#pragma unroll
+      for (int i = 0; i < units; ++i) largest = larger(largest, values[i]);
+    } else {
+      for (int at = 0; at < left; at += warp_columns) {
+        load_unit(from + at, values[0]);
+        largest = larger(largest, values[0]);
+      }
+    }
+    largest = warp_max(largest);
+    const float scale = scale_of(largest), factor = 1.0F / scale;
+    if constexpr (units > 0) {
+#pragma unroll
+      for (int i = 0; i < units; ++i) {
+        if (i * warp_columns < left) store_codes(codes + i * warp_columns, values[i], factor);
+      }
+    } else {
+      for (int at = 0; at < left; at += warp_columns) {
+        load_unit(from + at, values[0]);
+        store_codes(codes + at, values[0], factor);
+      }
+    }
+    if (lane == 0) to.scales[row] = isfinite(largest) ? scale : NAN;
+  }
 }
 
 /// Grid: rows.
@@ -71,6 +123,19 @@ cudaError_t launch_quantize_rows(const void* x, std::int64_t rows, std::int64_t 
                                           stream, static_cast<const bf16*>(x), static_cast<int>(k),
                                           to);
                     });
+}
+
+cudaError_t launch_quantize_counted_rows(const void* x, const std::int32_t* count,
+                                         std::int64_t rows, std::int64_t k, const CodedRows& to,
+                                         cudaStream_t stream) {
+  if (rows == 0) return cudaSuccess;
+  constexpr int blocks_at_once = 8;  // of a multiprocessor
+  const unsigned blocks = std::min(blocks_of(rows, counted_threads / 32),
+                                   static_cast<unsigned>(blocks_at_once * multiprocessors()));
+  auto* const kernel =
+      k <= warp_units * warp_columns ? quantize_counted_rows<warp_units> : quantize_counted_rows<0>;
+  return launch_early(kernel, {dim3(blocks), counted_threads}, stream, static_cast<const bf16*>(x),
+                      count, static_cast<int>(k), to);
 }
 
 cudaError_t launch_quantize_scaled_rows(const void* x, std::int64_t rows, std::int64_t k,

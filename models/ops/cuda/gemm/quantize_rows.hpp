@@ -19,7 +19,13 @@ struct CodedRows {
 cudaError_t launch_quantize_rows(const void* x, std::int64_t rows, std::int64_t k,
                                  const CodedRows& to, cudaStream_t stream);
 
-/// The same with scales that are there. Not launched early.
+/// The same of the first *count rows, a number on the device, at most `rows`; others are left
+/// unchanged.
+cudaError_t launch_quantize_counted_rows(const void* x, const std::int32_t* count,
+                                         std::int64_t rows, std::int64_t k, const CodedRows& to,
+                                         cudaStream_t stream);
+
+/// launch_quantize_rows with scales that are there. Not launched early.
 cudaError_t launch_quantize_scaled_rows(const void* x, std::int64_t rows, std::int64_t k,
                                         const CodedRows& to, cudaStream_t stream);
 

@@ -13,15 +13,34 @@ namespace troupe::cuda {
 constexpr int slab_rows = 16;     // rows of weights of one instruction
 constexpr int max_rows_of_x = 8;  // rows of x of one instruction
 
-/// A warp's slabs of 16 rows by `columns` of weights, `stages` at a time: requested, awaited,
-/// multiplied and released in order.
-template <int columns_, int stages>
+/// Two bf16 of the codes (E4M3) in the upper bytes of both halves of a word, times 2^-120.
+__device__ __forceinline__ std::uint32_t numbers_of_codes(std::uint32_t codes) {
+  return (codes & 0x80008000U) | ((codes & 0x7f007f00U) >> 4);
+}
+/// x with codes is multiplied by 2^64, so that no product is too small for fp32.
+__device__ __forceinline__ std::uint32_t enlarged(std::uint32_t pair) {
+  const auto factor = __float2bfloat162_rn(0x1p64F);
+  const auto product = __hmul2(*reinterpret_cast<const __nv_bfloat162*>(&pair), factor);
+  return *reinterpret_cast<const std::uint32_t*>(&product);
+}
+
+/// A warp's slabs of 16 rows, or a multiple, by `columns` of weights, `stages` at a time:
+/// requested, awaited, multiplied and released in order. Weights are bf16, or E4M3 codes
+/// (std::uint8_t).
+template <int columns_, int stages, class Weight_ = bf16, int groups_ = 1>
 class SlabQueue {
  public:
+  using Weight = Weight_;
+  static constexpr int groups = groups_;  // of 16 rows: 8 from either half of the slab's rows
+  static constexpr int rows = slab_rows * groups;
+  static constexpr bool is_coded = sizeof(Weight) == 1;
   static constexpr int columns = columns_;
-  static constexpr int row_units = columns / 8;  // of 16 bytes
-  static constexpr int x_units = columns / 32;   // units of a row of x per lane
-  static constexpr int slab_bytes = slab_rows * columns * static_cast<int>(sizeof(bf16));
+  static constexpr int unit_columns = 16 / static_cast<int>(sizeof(Weight));  // of 16 bytes
+  static constexpr int row_units = columns / unit_columns;
+  static constexpr int x_units = columns / 32;  // units of a row of x per lane
+  static constexpr int slab_bytes = rows * columns * static_cast<int>(sizeof(Weight));
+  /// Sums are to be multiplied by this.
+  static constexpr float sum_factor = is_coded ? 0x1p56F : 1.0F;
   /// The shared memory that one warp needs, at a multiple of 128.
   static constexpr int bytes = stages * slab_bytes;
 
@@ -35,9 +54,10 @@ class SlabQueue {
   }
 
   /// Lane r < 16 passes the begin of row r, of which `left` columns exist.
-  __device__ __forceinline__ void request(const bf16* row, int left) {
-    const auto row_bytes = static_cast<std::uint32_t>(min(left, columns) * sizeof(bf16));
+  __device__ __forceinline__ void request(const Weight* row, int left) {
+    const auto row_bytes = static_cast<std::uint32_t>(min(left, columns) * sizeof(Weight));
     const std::uint32_t barrier = barriers_ + 8 * to_;
+    static_assert(groups == 1);
     if (lane_ == 0) expect_bytes(barrier, slab_rows * row_bytes);
     __syncwarp();
     if (lane_ < slab_rows) {
@@ -46,8 +66,8 @@ class SlabQueue {
     }
     advance(to_);
   }
-  /// Requests the columns from `column` of tile `tile` of a map of tiles of 8 and 8 rows; missing
-  /// columns become zeros.
+  /// Requests the columns from `column` of tile `tile` of a map of tiles of two halves of `rows`;
+  /// missing columns become zeros.
   __device__ __forceinline__ void request(const CUtensorMap& map, int column, int tile) {
     if (lane_ == 0) {
       const std::uint32_t barrier = barriers_ + 8 * to_;
@@ -58,24 +78,35 @@ class SlabQueue {
   }
   __device__ __forceinline__ void wait() const { wait_for_bytes(barriers_ + 8 * from_, turn_); }
 
-  /// Adds the slab's product with this lane's units of x to two chains; their sum holds at 2 h + i
-  /// weight row l / 4 + 8 h and x row 2 (l % 4) + i. `left` columns exist.
-  __device__ __forceinline__ void multiply(const uint4 (&x)[x_units], int left, float (&even)[4],
-                                           float (&odd)[4]) const {
+  /// Adds the slab's product with this lane's units of x to two chains; their sum holds at 4 g + 2
+  /// h
+  /// + i row l / 4 + 8 g of half h of the weights and x row 2 (l % 4) + i. `left` columns exist. x
+  /// is from read_x.
+  __device__ __forceinline__ void multiply(const uint4 (&x)[x_units], int left,
+                                           float (&even)[4 * groups],
+                                           float (&odd)[4 * groups]) const {
     const int own = lane_ / 4, fourth = lane_ % 4;
     // Eight lanes that read at a time have two rows, which would meet in the same banks: they read
     // different halves of 128 bytes.
     const int exchanged = own % 2;
     const auto* const top =
         reinterpret_cast<const uint4*>(memory_ + from_ * slab_bytes) + own * row_units + fourth;
-    const auto* const bottom = top + 8 * row_units;
+    constexpr int half = 8 * groups * row_units;
+    constexpr int lanes_columns = 4 * unit_columns, x_of_unit = unit_columns / 8;
 #pragma unroll
-    for (int i = 0; i < x_units; i += 2) {
+    for (int i = 0; i < row_units / 4; i += 2) {
       const int first = 4 * i + 4 * exchanged, second = 4 * i + 4 - 4 * exchanged;
-      const uint4 a = top[first], b = top[second], c = bottom[first], d = bottom[second];
-      add(exchanged ? b : a, exchanged ? d : c, x[i], 32 * i + 8 * fourth < left, even, odd);
-      add(exchanged ? a : b, exchanged ? c : d, x[i + 1], 32 * i + 32 + 8 * fourth < left, even,
-          odd);
+      const int column = lanes_columns * i + unit_columns * fourth;
+#pragma unroll
+      for (int g = 0; g < groups; ++g) {
+        const auto* const upper = top + 8 * g * row_units;
+        const uint4 a = upper[first], b = upper[second];
+        const uint4 c = upper[half + first], d = upper[half + second];
+        add(exchanged ? b : a, exchanged ? d : c, x + x_of_unit * i, column < left, even + 4 * g,
+            odd + 4 * g);
+        add(exchanged ? a : b, exchanged ? c : d, x + x_of_unit * (i + 1),
+            column + lanes_columns < left, even + 4 * g, odd + 4 * g);
+      }
     }
   }
   /// Marks the slab as read: the next request may reuse its stage.
@@ -89,11 +120,29 @@ class SlabQueue {
   __device__ static __forceinline__ void advance(int& stage) {
     stage = stage + 1 == stages ? 0 : stage + 1;
   }
-  __device__ static __forceinline__ void add(uint4 top, uint4 bottom, const uint4& x, bool there,
-                                             float (&even)[4], float (&odd)[4]) {
+  __device__ static __forceinline__ void add(uint4 top, uint4 bottom, const uint4* x, bool there,
+                                             float* even_sums, float* odd_sums) {
+    auto& even = *reinterpret_cast<float(*)[4]>(even_sums);
+    auto& odd = *reinterpret_cast<float(*)[4]>(odd_sums);
     if (!there) top = bottom = uint4{};  // memory to which nothing was copied holds anything
-    mma(even, top.x, bottom.x, top.y, bottom.y, x.x, x.y);
-    mma(odd, top.z, bottom.z, top.w, bottom.w, x.z, x.w);
+    if constexpr (is_coded) {
+      add_codes(even, top.x, bottom.x, x[0].x, x[0].y);
+      add_codes(odd, top.y, bottom.y, x[0].z, x[0].w);
+      add_codes(even, top.z, bottom.z, x[1].x, x[1].y);
+      add_codes(odd, top.w, bottom.w, x[1].z, x[1].w);
+    } else {
+      mma(even, top.x, bottom.x, top.y, bottom.y, x->x, x->y);
+      mma(odd, top.z, bottom.z, top.w, bottom.w, x->z, x->w);
+    }
+  }
+  /// Adds the products of four codes of two rows with four of x: the first and third of all, then
+  /// the second and fourth.
+  __device__ static __forceinline__ void add_codes(float (&sums)[4], std::uint32_t top,
+                                                   std::uint32_t bottom, std::uint32_t x_low,
+                                                   std::uint32_t x_high) {
+    mma(sums, numbers_of_codes(top << 8), numbers_of_codes(bottom << 8), numbers_of_codes(top),
+        numbers_of_codes(bottom), enlarged(__byte_perm(x_low, x_high, 0x5410)),
+        enlarged(__byte_perm(x_low, x_high, 0x7632)));
   }
 
   unsigned char* memory_;
@@ -102,29 +151,31 @@ class SlabQueue {
   std::uint32_t turn_ = 0;  // of the stages, odd or even
 };
 
-/// Reads this lane's units of a row of x, or zeros if it is null: `at` is the slab's first column
-/// of k.
-template <int units>
+/// Reads this lane's units of a row of x, or zeros if it is null, those that it multiplies with
+/// units of Weight: `at` is the slab's first column of k.
+template <class Weight = bf16, int units>
 __device__ __forceinline__ void read_x(const bf16* row, int at, int k, uint4 (&values)[units]) {
-  const int in_chunk = threadIdx.x % 4 * 8;
+  constexpr int of_unit = 2 / sizeof(Weight), width = 8 * of_unit;
+  const int in_chunk = threadIdx.x % 4 * width;
 #pragma unroll
   for (int i = 0; i < units; ++i) {
-    const int column = at + i * 32 + in_chunk;
+    const int column = at + i / of_unit * 4 * width + in_chunk + i % of_unit * 8;
     const bool there = row != nullptr && column < k;
     values[i] = there ? *reinterpret_cast<const uint4*>(row + column) : uint4{};
   }
 }
 
-/// The partial sums of a block's warps for a tile. The last warp to arrive adds them up, while the
-/// others go on to the next tile, but not further.
-template <int warps>
+/// The partial sums of a block's warps for a tile of `groups` groups of 16 rows. The last warp to
+/// arrive adds them up, while the others go on to the next tile, but not further.
+template <int warps, int groups = 1>
 struct TileSums {
   static constexpr int tiles = 2;
+  static constexpr int tile_rows = slab_rows * groups, half = 8 * groups;
   unsigned arrived[tiles], done[tiles];
 
   /// The size of `parts` for add().
   static constexpr int bytes(std::int64_t rows) {
-    return static_cast<int>(tiles * warps * slab_rows * rows * sizeof(float));
+    return static_cast<int>(tiles * warps * tile_rows * rows * sizeof(float));
   }
   /// Called by all threads; a barrier must follow.
   __device__ void open() {
@@ -135,10 +186,10 @@ struct TileSums {
   /// adds in the order of warps.
   template <class Finish>
   __device__ __forceinline__ void add(float* parts, int rows, int tile, int of,
-                                      const float (&even)[4], const float (&odd)[4],
-                                      const Finish& finish) {
+                                      const float (&even)[4 * groups],
+                                      const float (&odd)[4 * groups], const Finish& finish) {
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, own = lane / 4;
-    const int slot = tile % tiles, stride = slab_rows * rows;
+    const int slot = tile % tiles, stride = tile_rows * rows;
     const unsigned turn = tile / tiles;
     float* const of_tile = parts + slot * warps * stride;
     while (*static_cast<volatile unsigned*>(&done[slot]) != turn) {
@@ -147,8 +198,12 @@ struct TileSums {
     for (int i = 0; i < 2; ++i) {
       const int row = lane % 4 * 2 + i;
       if (row >= rows) break;
-      of_tile[warp * stride + own * rows + row] = even[i] + odd[i];
-      of_tile[warp * stride + (own + 8) * rows + row] = even[2 + i] + odd[2 + i];
+#pragma unroll
+      for (int g = 0; g < groups; ++g) {
+        float* const to = of_tile + warp * stride + (8 * g + own) * rows + row;
+        to[0] = even[4 * g + i] + odd[4 * g + i];
+        to[half * rows] = even[4 * g + 2 + i] + odd[4 * g + 2 + i];
+      }
     }
     __threadfence_block();
     __syncwarp();

@@ -6,10 +6,12 @@
 
 #include <fmt/format.h>
 
+#include "models/ops/coded_matrix.hpp"
 #include "models/ops/cuda/common/hopper.hpp"
 #include "models/ops/cuda/cuda_linear.hpp"
 #include "models/ops/cuda/gemm/invariant_gemm_kernel.hpp"
 #include "models/ops/cuda/gemm/quantize_rows.hpp"
+#include "models/ops/cuda/moe/grouped_gemm.hpp"
 #include "parallel/device/convert.hpp"
 
 namespace troupe {
@@ -23,6 +25,24 @@ constexpr std::int64_t decoded_elements = 32 << 20;
 std::unique_ptr<Linear> linear_of(DeviceTensor weight, int segments, std::string kernel = {}) {
   return std::make_unique<PlainCudaLinear>(
       std::move(weight), std::min(segments, max_invariant_segments), std::move(kernel));
+}
+
+/// The codes and scales of expert `e`, as a matrix of its own.
+Tensor codes_of(const Fp8Matrix& all, std::int64_t e) {
+  const Shape& shape = all.codes->shape();
+  return all.codes->rows(e, 1).reshaped({shape[1], shape[2]});
+}
+Tensor scales_of(const Fp8Matrix& all, std::int64_t e) {
+  return all.scales->rows(e, 1).reshaped({all.scales->shape()[1]});
+}
+
+std::unique_ptr<GroupedLinear> grouped_of(Fp8Matrix all) {
+  return std::make_unique<CudaGroupedLinear>(std::move(all.codes), std::move(all.scales));
+}
+/// `encoding` was asked for.
+std::unique_ptr<GroupedLinear> grouped_of(DeviceTensor all, WeightEncoding encoding) {
+  return std::make_unique<CudaGroupedLinear>(
+      std::move(all), encoding == WeightEncoding::plain ? "" : "numbers, not codes");
 }
 
 }  // namespace
@@ -49,10 +69,23 @@ bool CudaWeightOps::encodes(WeightEncoding encoding, std::int64_t n, std::int64_
          dtype_ == DType::bf16 && Fp8Gemm::fits(n, k);
 }
 
-Result<Fp8Matrix> CudaWeightOps::allocate_codes(std::int64_t n, std::int64_t k) {
+bool CudaWeightOps::encodes_experts(WeightEncoding encoding, std::int64_t experts, std::int64_t n,
+                                    std::int64_t k) const {
+  constexpr float some_scale = 1.0F;
+  GroupedGemm gemm;
+  gemm.experts = experts;
+  gemm.n = n;
+  gemm.k = k;
+  gemm.gated = true;
+  gemm.weight_scales = &some_scale;
+  return encodes(encoding, n, k) && grouped_gemm_fits(gemm);
+}
+
+Result<Fp8Matrix> CudaWeightOps::allocate_codes(const Shape& shape) {
   Fp8Matrix matrix;
-  TROUPE_TRY(matrix.codes, context_.allocate_unset(DType::u8, {n, k}));
-  TROUPE_TRY(matrix.scales, context_.allocate(DType::f32, {n}));
+  TROUPE_TRY(matrix.codes, context_.allocate_unset(DType::u8, shape));
+  const Shape of_rows = shape.rank() == 3 ? Shape{shape[0], shape[1]} : Shape{shape[0]};
+  TROUPE_TRY(matrix.scales, context_.allocate(DType::f32, of_rows));
   return matrix;
 }
 
@@ -102,7 +135,7 @@ Result<std::unique_ptr<Linear>> CudaWeightOps::prepare(const Tensor& weight, int
   }
   TROUPE_TRY(DeviceTensor table, prepare_table(weight));
   if (!encodes(encoding, weight[0], weight[1])) return linear_of(std::move(table), segments);
-  TROUPE_TRY(Fp8Matrix matrix, allocate_codes(weight[0], weight[1]));
+  TROUPE_TRY(Fp8Matrix matrix, allocate_codes(weight.shape()));
   check(launch_quantize_rows(table->data(), weight[0], weight[1],
                              {matrix.codes->as<std::uint8_t>(), matrix.scales->as<float>()},
                              stream()),
@@ -112,21 +145,33 @@ Result<std::unique_ptr<Linear>> CudaWeightOps::prepare(const Tensor& weight, int
 }
 
 Result<std::unique_ptr<GroupedLinear>> CudaWeightOps::prepare_grouped(
-    std::span<const Tensor> weights, int /*segments*/) {
+    std::span<const Tensor> weights, int /*segments*/, WeightEncoding encoding) {
   const Shape& shape = weights.front().shape();
   const auto experts = static_cast<std::int64_t>(weights.size());
+  if (encodes_experts(encoding, experts, shape[0], shape[1])) {
+    TROUPE_TRY(Fp8Matrix codes, allocate_codes({experts, shape[0], shape[1]}));
+    TROUPE_TRY(const DeviceTensor numbers, context_.allocate_unset(dtype_, shape));
+    for (std::int64_t e = 0; e < experts; ++e) {
+      TROUPE_CHECK(upload_weight(weights[static_cast<std::size_t>(e)], numbers));
+      const CodedRows to{codes_of(codes, e).as<std::uint8_t>(), scales_of(codes, e).as<float>()};
+      check(launch_quantize_rows(numbers->data(), shape[0], shape[1], to, stream()),
+            "quantising experts");
+    }
+    TROUPE_CHECK(context_.synchronize());
+    return grouped_of(std::move(codes));
+  }
   TROUPE_TRY(DeviceTensor all, context_.allocate(dtype_, {experts, shape[0], shape[1]}));
   for (std::int64_t e = 0; e < experts; ++e) {
     TROUPE_CHECK(
         upload_weight(weights[static_cast<std::size_t>(e)], all->rows(e, 1).reshaped(shape)));
   }
-  return std::unique_ptr<GroupedLinear>(std::make_unique<CudaGroupedLinear>(std::move(all)));
+  return grouped_of(std::move(all), encoding);
 }
 
 Result<std::unique_ptr<Linear>> CudaWeightOps::load(const StoredMatrix& weight, int segments,
                                                     WeightEncoding encoding) {
   if (encodes(encoding, weight.rows, weight.columns)) {
-    TROUPE_TRY(Fp8Matrix matrix, allocate_codes(weight.rows, weight.columns));
+    TROUPE_TRY(Fp8Matrix matrix, allocate_codes({weight.rows, weight.columns}));
     begin_load(weight, matrix.codes, matrix.scales);
     return std::unique_ptr<Linear>(std::make_unique<Fp8CudaLinear>(std::move(matrix)));
   }
@@ -145,14 +190,22 @@ Result<std::unique_ptr<Linear>> CudaWeightOps::load(const StoredMatrix& weight, 
 }
 
 Result<std::unique_ptr<GroupedLinear>> CudaWeightOps::load_grouped(
-    std::span<const StoredMatrix> weights, int /*segments*/) {
+    std::span<const StoredMatrix> weights, int /*segments*/, WeightEncoding encoding) {
   const Shape shape{weights.front().rows, weights.front().columns};
   const auto experts = static_cast<std::int64_t>(weights.size());
+  if (encodes_experts(encoding, experts, shape[0], shape[1]) &&
+      coded_form(weights, encoding).form) {
+    TROUPE_TRY(Fp8Matrix codes, allocate_codes({experts, shape[0], shape[1]}));
+    for (std::int64_t e = 0; e < experts; ++e) {
+      begin_load(weights[static_cast<std::size_t>(e)], codes_of(codes, e), scales_of(codes, e));
+    }
+    return grouped_of(std::move(codes));
+  }
   TROUPE_TRY(DeviceTensor all, context_.allocate_unset(dtype_, {experts, shape[0], shape[1]}));
   for (std::int64_t e = 0; e < experts; ++e) {
     begin_load(weights[static_cast<std::size_t>(e)], all->rows(e, 1).reshaped(shape));
   }
-  return std::unique_ptr<GroupedLinear>(std::make_unique<CudaGroupedLinear>(std::move(all)));
+  return grouped_of(std::move(all), encoding);
 }
 
 Result<DeviceTensor> CudaWeightOps::load_table(const StoredMatrix& weight) {

@@ -17,12 +17,14 @@ class CudaWeightOps final : public WeightOps, private CudaComponent {
   Result<std::unique_ptr<Linear>> prepare(const Tensor& weight, int segments,
                                           WeightEncoding encoding) override;
   Result<std::unique_ptr<GroupedLinear>> prepare_grouped(std::span<const Tensor> weights,
-                                                         int segments) override;
+                                                         int segments,
+                                                         WeightEncoding encoding) override;
   Result<DeviceTensor> prepare_table(const Tensor& weight) override;
   Result<std::unique_ptr<Linear>> load(const StoredMatrix& weight, int segments,
                                        WeightEncoding encoding) override;
   Result<std::unique_ptr<GroupedLinear>> load_grouped(std::span<const StoredMatrix> weights,
-                                                      int segments) override;
+                                                      int segments,
+                                                      WeightEncoding encoding) override;
   Result<DeviceTensor> load_table(const StoredMatrix& weight) override;
   Result<LoadedWeights> finish_loading(
       const std::function<void(const LoadedWeights&)>& progress) override;
@@ -33,7 +35,10 @@ class CudaWeightOps final : public WeightOps, private CudaComponent {
   void begin_load(const StoredMatrix& weight, const Tensor& device, const Tensor& scales = {});
   /// True if a matrix [n, k] is held as `encoding` says, not plain.
   bool encodes(WeightEncoding encoding, std::int64_t n, std::int64_t k) const;
-  Result<Fp8Matrix> allocate_codes(std::int64_t n, std::int64_t k);
+  /// The same of experts' matrices.
+  bool encodes_experts(WeightEncoding encoding, std::int64_t experts, std::int64_t n,
+                       std::int64_t k) const;
+  Result<Fp8Matrix> allocate_codes(const Shape& shape);
   /// The panels of a matrix that is held as codes, or why it is not.
   PanelChoice panels_of(const StoredMatrix& weight, WeightEncoding encoding) const;
   /// Begins to upload the codes of a matrix.

@@ -3,6 +3,7 @@
 #include <cassert>
 
 #include "models/ops/cuda/cuda_linear.hpp"
+#include "models/ops/cuda/gemm/quantize_rows.hpp"
 #include "models/ops/cuda/gemm/skinny_gemm.hpp"
 #include "models/ops/cuda/moe/cuda_moe_ops.hpp"
 #include "models/ops/cuda/moe/grouped_gemm.hpp"
@@ -139,7 +140,54 @@ void CudaMoeOps::do_grouped_linear(const GroupedLinear& weights, const Tensor& x
   GroupedGemm gemm = grouped_gemm_of(grouped, x, batch, top_k, out);
   gemm.gather = gather;
   gemm.scatter = scatter;
-  run(gemm, x.dtype(), batch.source.elements());
+  if (quantize(grouped, x, gemm)) run(gemm, x.dtype(), batch.source.elements());
+}
+
+std::optional<CodedRows> CudaMoeOps::room_for_codes(std::int64_t rows, std::int64_t k) {
+  constexpr std::int64_t min_bytes = 64 << 20, min_rows = 128 << 10;
+  const auto grow = [&](DeviceTensor& memory, DType dtype, std::int64_t needed,
+                        std::int64_t least) {
+    const std::int64_t held = memory->empty() ? 0 : memory->elements();
+    if (needed <= held) return true;
+    auto more = context_.allocate_unset(dtype, {std::max({needed, 2 * held, least})});
+    if (!more.ok()) {
+      check(more.error());
+      return false;
+    }
+    if (held > 0) outgrown_.push_back(std::move(memory));
+    memory = *std::move(more);
+    return true;
+  };
+  if (!grow(codes_, DType::u8, rows * k, min_bytes) ||
+      !grow(code_scales_, DType::f32, rows, min_rows)) {
+    return std::nullopt;
+  }
+  return CodedRows{codes_->as<std::uint8_t>(), code_scales_->as<float>()};
+}
+
+bool CudaMoeOps::quantize(const CudaGroupedLinear& grouped, const Tensor& x, GroupedGemm& gemm) {
+  if (grouped.scales() == nullptr) return true;
+  const std::int64_t rows = x[0], k = gemm.k;
+  gemm.weight_scales = grouped.scales();
+  const bool are_routed = routed_codes_ && routed_at_ == context_.uses() &&
+                          routed_.data() == x.data() && routed_.shape() == x.shape();
+  if (gemm.gather && are_routed) {
+    gemm.x = routed_codes_->codes;
+    gemm.x_scales = routed_codes_->scales;
+    return true;
+  }
+  const auto room = room_for_codes(rows, k);
+  if (!room) return false;
+  if (gemm.gather) {
+    check(launch_quantize_rows(x.data(), rows, k, *room, stream()), "quantising tokens");
+  } else {
+    check(launch_quantize_counted_rows(x.data(), gemm.offsets + gemm.experts, rows, k, *room,
+                                       stream()),
+          "quantising experts' rows");
+  }
+  gemm.x = room->codes;
+  gemm.x_scales = room->scales;
+  return true;
 }
 
 void CudaMoeOps::do_heads_linear(const GroupedLinear& weights, const Columns& x,
@@ -191,11 +239,12 @@ void CudaMoeOps::do_grouped_gate_up(const GroupedLinear& weights, const Tensor& 
                                     const ExpertBatch& batch, std::int64_t top_k,
                                     const Tensor& scratch, const Tensor& out) {
   if (batch.source.empty()) return;
-  GroupedGemm gemm =
-      grouped_gemm_of(static_cast<const CudaGroupedLinear&>(weights), x, batch, top_k, out);
+  const auto& grouped = static_cast<const CudaGroupedLinear&>(weights);
+  GroupedGemm gemm = grouped_gemm_of(grouped, x, batch, top_k, out);
   gemm.gather = true;
   gemm.gated = true;
   if (x.dtype() == DType::bf16 && out.dtype() == DType::bf16 && grouped_gemm_fits(gemm)) {
+    if (!quantize(grouped, x, gemm)) return;
     check(launch_grouped_gemm(gemm, stream()), "grouped_gate_up");
     return;
   }
@@ -207,8 +256,11 @@ void CudaMoeOps::do_expert_mlp(const GroupedLinear& gate_up, const GroupedLinear
                                const ExpertBatch& batch, const ExpertScratch& scratch,
                                const Tensor& out, const SharedMlp& shared) {
   if (x.empty()) return;
-  SmallBatchMoe few{.gate_up = static_cast<const CudaGroupedLinear&>(gate_up).weights().data(),
-                    .down = static_cast<const CudaGroupedLinear&>(down).weights().data(),
+  const auto& of_gates = static_cast<const CudaGroupedLinear&>(gate_up);
+  const auto& of_down = static_cast<const CudaGroupedLinear&>(down);
+  const bool is_coded = of_down.scales() != nullptr;
+  SmallBatchMoe few{.gate_up = of_gates.weights().data(),
+                    .down = of_down.weights().data(),
                     .x = x.data(),
                     .activated = scratch.activated.data(),
                     .out = out.data(),
@@ -222,14 +274,26 @@ void CudaMoeOps::do_expert_mlp(const GroupedLinear& gate_up, const GroupedLinear
                     .top_k = choices.ids[1],
                     .experts = down.experts(),
                     .hidden = down.out_features(),
-                    .inner = down.in_features()};
+                    .inner = down.in_features(),
+                    .gate_up_scales = of_gates.scales(),
+                    .down_scales = of_down.scales()};
   if (shared.down != nullptr) {
     few.shared_inner = shared.down->in_features();
-    few.shared_gate_up = static_cast<const CudaLinear*>(shared.gate_up)->plain()->data();
-    few.shared_down = static_cast<const CudaLinear*>(shared.down)->plain()->data();
     few.shared_activated = scratch.shared.data();
+    const auto* const shared_gates = static_cast<const CudaLinear*>(shared.gate_up);
+    const auto* const shared_down = static_cast<const CudaLinear*>(shared.down);
+    if (is_coded) {
+      few.shared_gate_up = shared_gates->codes()->codes->data();
+      few.shared_gate_up_scales = shared_gates->codes()->scales->as<float>();
+      few.shared_down = shared_down->codes()->codes->data();
+      few.shared_down_scales = shared_down->codes()->scales->as<float>();
+    } else {
+      few.shared_gate_up = shared_gates->plain()->data();
+      few.shared_down = shared_down->plain()->data();
+    }
   }
-  if (!deterministic_ && x.dtype() == DType::bf16 && small_batch_moe_fits(few)) {
+  const bool are_alike = few.is_coded() == is_coded;
+  if (!deterministic_ && x.dtype() == DType::bf16 && are_alike && small_batch_moe_fits(few)) {
     check(launch_small_batch_moe(few, stream()), "expert_mlp");
     return;
   }
@@ -239,16 +303,22 @@ void CudaMoeOps::do_expert_mlp(const GroupedLinear& gate_up, const GroupedLinear
 
 bool CudaMoeOps::do_adds_shared_mlp(const SharedMlp& shared, const GroupedLinear& down,
                                     std::int64_t tokens, std::int64_t top_k) const {
-  const Tensor* const gate_up = static_cast<const CudaLinear*>(shared.gate_up)->plain();
-  const Tensor* const shared_down = static_cast<const CudaLinear*>(shared.down)->plain();
-  return !deterministic_ && gate_up != nullptr && shared_down != nullptr &&
-         gate_up->dtype() == DType::bf16 &&
+  const auto& gates_matrix = *static_cast<const CudaLinear*>(shared.gate_up);
+  const auto& down_matrix = *static_cast<const CudaLinear*>(shared.down);
+  const float* const scales = static_cast<const CudaGroupedLinear&>(down).scales();
+  const bool are_alike = scales != nullptr
+                             ? gates_matrix.codes() != nullptr && down_matrix.codes() != nullptr
+                             : gates_matrix.plain() != nullptr && down_matrix.plain() != nullptr &&
+                                   dtype_ == DType::bf16;
+  // Experts whose rows are in codes have gates that are, too.
+  return !deterministic_ && are_alike &&
          small_batch_moe_fits({.tokens = tokens,
                                .top_k = top_k,
                                .experts = down.experts(),
                                .hidden = down.out_features(),
                                .inner = down.in_features(),
-                               .shared_inner = shared.down->in_features()});
+                               .shared_inner = shared.down->in_features(),
+                               .gate_up_scales = scales});
 }
 
 }  // namespace troupe

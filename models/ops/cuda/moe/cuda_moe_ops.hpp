@@ -1,18 +1,23 @@
 #pragma once
 
+#include <optional>
+#include <vector>
+
 #include "models/ops/cuda/cuda_context.hpp"
-#include "models/ops/dense_ops.hpp"
+#include "models/ops/cuda/cuda_dense_ops.hpp"
+#include "models/ops/cuda/gemm/quantize_rows.hpp"
 #include "models/ops/moe_ops.hpp"
 
 namespace troupe {
 
+class CudaGroupedLinear;
 struct GroupedGemm;
 
 /// Experts: routing is in cuda_routing.cu, sorting in cuda_sorting.cu, products in cuda_experts.cu,
 /// combining in cuda_combine.cu.
 class CudaMoeOps final : public MoeOps, private CudaComponent {
  public:
-  CudaMoeOps(CudaContext& context, DenseOps& dense) : CudaComponent(context), dense_(dense) {}
+  CudaMoeOps(CudaContext& context, CudaDenseOps& dense) : CudaComponent(context), dense_(dense) {}
 
  private:
   void do_route(const Tensor& logits, const Tensor& bias, const RouterOptions& options,
@@ -49,8 +54,18 @@ class CudaMoeOps final : public MoeOps, private CudaComponent {
                           std::int64_t top_k) const override;
 
   void run(const GroupedGemm& gemm, DType x_dtype, std::int64_t rows);
+  /// Of experts in codes: makes codes of x, which may be fewer rows than it has, and sets the
+  /// scales. False if there is no memory for them.
+  bool quantize(const CudaGroupedLinear& grouped, const Tensor& x, GroupedGemm& gemm);
+  /// Memory for codes of so many rows until the next call; none after an error.
+  std::optional<CodedRows> room_for_codes(std::int64_t rows, std::int64_t k);
 
-  DenseOps& dense_;
+  CudaDenseOps& dense_;
+  DeviceTensor codes_, code_scales_;    ///< of rows that experts in codes multiply
+  std::vector<DeviceTensor> outgrown_;  ///< captured graphs may use them
+  Tensor routed_;  ///< the tokens that were routed last, with codes that another operation had made
+  std::optional<CodedRows> routed_codes_;
+  std::uint64_t routed_at_ = 0;  ///< CudaContext::uses()
 };
 
 }  // namespace troupe

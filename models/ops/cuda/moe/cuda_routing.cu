@@ -247,7 +247,10 @@ void CudaMoeOps::do_route_tokens(const Linear& router, const Tensor& x, const Te
           "route_tokens");
     return;
   }
+  routed_codes_ = dense_.codes_of(x);
   unfused_route_tokens(*this, dense_, router, x, logits, bias, options, choices, batch, counts);
+  routed_ = x;
+  routed_at_ = context_.uses();
 }
 
 }  // namespace troupe

@@ -25,20 +25,33 @@ constexpr int rows_at_once = 32;   // rows of which all threads copy one unit ea
 
 /// `rows` of x are multiplied with 128 rows of the weights. `stages` of tile_k columns are in
 /// shared memory.
-template <int rows_, int stages_>
+template <class Element_, int rows_, int stages_>
 struct Tiling {
+  using Element = Element_;
   static constexpr int rows = rows_, stages = stages_;
   static constexpr int columns = 128;
   static constexpr int columns_bytes = columns * row_bytes;
   static constexpr int stage_bytes = columns_bytes + rows * row_bytes;
+  /// What is known of the rows of as many tiles as there are stages, the most that are copied or
+  /// multiplied at once: where they go and, of codes, their scales.
+  static constexpr int all_rows = stages * rows;
+  static constexpr int rows_bytes = (Element::has_scales ? 2 : 1) * all_rows * 4;
 };
-using Rows16 = Tiling<16, 6>;
-using Rows32 = Tiling<32, 5>;
-using Rows64 = Tiling<64, 4>;
+template <class Element>
+using Rows16 = Tiling<Element, 16, 6>;
+template <class Element>
+using Rows32 = Tiling<Element, 32, 5>;
+template <class Element>
+using Rows64 = Tiling<Element, 64, 4>;
+template <class Element>
+using Rows80 = Tiling<Element, 80, 4>;
 
+template <class Element_>
 struct Gemm {
-  const bf16* weights;
-  const bf16* x;
+  using Element = Element_;
+  const typename Element::Stored* weights;
+  const typename Element::Stored* x;
+  const float *weight_scales, *x_scales;  // of codes
   const std::int32_t* offsets;
   const std::int32_t* source;
   std::uint32_t experts, n, k, top_k;
@@ -51,7 +64,7 @@ enum class Form { plain, gated, heads };
 
 template <class T>
 std::size_t shared_bytes(std::int64_t experts) {
-  return alignment + T::stages * T::stage_bytes + tile_table_bytes(experts);
+  return alignment + T::stages * T::stage_bytes + T::rows_bytes + tile_table_bytes(experts);
 }
 
 struct Tile {
@@ -73,7 +86,7 @@ __device__ Tile find_tile(const TileTable& table, int column_tiles, int number) 
 /// The matrix row for row `i` of the columns' tile. In gated tiles one thread gets the sums of a
 /// gate and its up. n or more: none.
 template <class T, Form form>
-__device__ std::uint32_t matrix_row(const Gemm& gemm, int column_tile, int i) {
+__device__ std::uint32_t matrix_row(const Gemm<typename T::Element>& gemm, int column_tile, int i) {
   if constexpr (form != Form::gated) return column_tile * T::columns + i;
   const std::uint32_t inner = gemm.n / 2;
   constexpr int half = T::columns / 2, run = 8;
@@ -83,17 +96,30 @@ __device__ std::uint32_t matrix_row(const Gemm& gemm, int column_tile, int i) {
 }
 
 /// Row `row` of a tile among those of its head.
-__device__ __forceinline__ std::int64_t row_of_head(const Gemm& gemm, const Tile& tile, int row) {
+template <class Element>
+__device__ __forceinline__ std::int64_t row_of_head(const Gemm<Element>& gemm, const Tile& tile,
+                                                    int row) {
   return tile.row - tile.expert * gemm.heads.rows + row;
+}
+
+/// Copies four bytes like copy_async.
+__device__ __forceinline__ void copy_word_async(std::uint32_t to, const void* from) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(to), "l"(from) : "memory");
 }
 
 /// One thread's copies of a tile: a unit of every rows_at_once-th row.
 template <class T, Form form>
 class Copies {
  public:
-  __device__ Copies(const Gemm& gemm, std::uint32_t stages_at)
-      : gemm_(gemm), row_(threadIdx.x / units), unit_(threadIdx.x % units) {
-    to_ = stages_at + row_ * row_bytes + ((unit_ ^ (row_ % units)) * 16);
+  using Element = typename T::Element;
+  static constexpr int unit_elements = Element::unit_elements;
+
+  __device__ Copies(const Gemm<Element>& gemm, std::uint32_t stages_at)
+      : gemm_(gemm),
+        row_(threadIdx.x / units),
+        unit_(threadIdx.x % units),
+        rows_at_(stages_at + T::stages * T::stage_bytes) {
+    to_ = stages_at + row_ * row_bytes + ((unit_ ^ (row_ % units)) * unit_bytes);
   }
 
   __device__ void open(const Tile& tile) {
@@ -115,6 +141,7 @@ class Copies {
         x_[i] = unit_of_row(gemm_, tile, row, unit_);
       }
     }
+    if constexpr (form != Form::heads) copy_row_words(tile);
   }
 
   /// Copies columns [k, k + tile_k) of the weights to a stage.
@@ -134,7 +161,7 @@ class Copies {
     const std::uint32_t to = to_ + stage * T::stage_bytes;
 #pragma unroll
     for (int i = 0; i < row_copies; ++i) {
-      if (T::rows < rows_at_once && row_ >= T::rows) break;
+      if (T::rows % rows_at_once != 0 && row_ + i * rows_at_once >= T::rows) break;
       const bool there = in_k && x_[i] != nullptr;
       copy_async(to + T::columns_bytes + i * rows_at_once * row_bytes, there ? x_[i] + k : gemm_.x,
                  there);
@@ -142,27 +169,80 @@ class Copies {
   }
 
  private:
+  /// Copies what is known of a tile's rows to the next of the places for it. The tile `stages`
+  /// before is done: at most stages - 2 steps are copied ahead.
+  __device__ void copy_row_words(const Tile& tile) {
+#pragma unroll
+    for (int i = 0; i < row_copies; ++i) {
+      const int row = row_ + i * rows_at_once;
+      if (unit_ > 1 || row >= tile.rows) break;
+      const std::uint32_t to = rows_at_ + (next_rows_ + row) * 4;
+      if (unit_ == 0 && gemm_.scatter) copy_word_async(to, gemm_.source + tile.row + row);
+      if (Element::has_scales && unit_ == 1) {
+        copy_word_async(to + T::all_rows * 4, gemm_.x_scales + row_of_x(gemm_, tile.row + row));
+      }
+    }
+    next_rows_ = next_rows_ + T::rows == T::all_rows ? 0 : next_rows_ + T::rows;
+  }
+
   static constexpr int column_copies = T::columns / rows_at_once;
   static constexpr int row_copies = (T::rows + rows_at_once - 1) / rows_at_once;
   static constexpr std::uint32_t none = ~0U;
 
-  const Gemm& gemm_;
-  int row_, unit_;
-  std::uint32_t to_;
-  const bf16* weights_ = nullptr;
+  using Stored = typename Element::Stored;
+
+  const Gemm<Element>& gemm_;
+  int row_, unit_, next_rows_ = 0;
+  std::uint32_t to_, rows_at_;
+  const Stored* weights_ = nullptr;
   std::uint32_t column_[column_copies];
-  const bf16* x_[row_copies];
+  const Stored* x_[row_copies];
 };
 
-/// Writes this thread's sums, in wgmma's layout; `first` is its warp's first column.
+/// A thread's first column of the output; `first` is its warp's first row of the columns' tile.
+template <class T, Form form>
+__device__ __forceinline__ int column_of(const Tile& tile, int first) {
+  const int lane = threadIdx.x % 32;
+  if constexpr (form == Form::gated) {
+    return tile.column * (T::columns / 2) + first / 2 + lane / 4;
+  }
+  return tile.column * T::columns + first + lane / 4;
+}
+
+/// What is known of a tile's rows, in shared memory, and the scales of a thread's two rows of the
+/// weights.
+struct RowWords {
+  const std::int32_t* targets;  // with scatter
+  const float* scales;          // of codes
+  float upper, lower;           // of codes
+};
+
+template <class T, Form form>
+__device__ __forceinline__ RowWords row_words(const Gemm<typename T::Element>& gemm,
+                                              const Tile& tile, int first,
+                                              const unsigned char* rows) {
+  const auto* const targets = reinterpret_cast<const std::int32_t*>(rows);
+  const auto* const scales = reinterpret_cast<const float*>(rows) + T::all_rows;
+  if constexpr (!T::Element::has_scales) return {targets, scales, 1.0F, 1.0F};
+  const int width = static_cast<int>(form == Form::gated ? gemm.n / 2 : gemm.n);
+  const int column = column_of<T, form>(tile, first);
+  const float* const all = gemm.weight_scales + std::size_t{gemm.n} * tile.expert;
+  if constexpr (form == Form::gated) {
+    const int there = min(column, width - 1);
+    return {targets, scales, all[there], all[width + there]};
+  }
+  return {targets, scales, all[min(column, width - 1)], all[min(column + 8, width - 1)]};
+}
+
+/// Writes this thread's sums, in wgmma's layout; `first` is its warp's first row of the columns'
+/// tile.
 template <class T, Form form, class Out>
-__device__ void store_sums(const Gemm& gemm, const Tile& tile, int first,
-                           const float (&sums)[T::rows / 2], Out* out) {
+__device__ void store_sums(const Gemm<typename T::Element>& gemm, const Tile& tile, int first,
+                           const float (&sums)[T::rows / 2], const RowWords& words, Out* out) {
   constexpr bool gated = form == Form::gated;
   const int lane = threadIdx.x % 32;
   const int width = static_cast<int>(gated ? gemm.n / 2 : gemm.n);
-  const int column = gated ? tile.column * (T::columns / 2) + first / 2 + lane / 4
-                           : tile.column * T::columns + first + lane / 4;
+  const int column = column_of<T, form>(tile, first);
 #pragma unroll
   for (int j = 0; j < T::rows / 8; ++j) {
 #pragma unroll
@@ -175,15 +255,43 @@ __device__ void store_sums(const Gemm& gemm, const Tile& tile, int first,
         to += row_of_head(gemm, tile, row) * gemm.heads.out_stride +
               tile.expert * gemm.heads.out_width;
       } else {
-        to += std::size_t(gemm.scatter ? gemm.source[sorted] : sorted) * width;
+        to += std::size_t(gemm.scatter ? words.targets[row] : sorted) * width;
+      }
+      float upper = sums[4 * j + i], lower = sums[4 * j + 2 + i];
+      if constexpr (T::Element::has_scales) {
+        const float of_row = words.scales[row];
+        upper = upper * of_row * words.upper;
+        lower = lower * of_row * words.lower;
       }
       if constexpr (gated) {
-        if (column < width) store(to + column, fast_silu(sums[4 * j + i]) * sums[4 * j + 2 + i]);
+        if (column < width) store(to + column, fast_silu(upper) * lower);
       } else {
-        if (column < width) store(to + column, sums[4 * j + i]);
-        if (column + 8 < width) store(to + column + 8, sums[4 * j + 2 + i]);
+        if (column < width) store(to + column, upper);
+        if (column + 8 < width) store(to + column + 8, lower);
       }
     }
+  }
+}
+
+/// Adds the products of a stage's codes to `sums`: first of at most 64 rows, during which copy() is
+/// called, then of others.
+template <class T, class Copy>
+__device__ __forceinline__ void add_codes(std::uint64_t left, std::uint32_t rows_at,
+                                          float (&sums)[T::rows / 2], const Copy& copy) {
+  constexpr int first = T::rows < 64 ? T::rows : 64, rest = T::rows - first;
+  const auto add = [&]<int count>(int from, float(&parts)[count]) {
+    multiply_tile<E4m3Tiles>(left, tile_descriptor(rows_at + from * row_bytes), false, parts);
+    if (from == 0) copy();
+    wait_for_products<0>();
+    pin(parts);
+#pragma unroll
+    for (int i = 0; i < count; ++i) sums[from / 2 + i] += parts[i];
+  };
+  float parts[first / 2];
+  add(0, parts);
+  if constexpr (rest > 0) {
+    float others[rest / 2];
+    add(first, others);
   }
 }
 
@@ -191,16 +299,19 @@ __device__ void store_sums(const Gemm& gemm, const Tile& tile, int first,
 /// the ends of tiles; a stage is overwritten when the wgmma of the step after its own have begun,
 /// and its own have ended.
 template <class T, Form form, class Out>
-__global__ void __launch_bounds__(threads, blocks) grouped_gemm_kernel(const Gemm gemm, Out* out) {
+__global__ void __launch_bounds__(threads, blocks)
+    grouped_gemm_kernel(const Gemm<typename T::Element> gemm, Out* out) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  using Element = typename T::Element;
   constexpr bool gated = form == Form::gated;
+  constexpr int tile_k = Element::tile_k;
   let_next_kernel_start();
   if constexpr (form != Form::heads) wait_for_kernels_before();
   extern __shared__ unsigned char shared[];
   const std::uint32_t begin = shared_address(shared);
   const std::uint32_t stages_at = (begin + alignment - 1) / alignment * alignment;
-  auto* memory =
-      reinterpret_cast<std::int32_t*>(shared + (stages_at - begin) + T::stages * T::stage_bytes);
+  unsigned char* const behind = shared + (stages_at - begin) + T::stages * T::stage_bytes;
+  auto* const memory = reinterpret_cast<std::int32_t*>(behind + T::rows_bytes);
   const int columns = gated ? T::columns / 2 : T::columns;
   const int width = static_cast<int>(gated ? gemm.n / 2 : gemm.n);
   const int column_tiles = (width + columns - 1) / columns;
@@ -242,9 +353,11 @@ __global__ void __launch_bounds__(threads, blocks) grouped_gemm_kernel(const Gem
   for (int stage = 0; stage < T::stages - 2; ++stage) copy_next(stage);
 
   const int warp = __shfl_sync(~0U, threadIdx.x / 32, 0), group = warp / 4;
-  int stage = 0, next_stage = T::stages - 2;
+  int stage = 0, next_stage = T::stages - 2, rows_at = 0;
   for (int number = blockIdx.x; number < tiles; number += gridDim.x) {
     const Tile tile = find_tile<T>(table, column_tiles, number);
+    const RowWords words = row_words<T, form>(gemm, tile, warp * 16, behind + rows_at * 4);
+    rows_at = rows_at + T::rows == T::all_rows ? 0 : rows_at + T::rows;
     float sums[T::rows / 2];
 #pragma unroll
     for (float& sum : sums) sum = 0.0F;
@@ -254,20 +367,19 @@ __global__ void __launch_bounds__(threads, blocks) grouped_gemm_kernel(const Gem
       __syncthreads();
       const std::uint32_t at = stages_at + stage * T::stage_bytes;
       const std::uint64_t left = tile_descriptor(at + group * group_columns * row_bytes);
-      const std::uint64_t right = tile_descriptor(at + T::columns_bytes);
-      pin(sums);
-      open_products();
-#pragma unroll
-      for (int i = 0; i < tile_k / 16; ++i) wgmma(left + 2 * i, right + 2 * i, 1, sums);
-      close_products();
-      copy_next(next_stage);
-      wait_for_products<1>();
+      if constexpr (Element::has_scales) {
+        add_codes<T>(left, at + T::columns_bytes, sums, [&] { copy_next(next_stage); });
+      } else {
+        multiply_tile<Element>(left, tile_descriptor(at + T::columns_bytes), true, sums);
+        copy_next(next_stage);
+        wait_for_products<1>();
+      }
       stage = stage + 1 == T::stages ? 0 : stage + 1;
       next_stage = next_stage + 1 == T::stages ? 0 : next_stage + 1;
     }
     wait_for_products<0>();
     pin(sums);
-    store_sums<T, form>(gemm, tile, warp * 16, sums, out);
+    store_sums<T, form>(gemm, tile, warp * 16, sums, words, out);
   }
   wait_for_copies<0>();
 #endif
@@ -275,22 +387,26 @@ __global__ void __launch_bounds__(threads, blocks) grouped_gemm_kernel(const Gem
 
 template <class T, Form form, class Out>
 cudaError_t launch(const GroupedGemm& wanted, cudaStream_t stream) {
+  using Element = typename T::Element;
+  using Stored = typename Element::Stored;
   constexpr bool gated = form == Form::gated;
   auto* const kernel = grouped_gemm_kernel<T, form, Out>;
   const std::size_t shared = shared_bytes<T>(wanted.experts);
   cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                        static_cast<int>(shared));
-  const Gemm gemm{static_cast<const bf16*>(wanted.weights),
-                  static_cast<const bf16*>(wanted.x),
-                  wanted.offsets,
-                  wanted.source,
-                  static_cast<std::uint32_t>(wanted.experts),
-                  static_cast<std::uint32_t>(wanted.n),
-                  static_cast<std::uint32_t>(wanted.k),
-                  static_cast<std::uint32_t>(wanted.top_k),
-                  wanted.gather,
-                  wanted.scatter,
-                  wanted.heads};
+  const Gemm<Element> gemm{static_cast<const Stored*>(wanted.weights),
+                           static_cast<const Stored*>(wanted.x),
+                           wanted.weight_scales,
+                           wanted.x_scales,
+                           wanted.offsets,
+                           wanted.source,
+                           static_cast<std::uint32_t>(wanted.experts),
+                           static_cast<std::uint32_t>(wanted.n),
+                           static_cast<std::uint32_t>(wanted.k),
+                           static_cast<std::uint32_t>(wanted.top_k),
+                           wanted.gather,
+                           wanted.scatter,
+                           wanted.heads};
   const std::int64_t width = gated ? wanted.n / 2 : wanted.n;
   const std::int64_t columns = gated ? T::columns / 2 : T::columns;
   const std::int64_t row_tiles =
@@ -305,7 +421,9 @@ cudaError_t launch(const GroupedGemm& wanted, cudaStream_t stream) {
 template <class T>
 cudaError_t launch_tiling(const GroupedGemm& gemm, cudaStream_t stream) {
   if (gemm.gated) return launch<T, Form::gated, bf16>(gemm, stream);
-  if (gemm.heads.rows > 0) return launch<T, Form::heads, bf16>(gemm, stream);
+  if constexpr (!T::Element::has_scales) {
+    if (gemm.heads.rows > 0) return launch<T, Form::heads, bf16>(gemm, stream);
+  }
   if (gemm.out_dtype == DType::bf16) return launch<T, Form::plain, bf16>(gemm, stream);
   return launch<T, Form::plain, float>(gemm, stream);
 }
@@ -325,12 +443,18 @@ GroupedGemmTiling best_tiling(const GroupedGemm& gemm) {
     // multiprocessor of its own.
     const auto have_room = [&](std::int64_t tile_rows) {
       const std::int64_t tiles = blocks_of(gemm.heads.rows, tile_rows) * gemm.experts *
-                                 std::int64_t{blocks_of(gemm.n, Rows16::columns)};
+                                 std::int64_t{blocks_of(gemm.n, Rows16<Bf16Tiles>::columns)};
       return tiles <= multiprocessors();
     };
-    if (have_room(Rows16::rows)) return GroupedGemmTiling::rows_16;
-    if (rows <= 24 || have_room(Rows32::rows)) return GroupedGemmTiling::rows_32;
+    if (have_room(16)) return GroupedGemmTiling::rows_16;
+    if (rows <= 24 || have_room(32)) return GroupedGemmTiling::rows_32;
     return GroupedGemmTiling::rows_64;
+  }
+  if (gemm.is_coded()) {
+    // Two experts in a hundred with 48 or 64 rows on average have more than 64 or 80.
+    if (rows <= 20) return GroupedGemmTiling::rows_32;
+    if (rows <= 52) return GroupedGemmTiling::rows_64;
+    return rows <= 72 ? GroupedGemmTiling::rows_80 : GroupedGemmTiling::rows_256;
   }
   if (rows <= 24) return GroupedGemmTiling::rows_32;
   return rows <= 56 ? GroupedGemmTiling::rows_64 : GroupedGemmTiling::rows_256;
@@ -338,28 +462,39 @@ GroupedGemmTiling best_tiling(const GroupedGemm& gemm) {
 
 bool grouped_gemm_fits(const GroupedGemm& gemm) {
   const std::int64_t width = gemm.gated ? gemm.n / 2 : gemm.n;
+  constexpr std::int64_t unit_elements = Bf16Tiles::unit_elements;  // of rows of out, too
+  const std::int64_t k_unit = gemm.is_coded() ? E4m3Tiles::unit_elements : unit_elements;
   const bool heads_fit =
       gemm.heads.rows == 0 ||
-      (gemm.out_dtype == DType::bf16 && gemm.heads.x_stride % unit_elements == 0 &&
+      (!gemm.is_coded() && gemm.out_dtype == DType::bf16 &&
+       gemm.heads.x_stride % unit_elements == 0 &&
        reinterpret_cast<std::uintptr_t>(gemm.x) % (unit_elements * sizeof(bf16)) == 0);
-  return heads_fit && hopper_kernels_run() && gemm.k % unit_elements == 0 &&
-         width % unit_elements == 0 && gemm.n * gemm.k < std::int64_t{1} << 32 &&
-         gemm.experts <= max_experts;
+  return heads_fit && hopper_kernels_run() && gemm.k % k_unit == 0 && width % unit_elements == 0 &&
+         gemm.n * gemm.k < std::int64_t{1} << 32 && gemm.experts <= max_experts;
 }
 
 cudaError_t launch_grouped_gemm(const GroupedGemm& gemm, GroupedGemmTiling tiling,
                                 cudaStream_t stream) {
-  switch (tiling) {
-    case GroupedGemmTiling::rows_16:
-      return launch_tiling<Rows16>(gemm, stream);
-    case GroupedGemmTiling::rows_32:
-      return launch_tiling<Rows32>(gemm, stream);
-    case GroupedGemmTiling::rows_64:
-      return launch_tiling<Rows64>(gemm, stream);
-    case GroupedGemmTiling::rows_256:
-      return launch_grouped_gemm_2cta(gemm, stream);
-  }
-  return cudaErrorInvalidValue;
+  const auto launch_of = [&]<class Element>(Element) {
+    switch (tiling) {
+      case GroupedGemmTiling::rows_16:
+        return launch_tiling<Rows16<Element>>(gemm, stream);
+      case GroupedGemmTiling::rows_32:
+        return launch_tiling<Rows32<Element>>(gemm, stream);
+      case GroupedGemmTiling::rows_64:
+        return launch_tiling<Rows64<Element>>(gemm, stream);
+      case GroupedGemmTiling::rows_80:
+        if constexpr (Element::has_scales) {
+          return launch_tiling<Rows80<Element>>(gemm, stream);
+        } else {
+          return cudaErrorInvalidValue;
+        }
+      case GroupedGemmTiling::rows_256:
+        return launch_grouped_gemm_2cta(gemm, stream);
+    }
+    return cudaErrorInvalidValue;
+  };
+  return gemm.is_coded() ? launch_of(E4m3Tiles{}) : launch_of(Bf16Tiles{});
 }
 
 }  // namespace troupe

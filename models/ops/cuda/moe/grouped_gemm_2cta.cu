@@ -34,9 +34,12 @@ constexpr int warp_rows = 16;
 constexpr int warp_bytes = warp_rows * row_bytes;  // for the warp's sums on their way out
 constexpr int passing_bytes = multiplying / 32 * warp_bytes;
 
+template <class Element_>
 struct Gemm {
+  using Element = Element_;
   CUtensorMap weights;
-  const bf16* x;
+  const typename Element::Stored* x;
+  const float *weight_scales, *x_scales;  // of codes
   const std::int32_t* offsets;
   const std::int32_t* source;
   std::uint32_t k, top_k;
@@ -57,7 +60,8 @@ struct Tile {
 /// rest is at most tile_rows.
 __device__ int shared_tiles(int rows) { return (rows + tile_rows - 1) / (2 * tile_rows); }
 
-__device__ TileTable make_table(const Gemm& gemm, std::int32_t* memory) {
+template <class Element>
+__device__ TileTable make_table(const Gemm<Element>& gemm, std::int32_t* memory) {
   const int columns = gemm.column_tiles;
   const auto offset_of = [&](int expert) { return gemm.offsets[expert]; };
   return make_tile_table(offset_of, gemm.experts, memory, [columns](int rows) {
@@ -89,12 +93,14 @@ struct Places {
 };
 
 /// One thread's copies of a tile's rows in the fetching group: a unit of every 16th.
+template <class Element>
 class RowCopies {
  public:
-  __device__ RowCopies(const Gemm& gemm, const Tile& tile, int thread, std::uint32_t stages_at)
+  __device__ RowCopies(const Gemm<Element>& gemm, const Tile& tile, int thread,
+                       std::uint32_t stages_at)
       : gemm_(gemm), unit_(thread % units) {
     const int first = thread / units;
-    to_ = stages_at + first * row_bytes + ((unit_ ^ (first % units)) * 16);
+    to_ = stages_at + first * row_bytes + ((unit_ ^ (first % units)) * unit_bytes);
 #pragma unroll
     for (int i = 0; i < copies; ++i) {
       x_[i] = unit_of_row(gemm, tile, first + i * rows_at_once, unit_);
@@ -103,7 +109,7 @@ class RowCopies {
 
   /// Copies columns [k, k + tile_k) to a stage.
   __device__ void copy(std::uint32_t k, int stage) const {
-    const bool in_k = k + unit_ * unit_elements < gemm_.k;
+    const bool in_k = k + unit_ * Element::unit_elements < gemm_.k;
 #pragma unroll
     for (int i = 0; i < copies; ++i) {
       const bool there = in_k && x_[i] != nullptr;
@@ -116,17 +122,17 @@ class RowCopies {
   static constexpr int rows_at_once = group_threads / units;
   static constexpr int copies = tile_rows / rows_at_once;
 
-  const Gemm& gemm_;
+  const Gemm<Element>& gemm_;
   int unit_;
   std::uint32_t to_;
-  const bf16* x_[copies];
+  const typename Element::Stored* x_[copies];
 };
 
 /// Makes the copy engine bring a step's columns: if shared, this block sends one half to both
 /// blocks and the other block the other half. Called by one thread.
-template <bool gated>
-__device__ void copy_columns(const Gemm& gemm, const Tile& tile, int block, int k, std::uint32_t to,
-                             std::uint32_t barrier) {
+template <bool gated, class Element>
+__device__ void copy_columns(const Gemm<Element>& gemm, const Tile& tile, int block, int k,
+                             std::uint32_t to, std::uint32_t barrier) {
   const int column = tile.column * (gated ? box_columns : tile_columns);
   expect_bytes(barrier, 2 * box_bytes);
   if (tile.shared) {
@@ -143,8 +149,8 @@ __device__ void copy_columns(const Gemm& gemm, const Tile& tile, int block, int 
 }
 
 /// The fetching group: refills stages once both blocks' wgmma have released them.
-template <bool gated>
-__device__ void fetch_tiles(const Gemm& gemm, const TileTable& table, const Places& places,
+template <bool gated, class Element>
+__device__ void fetch_tiles(const Gemm<Element>& gemm, const TileTable& table, const Places& places,
                             int k_steps, int block) {
   const int thread = static_cast<int>(threadIdx.x) - multiplying, tiles = table.tiles();
   int stage = 0;
@@ -152,15 +158,15 @@ __device__ void fetch_tiles(const Gemm& gemm, const TileTable& table, const Plac
   for (int number = blockIdx.x / cluster_blocks; number < tiles;
        number += gridDim.x / cluster_blocks) {
     const Tile tile = find_tile(table, gemm.column_tiles, number, block);
-    const RowCopies rows(gemm, tile, thread, places.stages);
+    const RowCopies<Element> rows(gemm, tile, thread, places.stages);
     for (int step = 0; step < k_steps; ++step) {
       const std::uint32_t full = places.full + 8 * stage;
       wait_for_bytes(places.empty + 8 * stage, odd);
       if (thread == 0) {
-        copy_columns<gated>(gemm, tile, block, step * tile_k,
+        copy_columns<gated>(gemm, tile, block, step * Element::tile_k,
                             places.stages + stage * stage_bytes + rows_bytes, full);
       }
-      rows.copy(step * tile_k, stage);
+      rows.copy(step * Element::tile_k, stage);
       arrive_after_copies(full);
       if (++stage == stages) {
         stage = 0;
@@ -182,11 +188,35 @@ __device__ __forceinline__ std::uint32_t round_pair(float a, float b) {
   return *reinterpret_cast<const std::uint32_t*>(&pair);
 }
 
+/// Multiplies a thread's sums of codes, in wgmma's layout, by their scales; lane r % 16 knows that
+/// of row r of its warp.
+template <bool gated, class Element>
+__device__ void scale_sums(const Gemm<Element>& gemm, const Tile& tile, float of_row,
+                           float (&sums)[tile_columns / 2]) {
+  constexpr int columns = gated ? box_columns : tile_columns;
+  const int lane = threadIdx.x % 32;
+  const float upper = __shfl_sync(~0U, of_row, lane / 4);
+  const float lower = __shfl_sync(~0U, of_row, lane / 4 + 8);
+  const float* const of_expert =
+      gemm.weight_scales + std::size_t(gated ? 2 : 1) * gemm.width * tile.expert;
+#pragma unroll
+  for (int j = 0; j < tile_columns / 8; ++j) {
+    const int column = tile.column * columns + 8 * j % columns + lane % 4 * 2;
+    if (column >= gemm.width) continue;
+    const auto of_columns =
+        *reinterpret_cast<const float2*>(of_expert + column + (8 * j < columns ? 0 : gemm.width));
+    sums[4 * j] = sums[4 * j] * upper * of_columns.x;
+    sums[4 * j + 1] = sums[4 * j + 1] * upper * of_columns.y;
+    sums[4 * j + 2] = sums[4 * j + 2] * lower * of_columns.x;
+    sums[4 * j + 3] = sums[4 * j + 3] * lower * of_columns.y;
+  }
+}
+
 /// Writes a warp's sums, in wgmma's layout: 16 rows, beginning at row `first` of the tile; lane r %
 /// 16 knows where row r goes. Through shared memory, 64 columns at a time, so that whole lines of
 /// 128 bytes are written.
-template <bool gated>
-__device__ void store_rows(const Gemm& gemm, const Tile& tile, int first, int to_row,
+template <bool gated, class Element>
+__device__ void store_rows(const Gemm<Element>& gemm, const Tile& tile, int first, int to_row,
                            const float (&sums)[tile_columns / 2], std::uint32_t passing,
                            bf16* out) {
   constexpr int columns = gated ? box_columns : tile_columns, chunk_columns = row_bytes / 2;
@@ -212,7 +242,7 @@ __device__ void store_rows(const Gemm& gemm, const Tile& tile, int first, int to
 #pragma unroll
     for (int i = 0; i < warp_rows; i += 32 / units) {
       const int row = i + lane / units;
-      const int column = begin + chunk * chunk_columns + lane % units * unit_elements;
+      const int column = begin + chunk * chunk_columns + lane % units * (unit_bytes / 2);
       const std::size_t to = __shfl_sync(~0U, to_row, row);
       const uint4 unit = load_shared(passing + row * row_bytes + ((lane ^ row) % units * 16));
       if (first + row < tile.rows && column < gemm.width) {
@@ -222,8 +252,8 @@ __device__ void store_rows(const Gemm& gemm, const Tile& tile, int first, int to
   }
 }
 /// The same for fp32, written directly: four lanes write 32 bytes.
-template <bool gated>
-__device__ void store_rows(const Gemm& gemm, const Tile& tile, int first, int to_row,
+template <bool gated, class Element>
+__device__ void store_rows(const Gemm<Element>& gemm, const Tile& tile, int first, int to_row,
                            const float (&sums)[tile_columns / 2], std::uint32_t, float* out) {
   constexpr int columns = gated ? box_columns : tile_columns;
   const int lane = threadIdx.x % 32;
@@ -243,10 +273,25 @@ __device__ void store_rows(const Gemm& gemm, const Tile& tile, int first, int to
   }
 }
 
+/// Adds the products of a stage's codes to `sums`, one box of columns after the other: sums of the
+/// tensor cores and those in fp32 do not fit a thread's registers for both.
+__device__ __forceinline__ void add_codes(std::uint64_t left, std::uint32_t boxes,
+                                          float (&sums)[tile_columns / 2]) {
+#pragma unroll
+  for (int box = 0; box < 2; ++box) {
+    float parts[box_columns / 2];
+    multiply_tile<E4m3Tiles>(left, tile_descriptor(boxes + box * box_bytes), false, parts);
+    wait_for_products<0>();
+    pin(parts);
+#pragma unroll
+    for (int i = 0; i < box_columns / 2; ++i) sums[box * (box_columns / 2) + i] += parts[i];
+  }
+}
+
 /// A multiplying group: computes each tile and writes it.
-template <bool gated, class Out>
-__device__ void multiply_and_store(const Gemm& gemm, const TileTable& table, const Places& places,
-                                   int k_steps, int block, Out* out) {
+template <bool gated, class Element, class Out>
+__device__ void multiply_and_store(const Gemm<Element>& gemm, const TileTable& table,
+                                   const Places& places, int k_steps, int block, Out* out) {
   const int warp = __shfl_sync(~0U, threadIdx.x / 32, 0), group = warp / 4;
   const int lane = threadIdx.x % 32, first = warp * warp_rows;
   const int tiles = table.tiles(), stride = gridDim.x / cluster_blocks;
@@ -254,19 +299,32 @@ __device__ void multiply_and_store(const Gemm& gemm, const TileTable& table, con
     const int row = first + lane % warp_rows, sorted = tile.row + row;
     return gemm.scatter && row < tile.rows ? gemm.source[sorted] : sorted;
   };
+  const auto scale_of = [&](const Tile& tile) {
+    const int row = first + lane % warp_rows;
+    if (!Element::has_scales || row >= tile.rows) return 0.0F;
+    return gemm.x_scales[row_of_x(gemm, tile.row + row)];
+  };
   const auto release = [&](int stage) {
     if (lane < cluster_blocks) arrive_in_block(places.empty + 8 * stage, lane);
   };
   int number = blockIdx.x / cluster_blocks, stage = 0, to_row = 0;
   std::uint32_t odd = 0;
+  float row_scale = 0.0F;
   Tile tile{};
-  if (number < tiles) {
+  const auto find = [&] {
+    if (number >= tiles) return;
     tile = find_tile(table, gemm.column_tiles, number, block);
     to_row = row_to(tile);
-  }
+    row_scale = scale_of(tile);
+  };
+  find();
   while (number < tiles) {
     const bool works = group * group_rows < tile.rows && tile.column < gemm.column_tiles;
     float sums[tile_columns / 2];
+    if constexpr (Element::has_scales) {
+#pragma unroll
+      for (float& sum : sums) sum = 0.0F;
+    }
     int before = -1;
     for (int step = 0; step < k_steps; ++step) {
       wait_for_bytes(places.full + 8 * stage, odd);
@@ -274,19 +332,20 @@ __device__ void multiply_and_store(const Gemm& gemm, const TileTable& table, con
       if (works) {
         const std::uint32_t at = places.stages + stage * stage_bytes;
         const std::uint64_t left = tile_descriptor(at + group * group_rows * row_bytes);
-        const std::uint64_t right = tile_descriptor(at + rows_bytes);
-        pin(sums);
-        open_products();
-#pragma unroll
-        for (int i = 0; i < tile_k / 16; ++i) {
-          wgmma(left + 2 * i, right + 2 * i, step > 0 || i > 0, sums);
+        if constexpr (Element::has_scales) {
+          add_codes(left, at + rows_bytes, sums);
+        } else {
+          multiply_tile<Element>(left, tile_descriptor(at + rows_bytes), step > 0, sums);
         }
-        close_products();
       }
-      // The previous step's wgmma have ended, so its stage may be overwritten.
-      wait_for_products<1>();
-      if (before >= 0) release(before);
-      before = stage;
+      if constexpr (Element::has_scales) {
+        release(stage);
+      } else {
+        // The previous step's wgmma have ended, so its stage may be overwritten.
+        wait_for_products<1>();
+        if (before >= 0) release(before);
+        before = stage;
+      }
       if (++stage == stages) {
         stage = 0;
         odd ^= 1;
@@ -294,23 +353,24 @@ __device__ void multiply_and_store(const Gemm& gemm, const TileTable& table, con
     }
     const Tile own = tile;
     const int own_to = to_row;
+    const float own_scale = row_scale;
     number += stride;
-    if (number < tiles) {  // looked up while wgmma run
-      tile = find_tile(table, gemm.column_tiles, number, block);
-      to_row = row_to(tile);
+    find();  // while wgmma run
+    if constexpr (!Element::has_scales) {
+      wait_for_products<0>();
+      release(before);
+      pin(sums);
     }
-    wait_for_products<0>();
-    release(before);
-    pin(sums);
     if (works) {
+      if constexpr (Element::has_scales) scale_sums<gated>(gemm, own, own_scale, sums);
       store_rows<gated>(gemm, own, first, own_to, sums, places.passing + warp * warp_bytes, out);
     }
   }
 }
 
-template <bool gated, class Out>
+template <class Element, bool gated, class Out>
 __global__ void __launch_bounds__(threads, 1)
-    grouped_gemm_2cta_kernel(const __grid_constant__ Gemm gemm, Out* out) {
+    grouped_gemm_2cta_kernel(const __grid_constant__ Gemm<Element> gemm, Out* out) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   extern __shared__ unsigned char shared[];
   __shared__ std::uint64_t full[stages], empty[stages];
@@ -329,7 +389,7 @@ __global__ void __launch_bounds__(threads, 1)
   const TileTable table = make_table(
       gemm, reinterpret_cast<std::int32_t*>(shared + (places.passing - begin) + passing_bytes));
   meet_in_cluster();  // the other block's barriers are initialised
-  const int k_steps = static_cast<int>((gemm.k + tile_k - 1) / tile_k);
+  const int k_steps = static_cast<int>((gemm.k + Element::tile_k - 1) / Element::tile_k);
   const int block = block_of_cluster();
   if (threadIdx.x >= multiplying) {
     leave_registers<fetching_registers>();
@@ -343,7 +403,7 @@ __global__ void __launch_bounds__(threads, 1)
 #endif
 }
 
-template <bool gated, class Out>
+template <class Element, bool gated, class Out>
 cudaError_t launch(const GroupedGemm& wanted, cudaStream_t stream) {
   const auto n = static_cast<std::uint64_t>(wanted.n), k = static_cast<std::uint64_t>(wanted.k);
   const auto experts = static_cast<std::uint64_t>(wanted.experts);
@@ -351,10 +411,14 @@ cudaError_t launch(const GroupedGemm& wanted, cudaStream_t stream) {
   const TiledTensor weights{wanted.weights,
                             {k, width, n / width, experts, 1},
                             {k, width * k, n * k, experts * n * k},
-                            {tile_k, box_columns, 1, 1, 1}};
-  Gemm gemm{};
+                            {Element::tile_k, box_columns, 1, 1, 1},
+                            true,
+                            sizeof(typename Element::Stored)};
+  Gemm<Element> gemm{};
   if (!make_tensor_map(weights, gemm.weights)) return cudaErrorInvalidValue;
-  gemm.x = static_cast<const bf16*>(wanted.x);
+  gemm.x = static_cast<const typename Element::Stored*>(wanted.x);
+  gemm.weight_scales = wanted.weight_scales;
+  gemm.x_scales = wanted.x_scales;
   gemm.offsets = wanted.offsets;
   gemm.source = wanted.source;
   gemm.k = static_cast<std::uint32_t>(k);
@@ -364,7 +428,7 @@ cudaError_t launch(const GroupedGemm& wanted, cudaStream_t stream) {
   gemm.column_tiles = static_cast<int>(blocks_of(wanted.n, tile_columns));
   gemm.gather = wanted.gather;
   gemm.scatter = wanted.scatter;
-  auto* const kernel = grouped_gemm_2cta_kernel<gated, Out>;
+  auto* const kernel = grouped_gemm_2cta_kernel<Element, gated, Out>;
   const std::size_t shared =
       alignment + stages * stage_bytes + passing_bytes + tile_table_bytes(wanted.experts);
   const cudaError_t allowed = cudaFuncSetAttribute(
@@ -376,15 +440,20 @@ cudaError_t launch(const GroupedGemm& wanted, cudaStream_t stream) {
                          static_cast<Out*>(wanted.out));
 }
 
+template <class Element>
+cudaError_t launch_of(const GroupedGemm& gemm, cudaStream_t stream) {
+  if (gemm.gated) return launch<Element, true, bf16>(gemm, stream);
+  if (gemm.out_dtype == DType::bf16) return launch<Element, false, bf16>(gemm, stream);
+  return launch<Element, false, float>(gemm, stream);
+}
+
 }  // namespace
 }  // namespace cuda
 
 using namespace cuda;
 
 cudaError_t launch_grouped_gemm_2cta(const GroupedGemm& gemm, cudaStream_t stream) {
-  if (gemm.gated) return launch<true, bf16>(gemm, stream);
-  if (gemm.out_dtype == DType::bf16) return launch<false, bf16>(gemm, stream);
-  return launch<false, float>(gemm, stream);
+  return gemm.is_coded() ? launch_of<E4m3Tiles>(gemm, stream) : launch_of<Bf16Tiles>(gemm, stream);
 }
 
 }  // namespace troupe

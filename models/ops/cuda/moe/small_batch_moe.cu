@@ -18,12 +18,15 @@ constexpr int warps = 8, threads = warps * 32;
 constexpr int max_tokens = max_rows_of_x;  // no expert has more rows
 constexpr int max_assignments = 64;
 
-/// One slab of a row of 2,048 is a warp's whole part of it.
+/// One slab of a row of 2,048 is a warp's whole part of it. Of codes it has twice the rows, so that
+/// a tile is as many bytes.
 constexpr int gate_stages = 1, gate_blocks = 2;  // per multiprocessor
-using GateSlabs = SlabQueue<256, gate_stages>;
+template <class Weight>
+using GateSlabs = SlabQueue<256, gate_stages, Weight, 2 / sizeof(Weight)>;
 /// The slabs of an expert's row of 768 are all in flight at once.
 constexpr int down_stages = 3;
-using DownSlabs = SlabQueue<256, down_stages>;
+template <class Weight>
+using DownSlabs = SlabQueue<256, down_stages, Weight>;
 
 #if __CUDA_ARCH__ >= 900
 /// A block's copy of a pass's choices. Rows are those of `activated`: sorted ones, or for a single
@@ -106,27 +109,30 @@ struct Plan {
 };
 #endif
 
-/// Blocks take every gridDim.x-th tile of 8 gates with their ups: first those of the shared MLP,
-/// whose weights do not wait for the choice, then of all chosen experts.
+/// Blocks take every gridDim.x-th tile of 8 gates (codes: 16) with their ups: first those of the
+/// shared MLP, whose weights do not wait for the choice, then of all chosen experts.
+template <class Weight>
 __global__ void __launch_bounds__(threads, gate_blocks)
     gate_skinny_rows(const __grid_constant__ CUtensorMap gate_up,
                      const __grid_constant__ CUtensorMap shared_gate_up,
                      const __grid_constant__ SmallBatchMoe call) {
 #if __CUDA_ARCH__ >= 900
+  using Slabs = GateSlabs<Weight>;
+  constexpr int stages = gate_stages;
   extern __shared__ __align__(128) unsigned char memory[];
-  __shared__ std::uint64_t barriers[warps][gate_stages];
-  __shared__ TileSums<warps> sums;
+  __shared__ std::uint64_t barriers[warps][stages];
+  __shared__ TileSums<warps, Slabs::groups> sums;
   __shared__ Plan plan;
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, own = lane / 4;
-  GateSlabs queue(memory + warp * GateSlabs::bytes, barriers[warp]);
-  auto* const parts = reinterpret_cast<float*>(memory + warps * GateSlabs::bytes);
+  Slabs queue(memory + warp * Slabs::bytes, barriers[warp]);
+  auto* const parts = reinterpret_cast<float*>(memory + warps * Slabs::bytes);
   sums.open();
-  constexpr int columns = slab_rows / 2;
+  constexpr int columns = Slabs::rows / 2;
   const int tokens = static_cast<int>(call.tokens), top_k = static_cast<int>(call.top_k);
   const int hidden = static_cast<int>(call.hidden), inner = static_cast<int>(call.inner);
   const int shared_inner = static_cast<int>(call.shared_inner);
   const int column_tiles = inner / columns, shared_tiles = shared_inner / columns;
-  const int slabs = (hidden + GateSlabs::columns - 1) / GateSlabs::columns;
+  const int slabs = (hidden + Slabs::columns - 1) / Slabs::columns;
   int tiles = shared_tiles;  // and, once the choice is known, those of experts
 
   const auto first_row = [&](int tile) {
@@ -139,7 +145,7 @@ __global__ void __launch_bounds__(threads, gate_blocks)
   int next_tile = blockIdx.x, next_slab = warp, next_of_all = 0, requested = 0;
   const auto request = [&] {
     if (next_tile >= tiles) return;
-    const int column = next_slab * GateSlabs::columns;
+    const int column = next_slab * Slabs::columns;
     if (next_tile < shared_tiles) {
       queue.request(shared_gate_up, column, next_tile);
     } else {
@@ -152,7 +158,7 @@ __global__ void __launch_bounds__(threads, gate_blocks)
     if (next_tile >= shared_tiles && next_tile < tiles) next_of_all = tile_of_all(next_tile);
   };
   if (warp < slabs) {
-    for (; requested < gate_stages && next_tile < shared_tiles; ++requested) request();
+    for (; requested < stages && next_tile < shared_tiles; ++requested) request();
   }
   wait_for_kernels_before();
   // Only now, so that the next kernel finds everything written before this one.
@@ -161,7 +167,7 @@ __global__ void __launch_bounds__(threads, gate_blocks)
   tiles += column_tiles * plan.active;
   if (static_cast<int>(blockIdx.x) >= tiles || warp >= slabs) return;
   if (next_tile >= shared_tiles && next_tile < tiles) next_of_all = tile_of_all(next_tile);
-  for (; requested < gate_stages; ++requested) request();
+  for (; requested < stages; ++requested) request();
 
   const auto row_of = [&](int tile) -> const bf16* {
     if (tile >= tiles) return nullptr;
@@ -172,30 +178,39 @@ __global__ void __launch_bounds__(threads, gate_blocks)
     return static_cast<const bf16*>(call.x) + std::int64_t{token} * hidden;
   };
   const bf16* row = row_of(blockIdx.x);
-  uint4 x[GateSlabs::x_units];  // loaded while the slab is
+  uint4 x[Slabs::x_units];  // loaded while the slab is
   int done = 0;
   for (int tile = blockIdx.x; tile < tiles; tile += gridDim.x, ++done) {
-    float even[4] = {}, odd[4] = {};
+    float even[4 * Slabs::groups] = {}, odd[4 * Slabs::groups] = {};
+    const bool is_shared = tile < shared_tiles;
+    const int first = is_shared ? 0 : first_row(tile), width = is_shared ? shared_inner : inner;
+    const int column = (is_shared ? tile : (tile - shared_tiles) % column_tiles) * columns;
+    float gate_scale = 1.0F, up_scale = 1.0F;  // a lane's columns are one
+    if constexpr (Slabs::is_coded) {
+      const float* const scales =
+          (is_shared ? call.shared_gate_up_scales
+                     : call.gate_up_scales + std::int64_t{plan.expert_at[first]} * 2 * inner) +
+          column + lane % columns;
+      gate_scale = scales[0];
+      up_scale = scales[width];
+    }
     const bf16* const row_after = row_of(tile + gridDim.x);
     for (int slab = warp; slab < slabs; slab += warps) {
-      read_x(row, slab * GateSlabs::columns, hidden, x);
+      read_x<Weight>(row, slab * Slabs::columns, hidden, x);
       queue.wait();
-      queue.multiply(x, hidden - slab * GateSlabs::columns, even, odd);
+      queue.multiply(x, hidden - slab * Slabs::columns, even, odd);
       queue.release();
       request();
     }
     row = row_after;
     sums.add(parts, tokens, done, min(warps, slabs), even, odd, [&](const auto& sum) {
-      const bool is_shared = tile < shared_tiles;
-      const int first = is_shared ? 0 : first_row(tile), width = is_shared ? shared_inner : inner;
       const int rows = is_shared ? tokens : plan.rows_at[first];
-      const int column = (is_shared ? tile : (tile - shared_tiles) % column_tiles) * columns;
       auto* const to = static_cast<bf16*>(is_shared ? call.shared_activated : call.activated);
       for (int i = lane; i < columns * rows; i += 32) {
         const int in_tile = i % columns, of = i / columns;
-        const float gate = sum(in_tile, of);
+        const float gate = sum(in_tile, of) * (gate_scale * Slabs::sum_factor);
         store(to + std::int64_t{first + of} * width + column + in_tile,
-              fast_silu(gate) * sum(in_tile + columns, of));
+              fast_silu(gate) * (sum(in_tile + columns, of) * (up_scale * Slabs::sum_factor)));
       }
     });
   }
@@ -229,23 +244,24 @@ __device__ __forceinline__ float weighted_sum(const Plan& plan, const float* par
 /// Grid: tiles of 16 columns of `out`. A warp has every eighth of the shared parts and experts.
 /// Launched only after gate_skinny_rows: what that kernel waited for is ready when this one begins,
 /// so weights are loaded before the gates are done.
-template <class Out>
+template <class Weight, class Out>
 __global__ void __launch_bounds__(threads, 1)
     add_few_rows(const __grid_constant__ CUtensorMap down,
                  const __grid_constant__ CUtensorMap shared_down,
                  const __grid_constant__ SmallBatchMoe call, Out* out) {
 #if __CUDA_ARCH__ >= 900
+  using Slabs = DownSlabs<Weight>;
   extern __shared__ __align__(128) unsigned char memory[];
   __shared__ std::uint64_t barriers[warps][down_stages];
   __shared__ Plan plan;
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, own = lane / 4;
-  DownSlabs queue(memory + warp * DownSlabs::bytes, barriers[warp]);
-  auto* const parts = reinterpret_cast<float*>(memory + warps * DownSlabs::bytes);
+  Slabs queue(memory + warp * Slabs::bytes, barriers[warp]);
+  auto* const parts = reinterpret_cast<float*>(memory + warps * Slabs::bytes);
   let_next_kernel_start();
   plan.make(call);
   const int tokens = static_cast<int>(call.tokens), top_k = static_cast<int>(call.top_k);
   const int hidden = static_cast<int>(call.hidden), inner = static_cast<int>(call.inner);
-  const int slabs = (inner + DownSlabs::columns - 1) / DownSlabs::columns;
+  const int slabs = (inner + Slabs::columns - 1) / Slabs::columns;
   const int shared_inner = static_cast<int>(call.shared_inner), shared = shared_inner / inner;
   const int ranks = shared + plan.active;  // the shared parts, then the experts
   const auto first_row = [&](int rank) {
@@ -254,7 +270,7 @@ __global__ void __launch_bounds__(threads, 1)
   int next_rank = warp, next_slab = 0;
   const auto request = [&] {
     if (next_rank >= ranks) return;
-    const int column = next_slab * DownSlabs::columns, tile = static_cast<int>(blockIdx.x);
+    const int column = next_slab * Slabs::columns, tile = static_cast<int>(blockIdx.x);
     if (next_rank < shared) {
       queue.request(shared_down, next_rank * inner + column, tile);
     } else {
@@ -280,20 +296,30 @@ __global__ void __launch_bounds__(threads, 1)
   };
   wait_for_kernels_before();
   const bf16* row = row_of(warp);
-  uint4 now[DownSlabs::x_units], next[DownSlabs::x_units];
-  read_x(row, 0, inner, now);
+  uint4 now[Slabs::x_units], next[Slabs::x_units];
+  read_x<Weight>(row, 0, inner, now);
   for (int rank = warp; rank < ranks; rank += warps) {
     float even[4] = {}, odd[4] = {};
     const bf16* const row_after = row_of(rank + warps);
+    float upper = 1.0F, lower = 1.0F;  // scales of this lane's rows
+    if constexpr (Slabs::is_coded) {
+      const float* const scales =
+          (rank < shared
+               ? call.shared_down_scales
+               : call.down_scales + std::int64_t{plan.expert_at[first_row(rank)]} * hidden) +
+          blockIdx.x * slab_rows + own;
+      upper = scales[0];
+      lower = scales[8];
+    }
     for (int slab = 0; slab < slabs; ++slab) {
       const bool more = slab + 1 < slabs;
-      read_x(more ? row : row_after, more ? (slab + 1) * DownSlabs::columns : 0, inner, next);
+      read_x<Weight>(more ? row : row_after, more ? (slab + 1) * Slabs::columns : 0, inner, next);
       queue.wait();
-      queue.multiply(now, inner - slab * DownSlabs::columns, even, odd);
+      queue.multiply(now, inner - slab * Slabs::columns, even, odd);
       queue.release();
       request();
 #pragma unroll
-      for (int i = 0; i < DownSlabs::x_units; ++i) now[i] = next[i];
+      for (int i = 0; i < Slabs::x_units; ++i) now[i] = next[i];
     }
     row = row_after;
     float* const to = parts + first_row(rank) * slab_rows * tokens;
@@ -301,8 +327,8 @@ __global__ void __launch_bounds__(threads, 1)
     for (int i = 0; i < 2; ++i) {
       const int of = lane % 4 * 2 + i;
       if (of >= tokens) break;
-      to[own * tokens + of] = even[i] + odd[i];
-      to[(own + 8) * tokens + of] = even[2 + i] + odd[2 + i];
+      to[own * tokens + of] = (even[i] + odd[i]) * (upper * Slabs::sum_factor);
+      to[(own + 8) * tokens + of] = (even[2 + i] + odd[2 + i]) * (lower * Slabs::sum_factor);
     }
   }
   __syncthreads();
@@ -313,15 +339,17 @@ __global__ void __launch_bounds__(threads, 1)
 #endif
 }
 
-/// Tiles of 8 rows, and 8 more `other` rows later; tiles begin `step` rows apart.
-bool map_tiles(const void* matrices, std::int64_t k, std::int64_t other, std::int64_t step,
-               std::int64_t tiles, std::uint32_t columns, CUtensorMap& map) {
+/// Tiles of `half` rows, and as many more `other` rows later; tiles begin `step` rows apart.
+template <class Weight>
+bool map_tiles(const void* matrices, std::int64_t k, int half, std::int64_t other,
+               std::int64_t step, std::int64_t tiles, std::uint32_t columns, CUtensorMap& map) {
   const auto size = [](std::int64_t value) { return static_cast<std::uint64_t>(value); };
   return make_tensor_map({.data = matrices,
-                          .sizes = {size(k), 8, 2, size(tiles), 1},
+                          .sizes = {size(k), size(half), 2, size(tiles), 1},
                           .strides = {size(k), size(other * k), size(step * k), size(step * k)},
-                          .box = {columns, 8, 2, 1, 1},
-                          .swizzled = false},
+                          .box = {columns, static_cast<std::uint32_t>(half), 2, 1, 1},
+                          .swizzled = false,
+                          .element_bytes = sizeof(Weight)},
                          map);
 }
 
@@ -330,54 +358,64 @@ cudaError_t allow(const void* kernel, int shared) {
   return cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared);
 }
 
+template <class Weight>
+cudaError_t launch(const SmallBatchMoe& call, cudaStream_t stream) {
+  CUtensorMap gate_up, down, shared_gate_up{}, shared_down{};
+  constexpr int columns = GateSlabs<Weight>::rows / 2;  // of a tile of gates
+  if (!map_tiles<Weight>(call.gate_up, call.hidden, columns, call.inner, columns,
+                         call.experts * 2 * call.inner / columns, GateSlabs<Weight>::columns,
+                         gate_up) ||
+      !map_tiles<Weight>(call.down, call.inner, 8, 8, slab_rows,
+                         call.experts * call.hidden / slab_rows, DownSlabs<Weight>::columns,
+                         down)) {
+    return cudaErrorNotSupported;
+  }
+  if (call.shared_inner > 0 &&
+      (!map_tiles<Weight>(call.shared_gate_up, call.hidden, columns, call.shared_inner, columns,
+                          call.shared_inner / columns, GateSlabs<Weight>::columns,
+                          shared_gate_up) ||
+       !map_tiles<Weight>(call.shared_down, call.shared_inner, 8, 8, slab_rows,
+                          call.hidden / slab_rows, DownSlabs<Weight>::columns, shared_down))) {
+    return cudaErrorNotSupported;
+  }
+  const std::int64_t assignments = call.assignments();
+  const int gate_bytes = warps * GateSlabs<Weight>::bytes +
+                         TileSums<warps, GateSlabs<Weight>::groups>::bytes(call.tokens);
+  cudaError_t error = allow(reinterpret_cast<const void*>(gate_skinny_rows<Weight>), gate_bytes);
+  if (error != cudaSuccess) return error;
+  const unsigned gate_grid = std::min(blocks_of(assignments * call.inner, columns),
+                                      static_cast<unsigned>(gate_blocks * multiprocessors()));
+  error = launch_early(gate_skinny_rows<Weight>,
+                       {dim3(gate_grid), threads, static_cast<std::size_t>(gate_bytes)}, stream,
+                       gate_up, shared_gate_up, call);
+  if (error != cudaSuccess) return error;
+  const auto down_bytes = static_cast<int>(warps * DownSlabs<Weight>::bytes +
+                                           assignments * slab_rows * call.tokens * sizeof(float));
+  with_type(call.out_dtype, [&](auto* type) {
+    using Out = element<decltype(type)>;
+    error = allow(reinterpret_cast<const void*>(add_few_rows<Weight, Out>), down_bytes);
+    if (error != cudaSuccess) return;
+    error = launch_early(
+        add_few_rows<Weight, Out>,
+        {dim3(blocks_of(call.hidden, slab_rows)), threads, static_cast<std::size_t>(down_bytes)},
+        stream, down, shared_down, call, static_cast<Out*>(call.out));
+  });
+  return error;
+}
+
 }  // namespace
 }  // namespace cuda
 
 using namespace cuda;
 
 bool small_batch_moe_fits(const SmallBatchMoe& call) {
-  return hopper_kernels_run() && call.tokens <= max_tokens && call.inner % 8 == 0 &&
-         call.shared_inner % call.inner == 0 && call.assignments() <= max_assignments &&
-         call.hidden % slab_rows == 0;
+  return hopper_kernels_run() && call.tokens <= max_tokens &&
+         call.inner % (call.is_coded() ? 16 : 8) == 0 && call.shared_inner % call.inner == 0 &&
+         call.assignments() <= max_assignments && call.hidden % slab_rows == 0;
 }
 
 cudaError_t launch_small_batch_moe(const SmallBatchMoe& call, cudaStream_t stream) {
-  CUtensorMap gate_up, down, shared_gate_up{}, shared_down{};
-  if (!map_tiles(call.gate_up, call.hidden, call.inner, 8, call.experts * call.inner / 4,
-                 GateSlabs::columns, gate_up) ||
-      !map_tiles(call.down, call.inner, 8, slab_rows, call.experts * call.hidden / slab_rows,
-                 DownSlabs::columns, down)) {
-    return cudaErrorNotSupported;
-  }
-  if (call.shared_inner > 0 &&
-      (!map_tiles(call.shared_gate_up, call.hidden, call.shared_inner, 8, call.shared_inner / 8,
-                  GateSlabs::columns, shared_gate_up) ||
-       !map_tiles(call.shared_down, call.shared_inner, 8, slab_rows, call.hidden / slab_rows,
-                  DownSlabs::columns, shared_down))) {
-    return cudaErrorNotSupported;
-  }
-  const std::int64_t assignments = call.assignments();
-  const int gate_bytes = warps * GateSlabs::bytes + TileSums<warps>::bytes(call.tokens);
-  cudaError_t error = allow(reinterpret_cast<const void*>(gate_skinny_rows), gate_bytes);
-  if (error != cudaSuccess) return error;
-  const unsigned gate_grid = std::min(blocks_of(assignments * call.inner, slab_rows / 2),
-                                      static_cast<unsigned>(gate_blocks * multiprocessors()));
-  error = launch_early(gate_skinny_rows,
-                       {dim3(gate_grid), threads, static_cast<std::size_t>(gate_bytes)}, stream,
-                       gate_up, shared_gate_up, call);
-  if (error != cudaSuccess) return error;
-  const auto down_bytes = static_cast<int>(warps * DownSlabs::bytes +
-                                           assignments * slab_rows * call.tokens * sizeof(float));
-  with_type(call.out_dtype, [&](auto* type) {
-    using Out = element<decltype(type)>;
-    error = allow(reinterpret_cast<const void*>(add_few_rows<Out>), down_bytes);
-    if (error != cudaSuccess) return;
-    error = launch_early(
-        add_few_rows<Out>,
-        {dim3(blocks_of(call.hidden, slab_rows)), threads, static_cast<std::size_t>(down_bytes)},
-        stream, down, shared_down, call, static_cast<Out*>(call.out));
-  });
-  return error;
+  return call.is_coded() ? launch<std::uint8_t>(call, stream) : launch<bf16>(call, stream);
 }
 
 }  // namespace troupe

@@ -8,12 +8,13 @@
 
 namespace troupe {
 
-/// The experts of a few tokens (MoeOps::expert_mlp), bf16, accumulated in fp32: bound by the
+/// The experts of a few tokens (MoeOps::expert_mlp), bf16, or with weights of E4M3 codes, each row
+/// with a scale, which become bf16 in registers, exactly. Accumulated in fp32: bound by the
 /// weights' bytes, each of which is read once. All pointers are device memory, tensors aligned to
 /// 16 bytes.
 struct SmallBatchMoe {
-  const void* gate_up = nullptr;          ///< [experts, 2 inner, hidden] bf16
-  const void* down = nullptr;             ///< [experts, hidden, inner] bf16
+  const void* gate_up = nullptr;          ///< [experts, 2 inner, hidden] bf16 or codes
+  const void* down = nullptr;             ///< [experts, hidden, inner] alike
   const void* x = nullptr;                ///< [tokens, hidden] bf16
   void* activated = nullptr;              ///< [tokens * top_k, inner] bf16: scratch
   void* out = nullptr;                    ///< [tokens, hidden]
@@ -26,22 +27,30 @@ struct SmallBatchMoe {
   std::int64_t tokens = 0, top_k = 1, experts = 0, hidden = 0, inner = 0;
   /// An MLP that all tokens take besides, in `shared_inner / inner` parts; 0: none.
   std::int64_t shared_inner = 0;
-  const void* shared_gate_up = nullptr;  ///< [2 shared_inner, hidden] bf16
-  const void* shared_down = nullptr;     ///< [hidden, shared_inner] bf16
+  const void* shared_gate_up = nullptr;  ///< [2 shared_inner, hidden] bf16, or codes as the others
+  const void* shared_down = nullptr;     ///< [hidden, shared_inner] alike
   void* shared_activated = nullptr;      ///< [tokens, shared_inner] bf16: scratch
+  // Of codes; null: bf16.
+  const float* gate_up_scales = nullptr;         ///< [experts, 2 inner]
+  const float* down_scales = nullptr;            ///< [experts, hidden]
+  const float* shared_gate_up_scales = nullptr;  ///< [2 shared_inner]
+  const float* shared_down_scales = nullptr;     ///< [hidden]
+
+  bool is_coded() const { return gate_up_scales != nullptr; }
 
   std::int64_t assignments() const { return tokens * (top_k + shared_inner / inner); }
 };
 
 /// True if launch_small_batch_moe supports it: at most 8 tokens with 64 choices and parts of the
-/// shared MLP, hidden a multiple of 16, inner of 8 and shared_inner of inner, and
+/// shared MLP, hidden a multiple of 16, inner of 8 (codes: of 16) and shared_inner of inner, and
 /// hopper_kernels_run().
 bool small_batch_moe_fits(const SmallBatchMoe& call);
 
 /// Enqueues two kernels: gates and ups of the chosen experts, then their down matrices and the
 /// weighted sum in the order of choice, to which the shared parts are added. A token's row is a
 /// function of its own input and choices, in bits: chains over hidden, whose silu(gate) * up is
-/// rounded to bf16, then over inner for each expert, none rounded before the sum.
+/// rounded to bf16, then over inner for each expert, none rounded before the sum. Of codes each
+/// chain is multiplied by its weights' scale.
 cudaError_t launch_small_batch_moe(const SmallBatchMoe& call, cudaStream_t stream);
 
 }  // namespace troupe

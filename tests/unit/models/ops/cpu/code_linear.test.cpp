@@ -286,7 +286,7 @@ TEST(CodeGroupedLinear, gives_every_routed_row_the_bits_of_its_experts_matrix_al
       ids->as<std::int32_t>()[2 * t + 1] = (ids->as<std::int32_t>()[2 * t] + 1) % 4;
     }
     auto ops = make_ops(2);
-    auto grouped = ops->weights().load_grouped(matrices, 2);
+    auto grouped = ops->weights().load_grouped(matrices, 2, WeightEncoding::plain);
     ASSERT_TRUE(grouped.ok());
     EXPECT_NE((*grouped)->kernel().find("codes"), std::string::npos);
     const HostTensor offsets(DType::i32, {experts + 1}), source(DType::i32, {tokens * top_k});

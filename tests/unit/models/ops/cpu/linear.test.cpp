@@ -217,7 +217,8 @@ TEST(GroupedLinear, gives_every_routed_row_the_bits_of_its_experts_matrix_alone)
       auto ops = make_ops(threads);
       std::vector<Tensor> views(grouped.weights.begin(), grouped.weights.end());
       const std::int64_t first = 2, local = 4;  // this rank's experts: 2, 3, 4, 5
-      auto prepared = ops->weights().prepare_grouped(std::span(views).subspan(first, local), 4);
+      auto prepared = ops->weights().prepare_grouped(std::span(views).subspan(first, local), 4,
+                                                     WeightEncoding::plain);
       ASSERT_TRUE(prepared.ok());
       HostTensor offsets(DType::i32, {local + 1}), source(DType::i32, {tokens * top_k});
       const ExpertBatch batch{offsets, source};
@@ -247,7 +248,7 @@ TEST(GroupedLinear, reads_sorted_rows_without_gather) {
   const Grouped grouped = random_groups(random, tokens, 4, top_k, {n, k});
   auto ops = make_ops(2);
   std::vector<Tensor> views(grouped.weights.begin(), grouped.weights.end());
-  auto prepared = ops->weights().prepare_grouped(views, 1);
+  auto prepared = ops->weights().prepare_grouped(views, 1, WeightEncoding::plain);
   ASSERT_TRUE(prepared.ok());
   HostTensor offsets(DType::i32, {5}), source(DType::i32, {tokens * top_k});
   const ExpertBatch batch{offsets, source};
@@ -273,7 +274,7 @@ TEST(HeadsLinear, gives_each_head_the_bits_of_its_matrix_alone_and_leaves_other_
       std::vector<HostTensor> weights;
       for (std::int64_t h = 0; h < heads; ++h) weights.push_back(random.normal({n, k}));
       const std::vector<Tensor> views(weights.begin(), weights.end());
-      auto prepared = ops->weights().prepare_grouped(views, 1);
+      auto prepared = ops->weights().prepare_grouped(views, 1, WeightEncoding::plain);
       ASSERT_TRUE(prepared.ok());
       const HostTensor x = random.normal({rows, before + heads * k + behind});
       HostTensor out = random.normal({rows, heads * width});
