@@ -28,7 +28,11 @@ TEST(EncodingFor, holds_the_head_in_8_bits_at_the_least_and_leaves_codes_alone) 
   EXPECT_EQ(encoding_for(Parameter::router, int8, false), plain);
   EXPECT_EQ(encoding_for(Parameter::expert_down, fp8, false), fp8);
   EXPECT_EQ(encoding_for(Parameter::expert_down, fp8, true), fp8);
-  EXPECT_EQ(encoding_for(Parameter::expert_down, int8, false), plain);
+  EXPECT_EQ(encoding_for(Parameter::expert_down, int8, false), int8);
+  EXPECT_EQ(encoding_for(Parameter::head, w8a8, false), int8);
+  EXPECT_EQ(encoding_for(Parameter::down, w8a8, false), w8a8);
+  EXPECT_EQ(encoding_for(Parameter::down, w8a8, true), plain_w8a8);
+  EXPECT_EQ(encoding_for(Parameter::router, w8a8, true), plain);
   EXPECT_EQ(encoding_for(Parameter::expert_gate_bias, fp8, false), plain);
 }
 
