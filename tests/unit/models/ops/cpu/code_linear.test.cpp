@@ -216,8 +216,7 @@ TEST_P(CodeLinear, gives_ranks_that_share_k_partial_sums_whose_tree_is_the_whole
 
 INSTANTIATE_TEST_SUITE_P(Formats, CodeLinear, testing::ValuesIn(cases), [](const auto& info) {
   std::string name = info.param.what;
-  std::ranges::replace_if(
-      name, [](char c) { return !std::isalnum(c); }, '_');
+  std::ranges::replace_if(name, [](char c) { return !std::isalnum(c); }, '_');
   return name;
 });
 
