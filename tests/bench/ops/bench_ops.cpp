@@ -284,9 +284,8 @@ void bench_experts(Ops& ops, const Machine& machine) {
       }
       const HostTensor x = filled({tokens, k});
       ops.moe().permute(ids, 0, {offsets, source});
-      const double seconds = machine.seconds_of([&] {
-        ops.moe().grouped_linear(**grouped, x, {offsets, source}, 4, true, false, out);
-      });
+      const double seconds = machine.seconds_of(
+          [&] { ops.moe().grouped_linear(**grouped, x, {offsets, source}, 4, true, false, out); });
       const double rate = 2e-9 * tokens * 4 * n * k / seconds;
       fmt::print("  {} tokens {:.1f} us, {:.1f} GFLOP/s ({:.2f})", tokens, seconds * 1e6, rate,
                  rate / machine.ceiling);

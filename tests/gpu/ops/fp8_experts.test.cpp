@@ -241,8 +241,8 @@ TEST_P(Fp8Experts, of_few_tokens_are_added_with_their_weights) {
   struct Case {
     std::int64_t tokens, top_k, experts, first, local, hidden, inner, shared = 0;
   };
-  // Up to eight tokens leave x in bf16; nine make codes of it.
-  for (const Case& c : {Case{1, 8, 128, 0, 128, 2048, 768}, Case{1, 8, 128, 96, 32, 256, 96},
+  // Up to eight tokens do without codes of x; nine have them.
+  for (const Case& c : {Case{1, 8, 16, 0, 16, 2048, 768}, Case{1, 8, 128, 96, 32, 256, 96},
                         Case{8, 8, 32, 0, 32, 272, 208}, Case{5, 2, 7, 3, 4, 64, 16},
                         Case{8, 1, 1, 0, 1, 48, 352}, Case{3, 4, 64, 60, 1, 2064, 48},
                         Case{7, 3, 6, 0, 6, 4112, 704}, Case{9, 8, 32, 8, 8, 256, 64},

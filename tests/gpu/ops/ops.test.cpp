@@ -110,11 +110,11 @@ TEST_P(BothDevices, route_and_run_experts) {
   for (const RouterOptions& options :
        {RouterOptions{.top_k = 4, .normalize = true}, RouterOptions{.top_k = 2},
         RouterOptions{.top_k = 3,
-        .normalize = true,
-        .sigmoid = true,
-        .groups = 4,
-        .top_groups = 2,
-        .scale = 2.5F}}) {
+                      .normalize = true,
+                      .sigmoid = true,
+                      .groups = 4,
+                      .top_groups = 2,
+                      .scale = 2.5F}}) {
     constexpr std::int64_t tokens = 150, experts = 16, k = 48, n = 72;
     const std::int64_t top_k = options.top_k, pairs = tokens * top_k;
     const HostTensor logits = random({tokens, experts}), bias = random({experts}, 0.1F);

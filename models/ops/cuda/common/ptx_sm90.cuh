@@ -59,12 +59,13 @@ __device__ __forceinline__ void open_barrier(std::uint32_t barrier, int arrivals
 __device__ __forceinline__ void arrive(std::uint32_t barrier) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
-/// Like arrive, at another block's barrier: the one at this offset in `block` of the cluster.
+/// Like arrive, at another block's barrier: the one at this offset in `block` of the cluster. Does
+/// not show that block what this thread has written, for which it had to wait for all its writes.
 __device__ __forceinline__ void arrive_in_block(std::uint32_t barrier, std::uint32_t block) {
   asm volatile(
       "{\n.reg .b32 there;\n"
       "mapa.shared::cluster.u32 there, %0, %1;\n"
-      "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [there];\n}\n" ::"r"(barrier),
+      "mbarrier.arrive.shared::cluster.b64 _, [there];\n}\n" ::"r"(barrier),
       "r"(block)
       : "memory");
 }

@@ -4,6 +4,8 @@
 
 #include <cstdint>
 
+#include <cuda_fp16.h>
+
 #include "models/ops/cuda/common/mma_m16n8k16.cuh"
 #include "models/ops/cuda/common/ptx_sm90.cuh"
 #include "parallel/device/cuda/device_math.cuh"
@@ -13,15 +15,30 @@ namespace troupe::cuda {
 constexpr int slab_rows = 16;     // rows of weights of one instruction
 constexpr int max_rows_of_x = 8;  // rows of x of one instruction
 
-/// Two bf16 of the codes (E4M3) in the upper bytes of both halves of a word, times 2^-120.
-__device__ __forceinline__ std::uint32_t numbers_of_codes(std::uint32_t codes) {
-  return (codes & 0x80008000U) | ((codes & 0x7f007f00U) >> 4);
+/// Two halves (f16) of two codes (E4M3), exactly.
+__device__ __forceinline__ std::uint32_t halves_of_codes(std::uint32_t codes) {
+  std::uint32_t halves = 0;
+#if __CUDA_ARCH__ >= 890
+  asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(halves) : "h"(static_cast<unsigned short>(codes)));
+#endif
+  return halves;
 }
-/// x with codes is multiplied by 2^64, so that no product is too small for fp32.
-__device__ __forceinline__ std::uint32_t enlarged(std::uint32_t pair) {
-  const auto factor = __float2bfloat162_rn(0x1p64F);
-  const auto product = __hmul2(*reinterpret_cast<const __nv_bfloat162*>(&pair), factor);
-  return *reinterpret_cast<const std::uint32_t*>(&product);
+/// Two halves of two bf16; infinite beyond 65,504.
+__device__ __forceinline__ std::uint32_t halves_of(std::uint32_t pair) {
+  const __half2 halves =
+      __floats2half2_rn(__uint_as_float(pair << 16), __uint_as_float(pair & 0xffff0000U));
+  return *reinterpret_cast<const std::uint32_t*>(&halves);
+}
+/// mma (mma_m16n8k16.cuh) of halves.
+__device__ __forceinline__ void mma_halves(float (&d)[4], std::uint32_t top_low,
+                                           std::uint32_t bottom_low, std::uint32_t top_high,
+                                           std::uint32_t bottom_high, std::uint32_t low,
+                                           std::uint32_t high) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
+      "{%0,%1,%2,%3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(top_low), "r"(bottom_low), "r"(top_high), "r"(bottom_high), "r"(low), "r"(high));
 }
 
 /// A warp's slabs of 16 rows, or a multiple, by `columns` of weights, `stages` at a time:
@@ -39,8 +56,6 @@ class SlabQueue {
   static constexpr int row_units = columns / unit_columns;
   static constexpr int x_units = columns / 32;  // units of a row of x per lane
   static constexpr int slab_bytes = rows * columns * static_cast<int>(sizeof(Weight));
-  /// Sums are to be multiplied by this.
-  static constexpr float sum_factor = is_coded ? 0x1p56F : 1.0F;
   /// The shared memory that one warp needs, at a multiple of 128.
   static constexpr int bytes = stages * slab_bytes;
 
@@ -81,7 +96,7 @@ class SlabQueue {
   /// Adds the slab's product with this lane's units of x to two chains; their sum holds at 4 g + 2
   /// h
   /// + i row l / 4 + 8 g of half h of the weights and x row 2 (l % 4) + i. `left` columns exist. x
-  /// is from read_x.
+  /// is from read_x, with codes halves.
   __device__ __forceinline__ void multiply(const uint4 (&x)[x_units], int left,
                                            float (&even)[4 * groups],
                                            float (&odd)[4 * groups]) const {
@@ -135,14 +150,12 @@ class SlabQueue {
       mma(odd, top.z, bottom.z, top.w, bottom.w, x->z, x->w);
     }
   }
-  /// Adds the products of four codes of two rows with four of x: the first and third of all, then
-  /// the second and fourth.
+  /// Adds the products of four codes of two rows with four halves of x.
   __device__ static __forceinline__ void add_codes(float (&sums)[4], std::uint32_t top,
                                                    std::uint32_t bottom, std::uint32_t x_low,
                                                    std::uint32_t x_high) {
-    mma(sums, numbers_of_codes(top << 8), numbers_of_codes(bottom << 8), numbers_of_codes(top),
-        numbers_of_codes(bottom), enlarged(__byte_perm(x_low, x_high, 0x5410)),
-        enlarged(__byte_perm(x_low, x_high, 0x7632)));
+    mma_halves(sums, halves_of_codes(top), halves_of_codes(bottom), halves_of_codes(top >> 16),
+               halves_of_codes(bottom >> 16), x_low, x_high);
   }
 
   unsigned char* memory_;

@@ -28,6 +28,18 @@ constexpr int down_stages = 3;
 template <class Weight>
 using DownSlabs = SlabQueue<256, down_stages, Weight>;
 
+/// With weights in codes, activated rows are halves between the two kernels, times this: their
+/// largest may be beyond what halves hold.
+constexpr float activated_factor = 0x1p-6F;
+
+__device__ __forceinline__ void store_activated(bf16* to, float value, bool as_half) {
+  if (as_half) {
+    *reinterpret_cast<__half*>(to) = __float2half_rn(value * activated_factor);
+  } else {
+    store(to, value);
+  }
+}
+
 #if __CUDA_ARCH__ >= 900
 /// A block's copy of a pass's choices. Rows are those of `activated`: sorted ones, or for a single
 /// token its choices in order.
@@ -197,6 +209,12 @@ __global__ void __launch_bounds__(threads, gate_blocks)
     const bf16* const row_after = row_of(tile + gridDim.x);
     for (int slab = warp; slab < slabs; slab += warps) {
       read_x<Weight>(row, slab * Slabs::columns, hidden, x);
+      if constexpr (Slabs::is_coded) {
+#pragma unroll
+        for (uint4& unit : x) {
+          unit = {halves_of(unit.x), halves_of(unit.y), halves_of(unit.z), halves_of(unit.w)};
+        }
+      }
       queue.wait();
       queue.multiply(x, hidden - slab * Slabs::columns, even, odd);
       queue.release();
@@ -208,9 +226,9 @@ __global__ void __launch_bounds__(threads, gate_blocks)
       auto* const to = static_cast<bf16*>(is_shared ? call.shared_activated : call.activated);
       for (int i = lane; i < columns * rows; i += 32) {
         const int in_tile = i % columns, of = i / columns;
-        const float gate = sum(in_tile, of) * (gate_scale * Slabs::sum_factor);
-        store(to + std::int64_t{first + of} * width + column + in_tile,
-              fast_silu(gate) * (sum(in_tile + columns, of) * (up_scale * Slabs::sum_factor)));
+        const float gate = sum(in_tile, of) * gate_scale;
+        store_activated(to + std::int64_t{first + of} * width + column + in_tile,
+                        fast_silu(gate) * (sum(in_tile + columns, of) * up_scale), Slabs::is_coded);
       }
     });
   }
@@ -308,8 +326,8 @@ __global__ void __launch_bounds__(threads, 1)
                ? call.shared_down_scales
                : call.down_scales + std::int64_t{plan.expert_at[first_row(rank)]} * hidden) +
           blockIdx.x * slab_rows + own;
-      upper = scales[0];
-      lower = scales[8];
+      upper = scales[0] / activated_factor;
+      lower = scales[8] / activated_factor;
     }
     for (int slab = 0; slab < slabs; ++slab) {
       const bool more = slab + 1 < slabs;
@@ -327,8 +345,8 @@ __global__ void __launch_bounds__(threads, 1)
     for (int i = 0; i < 2; ++i) {
       const int of = lane % 4 * 2 + i;
       if (of >= tokens) break;
-      to[own * tokens + of] = (even[i] + odd[i]) * (upper * Slabs::sum_factor);
-      to[(own + 8) * tokens + of] = (even[2 + i] + odd[2 + i]) * (lower * Slabs::sum_factor);
+      to[own * tokens + of] = (even[i] + odd[i]) * upper;
+      to[(own + 8) * tokens + of] = (even[2 + i] + odd[2 + i]) * lower;
     }
   }
   __syncthreads();

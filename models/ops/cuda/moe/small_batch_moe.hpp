@@ -9,9 +9,9 @@
 namespace troupe {
 
 /// The experts of a few tokens (MoeOps::expert_mlp), bf16, or with weights of E4M3 codes, each row
-/// with a scale, which become bf16 in registers, exactly. Accumulated in fp32: bound by the
-/// weights' bytes, each of which is read once. All pointers are device memory, tensors aligned to
-/// 16 bytes.
+/// with a scale, which become halves (f16) in registers, exactly, as x does. Accumulated in fp32:
+/// bound by the weights' bytes, each of which is read once. All pointers are device memory, tensors
+/// aligned to 16 bytes.
 struct SmallBatchMoe {
   const void* gate_up = nullptr;          ///< [experts, 2 inner, hidden] bf16 or codes
   const void* down = nullptr;             ///< [experts, hidden, inner] alike
@@ -50,7 +50,8 @@ bool small_batch_moe_fits(const SmallBatchMoe& call);
 /// weighted sum in the order of choice, to which the shared parts are added. A token's row is a
 /// function of its own input and choices, in bits: chains over hidden, whose silu(gate) * up is
 /// rounded to bf16, then over inner for each expert, none rounded before the sum. Of codes each
-/// chain is multiplied by its weights' scale.
+/// chain is multiplied by its weights' scale, and silu(gate) * up rounded to f16 after it was
+/// divided by 64: x beyond 65,504 and activations beyond 4 million become infinite.
 cudaError_t launch_small_batch_moe(const SmallBatchMoe& call, cudaStream_t stream);
 
 }  // namespace troupe
