@@ -179,6 +179,7 @@ void run(const std::vector<std::string_view>& kinds) {
 }  // namespace troupe
 
 int main(int argc, char** argv) {
+  std::setvbuf(stdout, nullptr, _IOLBF, 0);
   std::vector<std::string_view> kinds(argv + 1, argv + argc);
   if (kinds.empty()) kinds = {"int4", "int8"};
   troupe::run(kinds);
