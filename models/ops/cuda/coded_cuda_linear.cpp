@@ -4,6 +4,7 @@
 
 #include "models/ops/cuda/cuda_error.hpp"
 #include "models/ops/cuda/gemm/coded_decode_gemm.hpp"
+#include "models/ops/cuda/gemm/decode_codes.hpp"
 
 namespace troupe {
 namespace {

@@ -13,6 +13,7 @@
 
 #include "models/ops/cuda/gemm/coded_decode_gemm.hpp"
 #include "models/ops/cuda/gemm/coded_gemm.hpp"
+#include "models/ops/cuda/gemm/decode_codes.hpp"
 #include "models/ops/cuda/gemm/decode_gemm.hpp"
 #include "models/ops/cuda/gemm/skinny_gemm.hpp"
 

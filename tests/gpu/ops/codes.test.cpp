@@ -166,7 +166,7 @@ TEST_P(CodeProducts, of_large_matrices_take_parts_of_them) {
       const HostTensor found = back(out);
       for (const std::int64_t j : {0, 1, 8, 127, 128, 2559, 2560, 4095, 4096, 4999}) {
         read_coded_row(matrix, form, j, row);
-        for (std::int64_t r = 0; r<rows; r += rows> 8 ? 37 : 1) {
+        for (std::int64_t r = 0; r < rows; r += rows > 8 ? 37 : 1) {
           double sum = 0, magnitude = 0;
           for (std::int64_t i = 0; i < k; ++i) {
             const auto at = static_cast<std::size_t>(i);
