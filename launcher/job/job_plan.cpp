@@ -220,12 +220,11 @@ Result<ModelAndMesh> arrange(const Config& config) {
   const std::string& quantization = config.model.quantization;
   if (quantization != "none" && quantization != "int8" &&
       !checkpoint->quantization().describe().empty()) {
-    return fail(
-        ErrorCode::invalid_argument,
-        "model.quantization: the weights of {} are quantised already, and would be rounded "
-        "twice: set it to none, to int8 for the head alone, or take a checkpoint in "
-        "bf16, f16 or f32",
-        config.model.path);
+    return fail(ErrorCode::invalid_argument,
+                "model.quantization: the weights of {} are quantised already, and would be rounded "
+                "twice: set it to none, to int8 for the head alone, or take a checkpoint in "
+                "bf16, f16 or f32",
+                config.model.path);
   }
   auto scales = check_scales(*model, *checkpoint, weight_rules_of(*model));
   if (!scales.ok()) return about_key("model.path", std::move(scales).error());

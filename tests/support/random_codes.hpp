@@ -21,8 +21,7 @@ struct CodesCase {
   /// For names of tests.
   std::string name() const {
     std::string name = what;
-    std::ranges::replace_if(
-        name, [](char c) { return std::isalnum(c) == 0; }, '_');
+    std::ranges::replace_if(name, [](char c) { return std::isalnum(c) == 0; }, '_');
     return name;
   }
 };

@@ -4,11 +4,14 @@
 
 #include "models/ops/cuda/cuda_error.hpp"
 #include "models/ops/cuda/gemm/coded_decode_gemm.hpp"
+#include "models/ops/cuda/gemm/decode_codes.hpp"
 
 namespace troupe {
 namespace {
 
-constexpr std::int64_t part_rows = 128;  // a multiple of a GEMM's tile
+constexpr std::int64_t part_unit = 128;  // rows: a multiple of a GEMM's tile
+constexpr std::int64_t min_part_rows = 4096;
+constexpr std::int64_t cached_elements = 16 << 20;
 /// With more rows it is faster to make the matrix bf16 first.
 constexpr std::int64_t max_coded_rows = 256;
 
@@ -23,12 +26,15 @@ Result<bool> launch_on_codes(const CodedGemm& gemm, cudaStream_t stream) {
   return true;
 }
 
-/// How many rows of a matrix become bf16 at once, given room for so many elements: equal parts.
-std::int64_t rows_at_once(const CodedPanels& layout, std::int64_t elements) {
-  const std::int64_t most = std::max(part_rows, elements / layout.columns / part_rows * part_rows);
+/// How many rows of a matrix become bf16 at once, given room for so many elements: equal parts, as
+/// small as the second-level cache, but of enough rows for GEMMs to fill the device.
+std::int64_t rows_at_once(const CodedPanels& layout, std::int64_t room) {
+  const std::int64_t wanted = std::max(cached_elements / layout.columns, min_part_rows);
+  const std::int64_t fitting = std::min(wanted, room / layout.columns);
+  const std::int64_t most = std::max(part_unit, fitting / part_unit * part_unit);
   const std::int64_t parts = (layout.rows + most - 1) / most;
   const std::int64_t each = (layout.rows + parts - 1) / parts;
-  return (each + part_rows - 1) / part_rows * part_rows;
+  return (each + part_unit - 1) / part_unit * part_unit;
 }
 
 }  // namespace

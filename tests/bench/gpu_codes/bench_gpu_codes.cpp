@@ -13,6 +13,7 @@
 
 #include "models/ops/cuda/gemm/coded_decode_gemm.hpp"
 #include "models/ops/cuda/gemm/coded_gemm.hpp"
+#include "models/ops/cuda/gemm/decode_codes.hpp"
 #include "models/ops/cuda/gemm/decode_gemm.hpp"
 #include "models/ops/cuda/gemm/skinny_gemm.hpp"
 
@@ -179,6 +180,7 @@ void run(const std::vector<std::string_view>& kinds) {
 }  // namespace troupe
 
 int main(int argc, char** argv) {
+  std::setvbuf(stdout, nullptr, _IOLBF, 0);
   std::vector<std::string_view> kinds(argv + 1, argv + argc);
   if (kinds.empty()) kinds = {"int4", "int8"};
   troupe::run(kinds);

@@ -91,6 +91,21 @@ TEST_P(CodeProducts, are_those_of_the_numbers_of_every_format_and_shape) {
   }
 }
 
+TEST_P(CodeProducts, of_many_rows_of_the_matrix) {
+  constexpr std::int64_t n = 25608, k = 136;
+  for (const std::size_t i : {4U, 6U, 9U, 11U, 0U}) {
+    const CodesCase& c = codes_cases[i];
+    const RandomCodes made = random_codes(engine_, c, n, k);
+    const auto weight = load(made.matrix);
+    const HostTensor numbers = troupe::numbers_of(
+        made.matrix, coded_form(made.matrix, WeightEncoding::plain).form.value());
+    const HostTensor x = random({70, k});
+    for (const std::int64_t rows : {1, 4, 8, 12, 70}) {
+      expect_product(*weight, numbers, x, rows, fmt::format("{}, {} rows", c.what, rows));
+    }
+  }
+}
+
 TEST_P(CodeProducts, of_columns_that_begin_inside_a_group) {
   for (const std::size_t i : {4U, 6U, 8U, 11U, 0U}) {
     const CodesCase& c = codes_cases[i];
@@ -116,8 +131,8 @@ TEST_P(CodeProducts, are_gated) {
       const HostTensor numbers =
           troupe::numbers_of(matrix, coded_form(matrix, encoding).form.value());
       const HostTensor x = random({130, k});
+      const Expected both = product(numbers, x);
       for (const std::int64_t rows : {1, 7, 8, 9, 40, 64, 90, 128, 130}) {
-        const Expected both = product(numbers, x->rows(0, rows));
         const DeviceTensor scratch = room(DType::bf16, {rows, 2 * inner}),
                            out = room(DType::bf16, {rows, inner});
         gpu_->dense().linear_gate_up(*weight, activation(x->rows(0, rows)), scratch, out);
@@ -151,7 +166,7 @@ TEST_P(CodeProducts, of_large_matrices_take_parts_of_them) {
       const HostTensor found = back(out);
       for (const std::int64_t j : {0, 1, 8, 127, 128, 2559, 2560, 4095, 4096, 4999}) {
         read_coded_row(matrix, form, j, row);
-        for (std::int64_t r = 0; r<rows; r += rows> 8 ? 37 : 1) {
+        for (std::int64_t r = 0; r < rows; r += rows > 8 ? 37 : 1) {
           double sum = 0, magnitude = 0;
           for (std::int64_t i = 0; i < k; ++i) {
             const auto at = static_cast<std::size_t>(i);

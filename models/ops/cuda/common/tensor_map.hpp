@@ -7,8 +7,8 @@
 
 namespace troupe {
 
-/// A five-dimensional tensor of bf16, of bytes or of eight bytes, the fastest dimension first, and the box of it
-/// that one copy takes.
+/// A five-dimensional tensor of bf16, of bytes or of eight bytes, the fastest dimension first, and
+/// the box of it that one copy takes.
 struct TiledTensor {
   const void* data = nullptr;  ///< device memory, a multiple of 16
   std::array<std::uint64_t, 5> sizes{};

@@ -91,12 +91,17 @@ struct LaneCodes {
     }
   }
 
-  /// Two columns of a step of 16 as bf16: the lower ones, or those 8 further. Exact.
+  /// Of 4-bit integers: two columns of a step of 16 as bf16, 128 + bits; the lower columns, or
+  /// those 8 further. 128 has an exponent with which the lowest bits of the fraction are whole.
+  __device__ __forceinline__ std::uint32_t raw_pair(int step, int high) const {
+    const std::uint32_t bits = word[step / 2] >> (4 * (step % 2 * 2 + high));
+    return merged(bits, 0x000F000FU, 0x43004300U);
+  }
+
+  /// The same less an offset, and of codes of any kind: their numbers. Exact.
   __device__ __forceinline__ std::uint32_t pair(int step, int high, std::uint32_t offset) const {
     if constexpr (kind == CodeKind::int4) {
-      // 128 has an exponent with which the lowest bits of the fraction are whole.
-      const std::uint32_t bits = word[step / 2] >> (4 * (step % 2 * 2 + high));
-      return minus(merged(bits, 0x000F000FU, 0x43004300U), offset);
+      return minus(raw_pair(step, high), offset);
     } else if constexpr (kind == CodeKind::e2m1) {
       const std::uint32_t bits = word[step / 2] << (12 - 4 * (step % 2 * 2 + high));
       return times(merged(bits, 0x80008000U, bits >> 6 & 0x01C001C0U), 0x7E807E80U);  // 2^126

@@ -20,15 +20,13 @@ namespace troupe {
 namespace cuda {
 namespace {
 
-constexpr int warps = 16, threads = warps * 32;
+constexpr int warps = 24, threads = warps * 32;
 constexpr int tile_columns = 16;  // rows of the matrix of one instruction
 constexpr int tile_rows = 8;      // rows of x of one instruction
 constexpr int steps = 8;          // instructions for a unit
-constexpr int slab_units = 2;
-constexpr int max_stages = 8;  // slabs under way for a warp
+constexpr int max_stages = 8;     // slabs under way for a warp
 constexpr int min_stages = 2;
 constexpr int columns_of_unit = static_cast<int>(unit_columns);
-constexpr int columns_of_slab = slab_units * columns_of_unit;
 constexpr int row_units = columns_of_unit / 8;  // of 16 bytes in a row of x of a unit
 constexpr int max_shared = 200 * 1024;
 constexpr int box_alignment = 128;
@@ -40,7 +38,8 @@ struct Job {
   void* out;
   CodeLayout layout;
   int rows, n, k;
-  int stages, stage_bytes, x_row_bytes;
+  int slab_units;  // 1 or 2
+  int stages, stage_bytes, x_row_bytes, x_groups;
   int group_warps;
   bool gated, is_f32;
 };
@@ -60,9 +59,9 @@ class SlabsOfCodes {
   __device__ __forceinline__ void request(int tile, int slab) {
     if (threadIdx.x % 32 == 0) {
       const std::uint32_t barrier = barriers_ + 8 * to_;
-      expect_bytes(barrier, 2 * slab_units * job_.layout.unit_bytes);
+      expect_bytes(barrier, 2 * job_.slab_units * job_.layout.unit_bytes);
       copy_panels(shared_address(memory_ + to_ * job_.stage_bytes), &job_.panels, job_.gated,
-                  slab * slab_units, 2 * tile, barrier);
+                  slab * job_.slab_units, 2 * tile, barrier);
     }
     to_ = to_ + 1 == job_.stages ? 0 : to_ + 1;
   }
@@ -91,6 +90,7 @@ class SlabsOfCodes {
 struct LaneOfX {
   std::uint32_t begin;
   std::uint32_t mask;
+  const float* sums;  ///< [groups, 8] of x, of this lane's first column of an instruction's result
 
   __device__ __forceinline__ void read(int column, std::uint32_t (&two_steps)[4]) const {
     load_matrices<false>(two_steps,
@@ -98,10 +98,23 @@ struct LaneOfX {
   }
 };
 
-/// Copies x to shared memory, with zeros up to whole slabs, and 16 bytes of zeros behind it. Called
-/// by all threads.
-__device__ __forceinline__ LaneOfX place_x(const Job& job, unsigned char* memory) {
-  const int padded = job.x_row_bytes / 16 - 1;  // units of a row
+__device__ __forceinline__ float sum_of(const uint4& eight) {
+  const auto* const pairs = reinterpret_cast<const __nv_bfloat162*>(&eight);
+  float sum = 0.0F;
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const float2 two = __bfloat1622float2(pairs[i]);
+    sum += two.x + two.y;
+  }
+  return sum;
+}
+
+/// Copies x to shared memory, with zeros up to whole slabs, and 16 bytes of zeros behind it. With
+/// `adds`, also the sum of each group of columns, to sums [groups, 8]. Called by all threads.
+template <bool adds>
+__device__ __forceinline__ LaneOfX place_x(const Job& job, unsigned char* memory, float* sums) {
+  const int padded = job.x_row_bytes / 16 - 1;  // units of 16 bytes, a multiple of 32
+  const int group_units = 4 * job.layout.group_chunks;
   for (int unit = threadIdx.x; unit < padded; unit += threads) {
     uint4 loaded[tile_rows];
 #pragma unroll
@@ -115,15 +128,28 @@ __device__ __forceinline__ LaneOfX place_x(const Job& job, unsigned char* memory
     for (int row = 0; row < tile_rows; ++row) {
       if (row >= job.rows) break;
       *reinterpret_cast<uint4*>(memory + row * job.x_row_bytes + unit * 16) = loaded[row];
+      if constexpr (adds) {
+        float sum = sum_of(loaded[row]);
+        for (int distance = group_units / 2; distance > 0; distance /= 2) {
+          sum += __shfl_xor_sync(~0U, sum, distance);
+        }
+        if (unit % group_units == 0) sums[unit / group_units * tile_rows + row] = sum;
+      }
     }
   }
   unsigned char* const zeros = memory + job.rows * job.x_row_bytes;
   if (threadIdx.x == 0) *reinterpret_cast<uint4*>(zeros) = uint4{};
   __syncthreads();
   const int lane = threadIdx.x % 32, row = lane % 8;
-  if (row >= job.rows) return {shared_address(zeros), 0};
-  return {shared_address(memory + row * job.x_row_bytes) + lane / 8 * 16, ~0U};
+  const float* const own_sums = sums + lane % 4 * 2;
+  if (row >= job.rows) return {shared_address(zeros), 0, own_sums};
+  return {shared_address(memory + row * job.x_row_bytes) + lane / 8 * 16, ~0U, own_sums};
 }
+
+/// The numbers of 4-bit integers are 128 + bits in the products; what is too much is subtracted
+/// from a group's sum, as so many times the sum of x.
+template <class Traits>
+constexpr bool subtracts_later = Traits::kind == CodeKind::int4;
 
 /// Adds the products of two units with columns of x from `column` on to `sums`; `group_chunks` of
 /// 32 columns share a scale.
@@ -146,18 +172,41 @@ __device__ __forceinline__ void multiply_units(const CodeLayout& layout, const u
     std::uint32_t operands[4];
     x.read(column + 32 * chunk, operands);
     const auto add = [&](int step, float(&to)[4]) {
-      mma(to, top.pair(step, 0, top_offset), bottom.pair(step, 0, bottom_offset),
-          top.pair(step, 1, top_offset), bottom.pair(step, 1, bottom_offset),
-          operands[step % 2 * 2], operands[step % 2 * 2 + 1]);
+      std::uint32_t left[4];
+#pragma unroll
+      for (int high = 0; high < 2; ++high) {
+        if constexpr (subtracts_later<Traits>) {
+          left[2 * high] = top.raw_pair(step, high);
+          left[2 * high + 1] = bottom.raw_pair(step, high);
+        } else {
+          left[2 * high] = top.pair(step, high, top_offset);
+          left[2 * high + 1] = bottom.pair(step, high, bottom_offset);
+        }
+      }
+      mma(to, left[0], left[1], left[2], left[3], operands[step % 2 * 2],
+          operands[step % 2 * 2 + 1]);
     };
     add(2 * chunk, even);
     add(2 * chunk + 1, odd);
     if ((chunk + 1) % group_chunks != 0) continue;
     const float2 scales = scales_at(layout, upper, lower, place);
+    float parts[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) parts[i] = even[i] + odd[i];
+    if constexpr (subtracts_later<Traits>) {
+      const int group = (column + 32 * chunk) / (32 * group_chunks);
+      const float2 of_x = *reinterpret_cast<const float2*>(x.sums + group * tile_rows);
+      const float top_zero = __low2float(pair_of(top_offset));
+      const float bottom_zero = __low2float(pair_of(bottom_offset));
+      parts[0] = fmaf(-top_zero, of_x.x, parts[0]);
+      parts[1] = fmaf(-top_zero, of_x.y, parts[1]);
+      parts[2] = fmaf(-bottom_zero, of_x.x, parts[2]);
+      parts[3] = fmaf(-bottom_zero, of_x.y, parts[3]);
+    }
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      sums[i] = fmaf(even[i] + odd[i], scales.x, sums[i]);
-      sums[2 + i] = fmaf(even[2 + i] + odd[2 + i], scales.y, sums[2 + i]);
+      sums[i] = fmaf(parts[i], scales.x, sums[i]);
+      sums[2 + i] = fmaf(parts[2 + i], scales.y, sums[2 + i]);
       even[i] = even[2 + i] = odd[i] = odd[2 + i] = 0.0F;
     }
   }
@@ -213,14 +262,15 @@ __global__ void __launch_bounds__(threads, 1) stream_codes(const __grid_constant
   const int lane = threadIdx.x % 32, warp = __shfl_sync(~0U, threadIdx.x / 32, 0);
   const int group = warp / job.group_warps, member = warp % job.group_warps;
   const int tiles = (job.n + tile_columns - 1) / tile_columns;
-  const int slabs = (job.layout.units + slab_units - 1) / slab_units;
+  const int slabs = (job.layout.units + job.slab_units - 1) / job.slab_units;
   const int stride = static_cast<int>(gridDim.x) * (warps / job.group_warps);
   const int first = static_cast<int>(blockIdx.x) + group * static_cast<int>(gridDim.x);
   const int queue_bytes = job.stages * job.stage_bytes;
   SlabsOfCodes queue(job, memory + warp * queue_bytes, barriers[warp]);
   unsigned char* const x_memory = memory + warps * queue_bytes;
-  auto* const parts =
+  auto* const x_sums =
       reinterpret_cast<float*>(x_memory + job.rows * job.x_row_bytes + sizeof(uint4));
+  float* const parts = x_sums + job.x_groups * tile_rows;
 
   int next_tile = member < slabs ? first : tiles, next_slab = member;
   const auto request = [&] {
@@ -233,7 +283,7 @@ __global__ void __launch_bounds__(threads, 1) stream_codes(const __grid_constant
   };
   for (int i = 0; i < job.stages; ++i) request();
   wait_for_kernels_before();
-  const LaneOfX x = place_x(job, x_memory);
+  const LaneOfX x = place_x<subtracts_later<Traits>>(job, x_memory, x_sums);
   const int part_floats = tile_columns * job.rows;
   float* slot = parts + group * job.group_warps * part_floats;
   int other = warps * part_floats;  // the second set of parts is that far behind
@@ -241,13 +291,13 @@ __global__ void __launch_bounds__(threads, 1) stream_codes(const __grid_constant
     float sums[4] = {};
     for (int slab = member; slab < slabs; slab += job.group_warps) {
       const unsigned char* const upper = queue.wait();
-      const unsigned char* const lower = upper + slab_units * job.layout.unit_bytes;
-#pragma unroll
-      for (int u = 0; u < slab_units; ++u) {
-        if (slab * slab_units + u >= job.layout.units) break;
+      const unsigned char* const lower = upper + job.slab_units * job.layout.unit_bytes;
+      const int begin = slab * job.slab_units;
+      const int count = min(job.slab_units, job.layout.units - begin);
+      for (int u = 0; u < count; ++u) {
         const int at = u * job.layout.unit_bytes;
-        multiply_units<Traits>(job.layout, upper + at, lower + at, x,
-                               slab * columns_of_slab + u * columns_of_unit, sums);
+        multiply_units<Traits>(job.layout, upper + at, lower + at, x, (begin + u) * columns_of_unit,
+                               sums);
       }
       queue.release();
       request();
@@ -266,89 +316,56 @@ __global__ void __launch_bounds__(threads, 1) stream_codes(const __grid_constant
 #endif
 }
 
-struct Decoding {
-  const unsigned char* panels;
-  const float* row_scales;
-  bf16* out;
-  CodeLayout layout;
-  int first, count, k;  // rows from `first` on
+/// How a GEMM is cut.
+struct Tiling {
+  int blocks, group_warps, slab_units, stages;
 };
 
-constexpr int decoding_warps = 8;
-/// Bytes of a row in shared memory, so that eight rows begin in different banks.
-constexpr int decoded_row_bytes = columns_of_unit * static_cast<int>(sizeof(bf16)) + 16;
-constexpr int lane_units = tile_rows * row_units / 32;  // of 16 bytes that a lane writes
-
-/// A warp decodes a unit at a time. Grid: any number of blocks.
-template <class Traits>
-__global__ void __launch_bounds__(decoding_warps * 32)
-    decode_units(const __grid_constant__ Decoding job) {
-  __shared__ __align__(16) unsigned char memory[decoding_warps][tile_rows * decoded_row_bytes];
-  let_next_kernel_start();
-  wait_for_kernels_before();
-  const CodeLayout& layout = job.layout;
-  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, own = lane / 4, fourth = lane % 4;
-  const int panels = (job.count + 7) / 8;
-  for (std::int64_t i = blockIdx.x * decoding_warps + warp; i < std::int64_t{panels} * layout.units;
-       i += gridDim.x * decoding_warps) {
-    const int panel = static_cast<int>(i / layout.units), unit = static_cast<int>(i % layout.units);
-    const unsigned char* const from =
-        job.panels +
-        ((std::int64_t{job.first / 8} + panel) * layout.units + unit) * layout.unit_bytes;
-    LaneCodes<Traits::kind, Traits::has_zeros> codes;
-    codes.read(from);
-    unsigned char* const rows = memory[warp];
-    const int row = min(8 * panel + own, job.count - 1);
-    float scale = layout.scales_in_units ? 1.0F : job.row_scales[job.first + row];
-    std::uint32_t offset = 0;
-#pragma unroll
-    for (int step = 0; step < steps; ++step) {
-      if (step % 2 == 0 && (step / 2 & (layout.group_chunks - 1)) == 0) {
-        const int place = step / 2 / layout.group_chunks * 8 + own;
-        offset = offset_at<Traits::kind, Traits::has_zeros>(layout, from, place);
-        if (layout.scales_in_units) scale = scales_at(layout, from, from, place).x;
-      }
-#pragma unroll
-      for (int high = 0; high < 2; ++high) {
-        const float2 two = __bfloat1622float2(pair_of(codes.pair(step, high, offset)));
-        *reinterpret_cast<__nv_bfloat162*>(rows + own * decoded_row_bytes + 32 * step + 16 * high +
-                                           4 * fourth) =
-            __floats2bfloat162_rn(two.x * scale, two.y * scale);
-      }
-    }
-    __syncwarp();
-#pragma unroll
-    for (int j = 0; j < lane_units; ++j) {
-      const int place = lane + 32 * j, of = place / row_units;
-      const int column = unit * columns_of_unit + place % row_units * 8;
-      if (8 * panel + of >= job.count || column >= job.k) continue;
-      *reinterpret_cast<uint4*>(job.out + (std::int64_t{8} * panel + of) * job.k + column) =
-          *reinterpret_cast<const uint4*>(rows + of * decoded_row_bytes + place % row_units * 16);
-    }
-    __syncwarp();
-  }
-}
-
-int stage_bytes(const CodedPanels& layout) {
+int stage_bytes(const CodedPanels& layout, int slab_units) {
   const auto bytes = static_cast<int>(2 * slab_units * layout.unit_bytes());
   return (bytes + box_alignment - 1) / box_alignment * box_alignment;
 }
 
+/// Of a row of x and 16 bytes more, so that eight rows begin in different banks.
 int x_row_bytes(const CodedPanels& layout) {
-  const int slabs = static_cast<int>(layout.units() + slab_units - 1) / slab_units;
-  return slabs * columns_of_slab * static_cast<int>(sizeof(bf16)) + 16;
+  const auto units = static_cast<int>(layout.units() + layout.units() % 2);
+  return units * columns_of_unit * static_cast<int>(sizeof(bf16)) + 16;
+}
+
+/// The groups of columns of which x is added up.
+int x_groups(const CodedPanels& layout) {
+  if (layout.kind != CodeKind::int4) return 0;
+  const auto units = static_cast<int>(layout.units() + layout.units() % 2);
+  return units * static_cast<int>(std::max<std::int64_t>(layout.groups_of_unit(), 1));
 }
 
 /// Shared memory besides the queues.
 int other_bytes(const CodedGemm& gemm) {
   const auto rows = static_cast<int>(gemm.rows);
-  const int parts = 2 * warps * tile_columns * static_cast<int>(sizeof(float));
-  return rows * (x_row_bytes(gemm.weight.layout) + parts) + static_cast<int>(sizeof(uint4));
+  constexpr int float_bytes = sizeof(float);
+  const int parts = 2 * warps * tile_columns * float_bytes;
+  return rows * (x_row_bytes(gemm.weight.layout) + parts) + static_cast<int>(sizeof(uint4)) +
+         x_groups(gemm.weight.layout) * tile_rows * float_bytes;
 }
 
-int stages_for(const CodedGemm& gemm) {
+Tiling tiling_of(const CodedGemm& gemm) {
+  const CodedPanels& layout = gemm.weight.layout;
+  const auto tiles = static_cast<int>(blocks_of(layout.rows, tile_columns));
+  Tiling tiling{.blocks = std::min(tiles, multiprocessors())};
+  // Groups that have a tile of a multiprocessor's each.
+  const int each = (tiles + tiling.blocks - 1) / tiling.blocks;
+  const int groups = each >= 6 ? 6 : each >= 3 ? 3 : each;
+  tiling.group_warps = warps / groups;
   const int room = (max_shared - other_bytes(gemm)) / warps;
-  return std::min(max_stages, room / stage_bytes(gemm.weight.layout));
+  const auto units = static_cast<int>(layout.units());
+  const auto rounds = [&](int slab_units) {
+    const int slabs = (units + slab_units - 1) / slab_units;
+    return (slabs + tiling.group_warps - 1) / tiling.group_warps * slab_units;
+  };
+  const bool pairs_fit = room / stage_bytes(layout, 2) > min_stages;
+  tiling.slab_units = pairs_fit && rounds(2) <= rounds(1) ? 2 : 1;
+  tiling.stages = std::min(max_stages, room / stage_bytes(layout, tiling.slab_units));
+  return tiling;
 }
 
 }  // namespace
@@ -358,18 +375,17 @@ using namespace cuda;
 
 bool coded_gemm_fits(const CodedGemm& gemm) {
   const CodedPanels& layout = gemm.weight.layout;
-  return hopper_kernels_run() && gemm.rows <= tile_rows && stages_for(gemm) >= min_stages &&
+  return hopper_kernels_run() && gemm.rows <= tile_rows && tiling_of(gemm).stages >= min_stages &&
          (!gemm.gated || layout.rows % (2 * panel_rows) == 0);
 }
 
 cudaError_t launch_coded_gemm(const CodedGemm& gemm, cudaStream_t stream) {
   const CodedPanels& layout = gemm.weight.layout;
+  const Tiling tiling = tiling_of(gemm);
   Job job{};
-  if (!map_panels(layout, gemm.weight.panels, gemm.gated, slab_units, 2, job.panels)) {
+  if (!map_panels(layout, gemm.weight.panels, gemm.gated, tiling.slab_units, 2, job.panels)) {
     return cudaErrorInvalidValue;
   }
-  const auto tiles = static_cast<int>(blocks_of(layout.rows, tile_columns));
-  const int blocks = std::min(tiles, multiprocessors());
   job.row_scales = layout.group_columns > 0 ? nullptr : gemm.weight.row_scales;
   job.x = static_cast<const bf16*>(gemm.x);
   job.out = gemm.out;
@@ -377,11 +393,12 @@ cudaError_t launch_coded_gemm(const CodedGemm& gemm, cudaStream_t stream) {
   job.rows = static_cast<int>(gemm.rows);
   job.n = static_cast<int>(layout.rows);
   job.k = static_cast<int>(layout.columns);
-  job.stages = stages_for(gemm);
-  job.stage_bytes = stage_bytes(layout);
+  job.slab_units = tiling.slab_units;
+  job.stages = tiling.stages;
+  job.stage_bytes = stage_bytes(layout, tiling.slab_units);
   job.x_row_bytes = x_row_bytes(layout);
-  // Groups that each have a tile of a multiprocessor's, of at most four.
-  job.group_warps = tiles > 2 * blocks ? warps / 4 : tiles > blocks ? warps / 2 : warps;
+  job.x_groups = x_groups(layout);
+  job.group_warps = tiling.group_warps;
   job.gated = gemm.gated;
   job.is_f32 = gemm.out_dtype == DType::f32;
   const int shared = other_bytes(gemm) + warps * job.stages * job.stage_bytes;
@@ -391,27 +408,9 @@ cudaError_t launch_coded_gemm(const CodedGemm& gemm, cudaStream_t stream) {
     error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, max_shared);
     if (error != cudaSuccess) return;
     error = launch_early(
-        kernel, {dim3(static_cast<unsigned>(blocks)), threads, static_cast<std::size_t>(shared)},
+        kernel,
+        {dim3(static_cast<unsigned>(tiling.blocks)), threads, static_cast<std::size_t>(shared)},
         stream, job);
-  });
-  return error;
-}
-
-cudaError_t launch_decode_rows(const CodedWeight& weight, std::int64_t first, std::int64_t count,
-                               void* out, cudaStream_t stream) {
-  const Decoding job{.panels = static_cast<const unsigned char*>(weight.panels),
-                     .row_scales = weight.row_scales,
-                     .out = static_cast<bf16*>(out),
-                     .layout = code_layout(weight.layout),
-                     .first = static_cast<int>(first),
-                     .count = static_cast<int>(count),
-                     .k = static_cast<int>(weight.layout.columns)};
-  const unsigned needed =
-      blocks_of(blocks_of(count, panel_rows) * weight.layout.units(), decoding_warps);
-  const unsigned blocks = std::min(needed, static_cast<unsigned>(8 * multiprocessors()));
-  cudaError_t error = cudaSuccess;
-  with_traits(weight.layout, [&]<class Traits>(Traits) {
-    error = launch_early(decode_units<Traits>, {dim3(blocks), decoding_warps * 32}, stream, job);
   });
   return error;
 }

@@ -35,9 +35,4 @@ bool coded_gemm_fits(const CodedGemm& gemm);
 /// bits. The kernel starts while the previous one ends, and reads its first codes meanwhile.
 cudaError_t launch_coded_gemm(const CodedGemm& gemm, cudaStream_t stream);
 
-/// Enqueues the numbers of `count` rows from `first` on, a multiple of 8, as WeightFormat::decode
-/// rounds them to bf16: out [count, k].
-cudaError_t launch_decode_rows(const CodedWeight& weight, std::int64_t first, std::int64_t count,
-                               void* out, cudaStream_t stream);
-
 }  // namespace troupe

@@ -19,7 +19,7 @@ namespace troupe {
 namespace {
 
 /// For parts of matrices of codes that become bf16.
-constexpr std::int64_t decoded_elements = 32 << 20;
+constexpr std::int64_t decoded_elements = 64 << 20;
 
 /// Makes a linear with a number of segments that deterministic GEMMs support.
 std::unique_ptr<Linear> linear_of(DeviceTensor weight, int segments, std::string kernel = {}) {

@@ -1,0 +1,95 @@
+// Quantised checkpoints in bf16 on a GPU, which multiplies their codes, beside the same with
+// matrices that it has decoded (as deterministic GPUs do) and the numbers in fp32.
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <iostream>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "models/families/family.hpp"
+#include "models/model/footprint.hpp"
+#include "tests/golden/support/golden_model.hpp"
+#include "tests/support/require.hpp"
+
+namespace troupe::golden {
+namespace {
+
+std::vector<std::string> checkpoints() {
+  std::vector<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(data_folder() / "quantized")) {
+    names.push_back(entry.path().filename().string());
+  }
+  std::ranges::sort(names);
+  return names;
+}
+
+/// Logits of every row of every prompt: fed at once, and the last ten tokens one by one.
+Result<std::vector<float>> all_logits(Runner& runner, std::span<const GoldenPrompt> prompts) {
+  std::vector<float> logits;
+  for (const GoldenPrompt& prompt : prompts) {
+    const std::size_t begin = prompt.ids.size() - std::min<std::size_t>(prompt.ids.size() - 1, 10);
+    Sequence sequence{
+        {prompt.ids.begin(), prompt.ids.begin() + static_cast<std::ptrdiff_t>(begin)}};
+    TROUPE_CHECK(runner.feed(sequence, 512, logits));
+    for (std::size_t i = begin; i < prompt.ids.size(); ++i) {
+      sequence.tokens.push_back(prompt.ids[i]);
+      TROUPE_CHECK(runner.feed(sequence, 512, logits));
+    }
+    runner.release(sequence);
+  }
+  return logits;
+}
+
+double mean_difference(const std::vector<float>& a, const std::vector<float>& b) {
+  double sum = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) sum += std::abs(double{a[i]} - b[i]);
+  return sum / static_cast<double>(a.size());
+}
+
+class GpuCodes : public testing::TestWithParam<std::string> {};
+
+TEST_P(GpuCodes, are_as_near_to_exact_logits_as_decoded_matrices) {
+  if (max_golden_ranks() < 1) GTEST_SKIP() << "no GPU";
+  const auto folder = data_folder() / "quantized" / GetParam();
+  REQUIRE_OK(const auto prompts, read_prompts(folder / "logits.safetensors"));
+  REQUIRE_OK(const auto exact, load(folder, DType::f32));
+  REQUIRE_OK(const auto expected, all_logits(*exact.runner, prompts));
+  REQUIRE_OK(auto deterministic, make_golden_ops(DType::bf16, 0, true));
+  REQUIRE_OK(const auto decoded,
+             load(folder, DType::bf16, {}, std::move(deterministic), /*exact_sums=*/true));
+  REQUIRE_OK(const auto rounded, all_logits(*decoded.runner, prompts));
+  REQUIRE_OK(const auto codes, load(folder, DType::bf16));
+  REQUIRE_OK(const auto found, all_logits(*codes.runner, prompts));
+  ASSERT_EQ(found.size(), expected.size());
+  const double of_codes = mean_difference(found, expected);
+  const double of_decoded = mean_difference(rounded, expected);
+  std::cout << GetParam() << ": mean difference of codes " << of_codes << ", of decoded matrices "
+            << of_decoded << '\n';
+  EXPECT_LE(of_codes, 1.5 * of_decoded + 1e-3);
+  for (const std::string& line : codes.model->kernels()) std::cout << "  " << line << '\n';
+}
+
+TEST_P(GpuCodes, take_the_memory_that_the_footprint_says) {
+  if (max_golden_ranks() < 1) GTEST_SKIP() << "no GPU";
+  const auto folder = data_folder() / "quantized" / GetParam();
+  REQUIRE_OK(const auto config, load_model_config(folder));
+  REQUIRE_OK(const auto checkpoint, Checkpoint::open(folder));
+  REQUIRE_OK(const auto loaded, load(folder, DType::bf16));
+  REQUIRE_OK(const Mesh mesh, Mesh::create({}, 1, false));
+  REQUIRE_OK(const auto footprint, rank_footprint(config, checkpoint, mesh, 0,
+                                                  {.compute = DType::bf16,
+                                                   .kv_dtype = DType::bf16,
+                                                   .on_gpu = true,
+                                                   .gpu_codes = true,
+                                                   .shares_tables = true}));
+  EXPECT_EQ(footprint.weight_bytes, loaded.model->weight_bytes());
+}
+
+INSTANTIATE_TEST_SUITE_P(Golden, GpuCodes, testing::ValuesIn(checkpoints()),
+                         [](const auto& info) { return name_in_test(info.param); });
+
+}  // namespace
+}  // namespace troupe::golden
