@@ -42,19 +42,18 @@ void UnixLink::detach() {
 Result<void> UnixLink::send(std::span<const std::byte> body, std::span<const std::byte> trailer,
                             std::chrono::nanoseconds wait) {
   const std::size_t bytes = body.size() + trailer.size();
-  if (bytes > options_.max_frame_bytes) {
+  if (bytes > max_frame_bytes_) {
     return fail(ErrorCode::invalid_argument, "a message of {} bytes exceeds the limit of {}", bytes,
-                options_.max_frame_bytes);
+                max_frame_bytes_);
   }
   std::unique_lock lock(mutex_);
-  if (queued_bytes_ > options_.max_queued_bytes && std::this_thread::get_id() != loop_thread_) {
-    const bool room = wait_for(changed_, lock, wait, [this] {
-      return over_ || queued_bytes_ <= options_.max_queued_bytes;
-    });
+  if (queued_bytes_ > max_queued_bytes_ && std::this_thread::get_id() != loop_thread_) {
+    const bool room = wait_for(changed_, lock, wait,
+                               [this] { return over_ || queued_bytes_ <= max_queued_bytes_; });
     if (!room) {
       return fail(ErrorCode::resource_exhausted,
                   "{} bytes are queued to its process, which does not read; the limit is {}",
-                  queued_bytes_, options_.max_queued_bytes);
+                  queued_bytes_, max_queued_bytes_);
     }
   }
   if (over_) return *over_;
@@ -204,7 +203,7 @@ Result<void> UnixLink::on_handshake_message(std::span<const std::byte> message) 
   if (reply.refused) return reply.refusal;
   if (reply.done) {
     established_ = true;
-    splitter_.set_limit(options_.max_frame_bytes);
+    splitter_.set_limit(max_frame_bytes_);
     flush();
   }
   return {};

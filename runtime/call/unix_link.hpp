@@ -21,7 +21,9 @@ namespace troupe {
 class UnixLink final : public Link {
  public:
   UnixLink(const UnixTransport::Options& options, std::thread::id loop_thread)
-      : options_(options), loop_thread_(loop_thread) {}
+      : max_frame_bytes_(options.max_frame_bytes),
+        max_queued_bytes_(options.max_queued_bytes),
+        loop_thread_(loop_thread) {}
 
   Result<void> send(std::span<const std::byte> body, std::span<const std::byte> trailer,
                     std::chrono::nanoseconds wait) override;
@@ -58,7 +60,8 @@ class UnixLink final : public Link {
   void stop_writing();
   void wait_for_writable(bool wanted);
 
-  const UnixTransport::Options& options_;
+  // Copies: calls that are not answered keep the link when its transport is gone.
+  const std::size_t max_frame_bytes_, max_queued_bytes_;
   const std::thread::id loop_thread_;
   int epoll_fd_ = -1;
   std::optional<Handshake> handshake_;

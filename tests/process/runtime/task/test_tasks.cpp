@@ -93,16 +93,14 @@ Result<int> Submitter::sum_of_tasks(int count) {
   return total;
 }
 
-void Submitter::wait_until_late() {
-  Deadline deadline(limit);
-  while (!context_.is_cancelled() && !deadline.is_over()) std::this_thread::sleep_for(1ms);
+std::int64_t Submitter::remaining_ms() {
+  if (context_.deadline() == no_deadline) return -1;
+  const auto left = context_.deadline() - std::chrono::steady_clock::now();
+  return std::chrono::duration_cast<std::chrono::milliseconds>(left).count();
 }
 
-void call_until_late(const ActorHandle<Submitter>& actor, const std::string& file) {
-  std::ofstream(file, std::ios::app) << "begun" << std::endl;
-  const auto answered = actor.call<&Submitter::wait_until_late>().get(2 * limit);
-  std::ofstream(file, std::ios::app)
-      << (answered.ok() ? "ok" : to_string(answered.error().code)) << std::endl;
+Result<std::int64_t> remaining_ms_of_call(const ActorHandle<Submitter>& actor) {
+  return actor.call<&Submitter::remaining_ms>().get(limit);
 }
 
 Result<std::string> Submitter::cancel_a_task(const std::string& file) {

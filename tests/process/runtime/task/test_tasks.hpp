@@ -73,19 +73,19 @@ class Submitter {
   /// Cancels a task that runs, and returns the name of its error.
   Result<std::string> cancel_a_task(const std::string& file);
   void cancel(const ObjectRef<int>& result) { context_.cancel(result); }
-  /// Goes on until its call is cancelled or its deadline has passed.
-  void wait_until_late();
+  /// Until the deadline of its call; -1: it has none.
+  std::int64_t remaining_ms();
   static constexpr std::string_view actor_type = "Submitter";
   using Methods =
       troupe::Methods<&Submitter::sum_of_tasks, &Submitter::submit_floats, &Submitter::sum,
-                      &Submitter::cancel_a_task, &Submitter::cancel, &Submitter::wait_until_late>;
+                      &Submitter::cancel_a_task, &Submitter::cancel, &Submitter::remaining_ms>;
 
  private:
   ActorContext& context_;
 };
 
-/// Calls wait_until_late, and writes "begun" into the file and then the name of the call's error.
-void call_until_late(const ActorHandle<Submitter>& actor, const std::string& file);
+/// What a call that the task makes is told.
+Result<std::int64_t> remaining_ms_of_call(const ActorHandle<Submitter>& actor);
 
 inline std::unique_ptr<Cluster> start_cluster(ClusterOptions options = {}) {
   if (options.nodes.empty()) options.nodes = {{"node0", 2, {}}};

@@ -253,6 +253,20 @@ TEST(CallHub, fails_the_calls_that_wait_for_an_actor_that_does_not_come_back) {
   client->stop();
 }
 
+TEST(CallHub, takes_answers_of_calls_that_outlive_it) {
+  auto server = make_hub("server", Key{});
+  const auto client = make_hub("client", Key{});
+  const auto holder = std::make_shared<Holder>();
+  server->add_target(7, holder);
+  auto answer = begin_call(*client, server->endpoint(), 7, {});
+  const IncomingCall call = holder->take();
+  server->stop();
+  server.reset();
+  call.answer(Bytes(8));
+  EXPECT_FALSE(answer.get(10s).ok());
+  client->stop();
+}
+
 TEST(CallHub, answers_calls_that_wait_for_a_restart_when_it_stops) {
   const auto client = make_hub("client", Key{});
   auto waiting = begin_call_to(*client, restartable(7, "nowhere", 0), {});
