@@ -46,9 +46,9 @@ class DecodeAttention::Plan : public ItemPlan<DecodePart> {
   /// `prefixes`: of this batch, or null.
   Result<void> make(const AttentionShape& shape, const AttentionBatch& batch,
                     const PrefixPlan* prefixes, cudaStream_t stream);
-  /// Of rows over codes, by a kernel that begins `early` or not.
-  void read_codes(bool early) {
-    reads_codes_ = true;
+  /// Whether rows are over codes, and their kernel begins early.
+  void set_kernel(bool reads_codes, bool early) {
+    reads_codes_ = reads_codes;
     begins_early_ = early;
   }
   bool begins_early() const { return begins_early_; }
@@ -167,13 +167,14 @@ bool DecodeAttention::suits(const AttentionBatch& batch) {
 Result<void> DecodeAttention::plan_rows(const AttentionShape& shape, const AttentionBatch& batch,
                                         bool early, cudaStream_t stream) {
   TROUPE_TRY(Plan* const plan, plans_.of(batch, stream));
-  plan->read_codes(early);
+  plan->set_kernel(true, early);
   return plan->make(shape, batch, nullptr, stream);
 }
 
 Result<PlannedAttention> DecodeAttention::plan(const AttentionShape& shape,
                                                const AttentionBatch& batch, cudaStream_t stream) {
   TROUPE_TRY(Plan* const plan, plans_.of(batch, stream));
+  plan->set_kernel(false, true);
   PrefixPlan* prefixes = nullptr;
   if (!batch.host_block_tables.empty() && cascade_attention_takes(shape)) {
     TROUPE_TRY(prefixes, prefix_plans_.of(batch, stream));
