@@ -70,8 +70,10 @@ Result<void> DecodeAttention::Plan::make(const AttentionShape& shape, const Atte
   };
   const auto rows = static_cast<std::int64_t>(batch.sequences.size());
   const std::int64_t row_blocks = blocks_of_row(shape);
-  blocks_ = reads_codes_ ? coded_decode_blocks(rows * row_blocks, cuda::multiprocessors())
-                         : decode_blocks(rows * row_blocks);
+  const bool has_many_warps =
+      reads_codes_ && shape.head_dim <= 128 && columns_of_block(shape) == decode_tile_heads;
+  blocks_ = has_many_warps ? coded_decode_blocks(rows * row_blocks, cuda::multiprocessors())
+                           : decode_blocks(rows * row_blocks);
   const std::int64_t rows_at_once =
       std::max<std::int64_t>(std::int64_t{cuda::multiprocessors()} * blocks_ / row_blocks, 1);
   const bool whole_rows = shape.latent > 0;  // its kernel shares them out itself
