@@ -36,7 +36,8 @@ std::vector<KeySpec> kv_cache_rows() {
                "for these codes (`kv_cache_scheme` of compressed-tensors with `k_scale` and "
                "`v_scale`, ModelOpt's). Latent attention has one scale for the latent vector and "
                "one for the rotated key; index keys of sparse attention stay in the model's dtype. "
-               "GPUs refuse it for latent attention, heads of more than 256 numbers and policies other "
+               "GPUs refuse it for latent attention, heads of more than 256 numbers and policies "
+               "other "
                "than `full`.",
            .choices = {"auto", "fp8_e4m3", "int8"}}),
       row<&C::kv_cache, &K::policy>(

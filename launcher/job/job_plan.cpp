@@ -152,9 +152,8 @@ Result<void> tell_of_attention(JobPlan& plan) {
     told.push_back(spec);
     TROUPE_TRY(const AttentionShape shape,
                attention_shape(plan.model, layer, head_shard(plan.model, plan.mesh, 0)));
-    const GpuAttentionKernels kernels =
-        gpu_attention_kernels(shape, engine.dtype, engine.kv_codes.value_or(engine.dtype),
-                              engine.deterministic);
+    const GpuAttentionKernels kernels = gpu_attention_kernels(
+        shape, engine.dtype, engine.kv_codes.value_or(engine.dtype), engine.deterministic);
     const bool has_cascade =
         kernels.decode == GpuAttentionKernel::decode
             ? cascade_attention_takes(shape) && !engine.kv_codes

@@ -22,10 +22,11 @@ Result<void> check_dtype(DType dtype) {
 /// What GPUs lack for a cache of codes.
 Result<void> check_gpu_codes(const AttentionShape& shape, DType codes) {
   if (shape.latent > 0) {
-    return fail(ErrorCode::unsupported,
-                "kv_cache.dtype: {}: GPUs have no kernels yet that read latents of 8 bits; leave it "
-                "at auto",
-                to_string(codes));
+    return fail(
+        ErrorCode::unsupported,
+        "kv_cache.dtype: {}: GPUs have no kernels yet that read latents of 8 bits; leave it "
+        "at auto",
+        to_string(codes));
   }
   if (shape.head_dim > max_gpu_coded_dim || shape.head_dim % 4 != 0) {
     return fail(ErrorCode::unsupported,

@@ -140,8 +140,8 @@ class AttentionOps {
  public:
   virtual ~AttentionOps() = default;
 
-  /// One layer's cache: `blocks` pages of `block_size` tokens. dtype f32 or bf16; on CPUs
-  /// also i8 or f8_e4m3, whose pages hold scales, too (KvRowLayout).
+  /// One layer's cache: `blocks` pages of `block_size` tokens. dtype f32, bf16, or i8 or
+  /// f8_e4m3, whose pages hold scales, too (KvRowLayout).
   virtual Result<std::pair<DeviceTensor, DeviceTensor>> allocate_kv(std::int64_t blocks,
                                                                     std::int32_t block_size,
                                                                     const AttentionShape& shape,

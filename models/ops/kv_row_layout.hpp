@@ -8,7 +8,8 @@ namespace troupe {
 
 /// How a page of the KV cache holds the keys, or the values, of one KV head: for each token
 /// `head_dim` elements of `stored`, and behind all of the page's elements the fp16 scales of its
-/// codes, [scales, block_size]. As scales lie in the page, whatever copies or exchanges pages or
+/// codes, [scales, block_size]. The places of elements are those of CPUs; on GPUs keys lie as
+/// values. As scales lie in the page, whatever copies or exchanges pages or
 /// rows carries them along.
 ///
 /// A code of 8 bits stands for code * scale. Codes of i8 are -127 to 127; those of f8_e4m3 count

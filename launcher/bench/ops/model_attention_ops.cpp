@@ -115,12 +115,11 @@ Result<void> ModelOps::measure_attention(OpsFigures& figures, const AttentionSha
   const std::int64_t again =
       decode ? (rows - 1) * (figures.prefix / options_.block_size) : 0;  // pages met before
   const DType stored_in = options_.kv_dtype;
-  const double kv_bytes =
-      bytes_of({(pages - again) * options_.block_size, shape.stored_elements(stored_in)}, stored_in);
+  const double kv_bytes = bytes_of(
+      {(pages - again) * options_.block_size, shape.stored_elements(stored_in)}, stored_in);
   std::vector<std::pair<DeviceTensor, DeviceTensor>> caches(turns(kv_bytes));
   for (auto& cache : caches) {
-    TROUPE_TRY(cache,
-               ops_.attention().allocate_kv(pages, options_.block_size, shape, stored_in));
+    TROUPE_TRY(cache, ops_.attention().allocate_kv(pages, options_.block_size, shape, stored_in));
   }
   TROUPE_TRY(const DeviceTensor positions, uploaded(ops_, sequences.positions, {rows}));
   TROUPE_TRY(const DeviceTensor slots, uploaded(ops_, sequences.slots, {rows}));

@@ -1,7 +1,7 @@
-// How heads of codes of 8 bits are spread over the lanes of a warp, for attention by tensor cores in
-// fp16, which holds codes exactly: positions are rows of an instruction, query heads its 8 columns.
-// Ranges of fp16 are kept by powers of two for queries, and for the terms of values by the maximum
-// to which they are relative.
+// How heads of codes of 8 bits are spread over the lanes of a warp, for attention by tensor cores
+// in fp16, which holds codes exactly: positions are rows of an instruction, query heads its 8
+// columns. Ranges of fp16 are kept by powers of two for queries, and for the terms of values by the
+// maximum to which they are relative.
 #pragma once
 
 #include <cstdint>
@@ -23,9 +23,9 @@ __device__ __forceinline__ void mma_f16(float (&d)[4], std::uint32_t top_low,
       : "r"(top_low), "r"(bottom_low), "r"(top_high), "r"(bottom_high), "r"(low), "r"(high));
 }
 
-/// What a lane has of a head of `dim` elements that `lanes` lanes share: of each 16 * lanes elements
-/// 16 adjacent ones, of what is left 8, 4 and 2, as words of four codes and at last perhaps half a
-/// word.
+/// What a lane has of a head of `dim` elements that `lanes` lanes share: of each 16 * lanes
+/// elements 16 adjacent ones, of what is left 8, 4 and 2, as words of four codes and at last
+/// perhaps half a word.
 template <int dim, int lanes>
 struct CodeShare {
   static_assert(dim % (2 * lanes) == 0);
@@ -181,7 +181,8 @@ struct CodedValues {
   }
   /// Adds to the sums of all tiles.
   template <class Code, int tiles, class Terms, class Softmax>
-  __device__ __forceinline__ void add(const Terms (&terms)[tiles], Softmax (&softmax)[tiles]) const {
+  __device__ __forceinline__ void add(const Terms (&terms)[tiles],
+                                      Softmax (&softmax)[tiles]) const {
 #pragma unroll
     for (int w = 0; w < Share::words; ++w) {
       add_pair<Code>(2 * w, w, 0x5140, terms, softmax);

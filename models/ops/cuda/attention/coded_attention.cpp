@@ -74,7 +74,8 @@ bool CodedAttention::Plan::add_to_groups(const AttentionShape& shape, const Sequ
   const bool continues = !groups.empty() && groups.back().rows.end() == span.first_row &&
                          groups.back().pages.count + pages <= most;
   if (!continues) {
-    groups.push_back({.sequences = {}, .rows = {span.first_row, 0}, .pages = {std::ssize(places_), 0}});
+    groups.push_back(
+        {.sequences = {}, .rows = {span.first_row, 0}, .pages = {std::ssize(places_), 0}});
   }
   Group& group = groups.back();
   group.sequences.push_back({.first_row = static_cast<std::int32_t>(group.rows.count),
@@ -119,8 +120,8 @@ Result<std::unique_ptr<CodedAttention>> CodedAttention::create(DecodeAttention& 
                                                                FlashAttention& flash) {
   std::unique_ptr<CodedAttention> attention(new CodedAttention(decode, flash));
   // Zeros: what is behind the last page must be numbers.
-  TROUPE_TRY(attention->widened_, DeviceBuffer::allocate_zeros(coded_prompt_bytes,
-                                                               "memory for keys and values"));
+  TROUPE_TRY(attention->widened_,
+             DeviceBuffer::allocate_zeros(coded_prompt_bytes, "memory for keys and values"));
   std::vector<std::int32_t> numbers(static_cast<std::size_t>(most_pages));
   std::iota(numbers.begin(), numbers.end(), 0);
   const std::span<const std::int32_t> all(numbers);
@@ -144,8 +145,7 @@ AttentionBatch CodedAttention::widened_batch(const Plan& plan, std::size_t index
   const Group& group = plan.groups[index];
   AttentionBatch widened;
   widened.part = plan.number * most_groups + static_cast<int>(index);
-  widened.block_tables =
-      Tensor(counted_.as<std::int32_t>(), DType::i32, Shape{group.pages.count});
+  widened.block_tables = Tensor(counted_.as<std::int32_t>(), DType::i32, Shape{group.pages.count});
   widened.sequences = group.sequences;
   widened.block_size = batch.block_size;
   return widened;
@@ -181,10 +181,10 @@ Result<void> CodedAttention::attend(const Tensor& q, const AttentionShape& shape
                              .kv_heads = shape.kv_heads,
                              .head_dim = shape.head_dim,
                              .block_size = batch.block_size};
-    TROUPE_CHECK(cuda_done(
-        widen_pages(source, {.pages = group.pages.count, .heads = {0, shape.kv_heads}}, keys,
-                    values, stream),
-        "the widening of keys and values"));
+    TROUPE_CHECK(
+        cuda_done(widen_pages(source, {.pages = group.pages.count, .heads = {0, shape.kv_heads}},
+                              keys, values, stream),
+                  "the widening of keys and values"));
     const Shape pages{group.pages.count, shape.kv_heads, batch.block_size, shape.head_dim};
     const KvLayer widened{Tensor(keys, DType::bf16, pages), Tensor(values, DType::bf16, pages)};
     const AttentionBatch of_group = widened_batch(*plan, i, batch);

@@ -73,8 +73,7 @@ __global__ void __launch_bounds__(warps * 32, blocks)
                                         scores);
     const float key_scales[2] = {scale(keys, eighth), scale(keys, eighth + 8)};
     CodedValues<dim> coded;
-    coded.read(eighth,
-               [&](int i) { return row(values, 2 * fourth + i % 2 + 8 * (i / 2)); });
+    coded.read(eighth, [&](int i) { return row(values, 2 * fourth + i % 2 + 8 * (i / 2)); });
     const float value_scales[2] = {scale(values, eighth) * Code::unit,
                                    scale(values, eighth + 8) * Code::unit};
     __syncwarp();  // all have read the page: the next may take its place
@@ -135,30 +134,36 @@ cudaError_t launch_coded(const DecodePass& pass, bool early, cudaStream_t stream
   return cudaPeekAtLastError();
 }
 
-/// Launches so many blocks of a multiprocessor at once, with as many pages under way as its shared
-/// memory holds.
+/// Pages of `warps` warps of a multiprocessor that fit in its shared memory.
+constexpr int stages_of(int dim, int warps) {
+  constexpr int bytes = 200'704;
+  return bytes / warps / (2 * attention_page * (dim + 2));
+}
+
+/// Launches so many blocks of a multiprocessor at once, or fewer where registers hold no more
+/// warps, with as many pages under way as its shared memory holds: 16 warps keep memory busy, of
+/// large heads and of two tiles 12 fit.
 template <class Code, int dim, int tiles>
 cudaError_t launch_coded(const DecodePass& pass, int blocks, bool early, cudaStream_t stream) {
-  if constexpr (dim > 128) {
-    constexpr int stages = dim <= 192 ? 4 : 3;
+  if constexpr (dim > 128 || tiles > 1) {
+    constexpr int at_most_8 = stages_of(dim, 8), at_most_12 = stages_of(dim, 12);
     switch (blocks) {
       case 1:
-        return launch_coded<Code, dim, tiles, 8, stages, 1>(pass, early, stream);
+        return launch_coded<Code, dim, tiles, 8, at_most_8, 1>(pass, early, stream);
       case 2:
-        return launch_coded<Code, dim, tiles, 4, stages, 2>(pass, early, stream);
+        return launch_coded<Code, dim, tiles, 4, at_most_8, 2>(pass, early, stream);
       default:
-        return launch_coded<Code, dim, tiles, 4, 2, 3>(pass, early, stream);
+        return launch_coded<Code, dim, tiles, 4, at_most_12, 3>(pass, early, stream);
     }
   } else {
-    constexpr bool has_small_pages = dim <= 96;
-    constexpr int warps = has_small_pages && tiles == 1 ? 8 : 4;
+    constexpr int stages = stages_of(dim, 16);
     switch (blocks) {
       case 1:
-        return launch_coded<Code, dim, tiles, 8, has_small_pages ? 8 : 6, 1>(pass, early, stream);
+        return launch_coded<Code, dim, tiles, 16, stages, 1>(pass, early, stream);
       case 2:
-        return launch_coded<Code, dim, tiles, warps, warps == 8 ? 4 : 6, 2>(pass, early, stream);
+        return launch_coded<Code, dim, tiles, 8, stages, 2>(pass, early, stream);
       default:
-        return launch_coded<Code, dim, tiles, 4, has_small_pages ? 5 : 4, 3>(pass, early, stream);
+        return launch_coded<Code, dim, tiles, 4, stages, 4>(pass, early, stream);
     }
   }
 }
@@ -166,7 +171,8 @@ cudaError_t launch_coded(const DecodePass& pass, int blocks, bool early, cudaStr
 template <class Code, int dim>
 cudaError_t launch_coded(const DecodePass& pass, int blocks, bool early, cudaStream_t stream) {
   if constexpr (decode_columns(dim, max_decode_columns) > decode_tile_heads) {
-    if (pass.group > decode_tile_heads) return launch_coded<Code, dim, 2>(pass, blocks, early, stream);
+    if (pass.group > decode_tile_heads)
+      return launch_coded<Code, dim, 2>(pass, blocks, early, stream);
   }
   return launch_coded<Code, dim, 1>(pass, blocks, early, stream);
 }

@@ -33,8 +33,8 @@ __global__ void __launch_bounds__(threads) widen(const __grid_constant__ Widenin
   const std::uint8_t* const page =
       of.from[blockIdx.z] + of.pages.page(of.table[place], of.first_head + head);
   const int elements = of.pages.block_size * of.pages.head_dim;
-  const std::int64_t to_page = of.by_head ? std::int64_t{head} * gridDim.x + index
-                                          : std::int64_t{index} * gridDim.y + head;
+  const std::int64_t to_page =
+      of.by_head ? std::int64_t{head} * gridDim.x + index : std::int64_t{index} * gridDim.y + head;
   bf16* const to = of.to[blockIdx.z] + to_page * elements;
   for (int i = static_cast<int>(threadIdx.x) * unit; i < elements; i += threads * unit) {
     const uint4 codes = *reinterpret_cast<const uint4*>(page + i);
@@ -62,20 +62,19 @@ using namespace cuda;
 
 cudaError_t widen_pages(const CodedSource& source, const WidenedPages& what, __nv_bfloat16* keys,
                         __nv_bfloat16* values, cudaStream_t stream) {
-  const Widening of{.from = {static_cast<const std::uint8_t*>(source.cache.keys.data()),
-                             static_cast<const std::uint8_t*>(source.cache.values.data())},
-                    .to = {keys, values},
-                    .table = source.table,
-                    .places = source.places,
-                    .pages = {static_cast<int>(source.kv_heads),
-                              static_cast<int>(source.block_size),
-                              static_cast<int>(source.head_dim)},
-                    .first_head = static_cast<int>(what.heads.begin),
-                    .by_head = what.by_head};
+  const Widening of{
+      .from = {static_cast<const std::uint8_t*>(source.cache.keys.data()),
+               static_cast<const std::uint8_t*>(source.cache.values.data())},
+      .to = {keys, values},
+      .table = source.table,
+      .places = source.places,
+      .pages = {static_cast<int>(source.kv_heads), static_cast<int>(source.block_size),
+                static_cast<int>(source.head_dim)},
+      .first_head = static_cast<int>(what.heads.begin),
+      .by_head = what.by_head};
   const dim3 grid(static_cast<unsigned>(what.pages), static_cast<unsigned>(what.heads.count), 2);
-  with_code(source.cache.keys.dtype(), [&](auto* code) {
-    widen<element<decltype(code)>><<<grid, threads, 0, stream>>>(of);
-  });
+  with_code(source.cache.keys.dtype(),
+            [&](auto* code) { widen<element<decltype(code)>><<<grid, threads, 0, stream>>>(of); });
   return cudaPeekAtLastError();
 }
 

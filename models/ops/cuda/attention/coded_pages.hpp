@@ -10,8 +10,8 @@
 
 namespace troupe {
 
-/// Pages of a cache of 8-bit codes: those of `table`, or with `places` of table[places[i]]. Both are
-/// on the device.
+/// Pages of a cache of 8-bit codes: those of `table`, or with `places` of table[places[i]]. Both
+/// are on the device.
 struct CodedSource {
   const KvLayer& cache;
   const std::int32_t* table;
@@ -27,8 +27,8 @@ struct WidenedPages {
   bool by_head = false;
 };
 
-/// Enqueues the numbers of codes, rounded to bf16, to `keys` and `values`. head_dim is a multiple of
-/// 16.
+/// Enqueues the numbers of codes, rounded to bf16, to `keys` and `values`. head_dim is a multiple
+/// of 16.
 cudaError_t widen_pages(const CodedSource& source, const WidenedPages& what, __nv_bfloat16* keys,
                         __nv_bfloat16* values, cudaStream_t stream);
 

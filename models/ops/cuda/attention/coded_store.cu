@@ -51,7 +51,7 @@ struct HeadPairs {
       high[i] = load_pair(x + half + element(i));
     }
   }
-  __device__ void normalise(const float* weight, int half, float eps) {
+  __device__ void normalise(const HeadPairs& weight, int half, float eps) {
     float squares = 0.0F;
 #pragma unroll
     for (int i = 0; i < turns; ++i) {
@@ -61,18 +61,16 @@ struct HeadPairs {
     const float scale = rsqrtf(warp_sum(squares) / static_cast<float>(2 * half) + eps);
 #pragma unroll
     for (int i = 0; i < turns; ++i) {
-      if (element(i) >= half) continue;
-      const float2 a = load_pair(weight + element(i)), b = load_pair(weight + half + element(i));
+      const float2 a = weight.low[i], b = weight.high[i];
       low[i] = {low[i].x * scale * a.x, low[i].y * scale * a.y};
       high[i] = {high[i].x * scale * b.x, high[i].y * scale * b.y};
     }
   }
-  __device__ void rotate(const float* angles, int half) {
+  /// `angles`: cosines in the lower half, sines in the upper.
+  __device__ void rotate(const HeadPairs& angles) {
 #pragma unroll
     for (int i = 0; i < turns; ++i) {
-      if (element(i) >= half) continue;
-      const float2 c = load_pair(angles + element(i)), s = load_pair(angles + half + element(i));
-      const float2 a = low[i], b = high[i];
+      const float2 c = angles.low[i], s = angles.high[i], a = low[i], b = high[i];
       low[i] = {a.x * c.x - b.x * s.x, a.y * c.y - b.y * s.y};
       high[i] = {b.x * c.x + a.x * s.x, b.y * c.y + a.y * s.y};
     }
@@ -111,48 +109,75 @@ struct HeadPairs {
 };
 
 /// For heads of up to 128 * turns elements, a multiple of 4. Heads are numbered queries, then keys,
-/// then values.
-template <class T, class Code, int turns>
+/// then values; a warp has `heads` of them in a row.
+template <class T, class Code, int turns, int heads>
 __global__ void store_heads(const __grid_constant__ CodedStore of, const T* qkv, T* q_out) {
-  begin_early_kernel();
+  let_next_kernel_start();
   const StoreShape& shape = of.shape;
   const int all = shape.heads + 2 * shape.kv_heads, half = shape.head_dim / 2;
-  const int head = head_of_warp();
-  if (head >= all) return;
+  const int first = head_of_warp() * heads;
   const std::int64_t token = blockIdx.x;
-  HeadPairs<turns> pairs;
-  pairs.read(qkv + (token * all + head) * shape.head_dim, half);
-  const int key = head - shape.heads, value = key - shape.kv_heads;
-  if (value < 0) {
-    const float* const weight = key < 0 ? of.q_norm : of.k_norm;
-    if (weight != nullptr) pairs.normalise(weight, half, shape.eps);
-    pairs.rotate(of.rope + std::int64_t{of.positions[token]} * shape.head_dim, half);
+  // Data that no kernel writes is loaded while earlier kernels end.
+  HeadPairs<turns> q_weight, k_weight;
+  if (of.q_norm != nullptr) q_weight.read(of.q_norm, half);
+  if (of.k_norm != nullptr) k_weight.read(of.k_norm, half);
+  wait_for_kernels_before();
+  if (first >= all) return;
+  HeadPairs<turns> pairs[heads], angles;
+#pragma unroll
+  for (int h = 0; h < heads; ++h) {
+    pairs[h].read(qkv + (token * all + min(first + h, all - 1)) * shape.head_dim, half);
   }
-  if (key < 0) {
-    pairs.write(q_out + (token * shape.heads + head) * shape.head_dim, half);
-    return;
-  }
+  angles.read(of.rope + std::int64_t{of.positions[token]} * shape.head_dim, half);
   const CodedPages pages{shape.kv_heads, shape.block_size, shape.head_dim};
   const int block = of.slots[token] / shape.block_size, offset = of.slots[token] % shape.block_size;
-  std::uint8_t* const page =
-      value < 0 ? of.keys + pages.page(block, key) : of.values + pages.page(block, value);
-  pairs.template write_codes<Code>(page + pages.row(offset), page + pages.scale(offset), half,
-                                   value < 0 ? of.key_scale : of.value_scale);
+#pragma unroll
+  for (int h = 0; h < heads; ++h) {
+    const int head = first + h;
+    if (head >= all) return;
+    const int key = head - shape.heads, value = key - shape.kv_heads;
+    if (value < 0) {
+      if ((key < 0 ? of.q_norm : of.k_norm) != nullptr) {
+        pairs[h].normalise(key < 0 ? q_weight : k_weight, half, shape.eps);
+      }
+      pairs[h].rotate(angles);
+    }
+    if (key < 0) {
+      pairs[h].write(q_out + (token * shape.heads + head) * shape.head_dim, half);
+      continue;
+    }
+    std::uint8_t* const page =
+        value < 0 ? of.keys + pages.page(block, key) : of.values + pages.page(block, value);
+    pairs[h].template write_codes<Code>(page + pages.row(offset), page + pages.scale(offset), half,
+                                        value < 0 ? of.key_scale : of.value_scale);
+  }
 }
 
 const float* floats_of(const Tensor& tensor) {
   return tensor.empty() ? nullptr : tensor.as<float>();
 }
 
+template <class T, class Code, int turns>
+cudaError_t launch(const CodedStore& of, const Tensor& qkv, const Tensor& q_out,
+                   cudaStream_t stream) {
+  // With few tokens each warp takes one head, so that more multiprocessors are used.
+  constexpr std::int64_t few_tokens = 32;
+  constexpr int heads_at_once = 4;
+  const int heads = qkv[0] <= few_tokens ? 1 : heads_at_once;
+  const Grid grid{dim3(static_cast<unsigned>(qkv[0]),
+                       blocks_of(of.shape.heads + 2 * of.shape.kv_heads, store_warps * heads)),
+                  warp * store_warps};
+  const auto kernel =
+      heads == 1 ? store_heads<T, Code, turns, 1> : store_heads<T, Code, turns, heads_at_once>;
+  return launch_early(kernel, grid, stream, of, static_cast<const T*>(qkv.data()),
+                      static_cast<T*>(q_out.data()));
+}
+
 template <class T, class Code>
 cudaError_t launch(const CodedStore& of, const Tensor& qkv, const Tensor& q_out,
                    cudaStream_t stream) {
-  const int heads = of.shape.heads + 2 * of.shape.kv_heads;
-  const Grid grid{dim3(static_cast<unsigned>(qkv[0]), blocks_of(heads, store_warps)),
-                  warp * store_warps};
-  const auto kernel = of.shape.head_dim <= 128 ? store_heads<T, Code, 1> : store_heads<T, Code, 2>;
-  return launch_early(kernel, grid, stream, of, static_cast<const T*>(qkv.data()),
-                      static_cast<T*>(q_out.data()));
+  return of.shape.head_dim <= 128 ? launch<T, Code, 1>(of, qkv, q_out, stream)
+                                  : launch<T, Code, 2>(of, qkv, q_out, stream);
 }
 
 }  // namespace

@@ -55,7 +55,7 @@ struct CacheRows {
   __device__ float number(std::int64_t at) const { return load(elements + at); }
 };
 template <class Code>
-  requires is_code_type<Code>
+requires is_code_type<Code>
 struct CacheRows<Code> {
   const std::uint8_t* elements;
   int kv_heads, block_size, head_dim;
@@ -65,8 +65,7 @@ struct CacheRows<Code> {
     return pages().page(block, kv_head) + pages().row(static_cast<int>(offset));
   }
   __device__ float scale(std::int64_t block, int kv_head, std::int64_t offset) const {
-    const std::int64_t at =
-        pages().page(block, kv_head) + pages().scale(static_cast<int>(offset));
+    const std::int64_t at = pages().page(block, kv_head) + pages().scale(static_cast<int>(offset));
     return __half2float(*reinterpret_cast<const __half*>(elements + at));
   }
   __device__ float number(std::int64_t at) const { return number_of<Code>(elements[at]); }

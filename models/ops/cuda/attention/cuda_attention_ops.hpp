@@ -17,9 +17,10 @@
 namespace troupe {
 
 /// Attention: the choice among kernels is in cuda_attention.cu, what fills the cache in
-/// cuda_rope_store.cu, coded_store.cu and cuda_latent_store.cu, rows for other ranks in cuda_kv_rows.cu, compact in
-/// cuda_kv_compaction.cu, accumulate_weights in cuda_attention_weights.cu, sparse attention
-/// in cuda_sparse_attention.cu, make_swap in memory/kv_swap.cu.
+/// cuda_rope_store.cu, coded_store.cu and cuda_latent_store.cu, rows for other ranks in
+/// cuda_kv_rows.cu, compact in cuda_kv_compaction.cu, accumulate_weights in
+/// cuda_attention_weights.cu, sparse attention in cuda_sparse_attention.cu, make_swap in
+/// memory/kv_swap.cu.
 class CudaAttentionOps final : public AttentionOps, private CudaComponent {
  public:
   static Result<std::unique_ptr<CudaAttentionOps>> create(CudaContext& context);
@@ -35,14 +36,7 @@ class CudaAttentionOps final : public AttentionOps, private CudaComponent {
 
  private:
   /// The attention kernels to try, fastest for the shape first.
-  enum class AttentionKernel {
-    invariant,
-    coded,
-    decode,
-    flashinfer_mla,
-    flashinfer,
-    any_shape
-  };
+  enum class AttentionKernel { invariant, coded, decode, flashinfer_mla, flashinfer, any_shape };
 
   explicit CudaAttentionOps(CudaContext& context) : CudaComponent(context) {}
 

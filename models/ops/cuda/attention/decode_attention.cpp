@@ -46,7 +46,11 @@ class DecodeAttention::Plan : public ItemPlan<DecodePart> {
   /// `prefixes`: of this batch, or null.
   Result<void> make(const AttentionShape& shape, const AttentionBatch& batch,
                     const PrefixPlan* prefixes, cudaStream_t stream);
-  void begin_early(bool whether) { begins_early_ = whether; }
+  /// Whether rows are over codes, and their kernel begins early.
+  void set_kernel(bool reads_codes, bool early) {
+    reads_codes_ = reads_codes;
+    begins_early_ = early;
+  }
   bool begins_early() const { return begins_early_; }
   int blocks() const { return blocks_; }  ///< on a multiprocessor
   bool cascades() const { return cascades_; }
@@ -54,6 +58,7 @@ class DecodeAttention::Plan : public ItemPlan<DecodePart> {
  private:
   int blocks_ = 1;
   bool cascades_ = false;
+  bool reads_codes_ = false;
   bool begins_early_ = true;
 };
 
@@ -65,7 +70,10 @@ Result<void> DecodeAttention::Plan::make(const AttentionShape& shape, const Atte
   };
   const auto rows = static_cast<std::int64_t>(batch.sequences.size());
   const std::int64_t row_blocks = blocks_of_row(shape);
-  blocks_ = decode_blocks(rows * row_blocks);
+  const bool has_many_warps =
+      reads_codes_ && shape.head_dim <= 128 && columns_of_block(shape) == decode_tile_heads;
+  blocks_ = has_many_warps ? coded_decode_blocks(rows * row_blocks, cuda::multiprocessors())
+                           : decode_blocks(rows * row_blocks);
   const std::int64_t rows_at_once =
       std::max<std::int64_t>(std::int64_t{cuda::multiprocessors()} * blocks_ / row_blocks, 1);
   const bool whole_rows = shape.latent > 0;  // its kernel shares them out itself
@@ -136,7 +144,8 @@ Result<std::unique_ptr<DecodeAttention>> DecodeAttention::create(bool always_cas
   std::unique_ptr<DecodeAttention> attention(new DecodeAttention(always_cascades));
   // Rows that are cut have at most as many parts as there are blocks at once, and one more each,
   // which is no more than that again.
-  const std::int64_t slots = std::int64_t{2} * max_decode_blocks * cuda::multiprocessors();
+  const std::int64_t slots = std::int64_t{2} * max_coded_decode_blocks * cuda::multiprocessors();
+  static_assert(max_coded_decode_blocks >= max_decode_blocks);
   TROUPE_TRY(attention->parts_,
              PartMemory::create(slots * max_part_sums, slots * max_decode_columns, slots));
   TROUPE_TRY(attention->prefix_parts_, PartMemory::create(max_prefix_sums, max_prefix_scales, 1));
@@ -160,13 +169,14 @@ bool DecodeAttention::suits(const AttentionBatch& batch) {
 Result<void> DecodeAttention::plan_rows(const AttentionShape& shape, const AttentionBatch& batch,
                                         bool early, cudaStream_t stream) {
   TROUPE_TRY(Plan* const plan, plans_.of(batch, stream));
-  plan->begin_early(early);
+  plan->set_kernel(true, early);
   return plan->make(shape, batch, nullptr, stream);
 }
 
 Result<PlannedAttention> DecodeAttention::plan(const AttentionShape& shape,
                                                const AttentionBatch& batch, cudaStream_t stream) {
   TROUPE_TRY(Plan* const plan, plans_.of(batch, stream));
+  plan->set_kernel(false, true);
   PrefixPlan* prefixes = nullptr;
   if (!batch.host_block_tables.empty() && cascade_attention_takes(shape)) {
     TROUPE_TRY(prefixes, prefix_plans_.of(batch, stream));
@@ -203,10 +213,10 @@ Result<void> DecodeAttention::attend(const Tensor& q, const AttentionShape& shap
   }
   const DType stored = cache.keys.dtype();
   if (is_code(stored)) {
-    return cuda_done(
-        launch_coded_decode_attention(pass, stored, plan->blocks(),
-                                      static_cast<int>(shape.head_dim), plan->begins_early(), stream),
-        "the launch of attention");
+    return cuda_done(launch_coded_decode_attention(pass, stored, plan->blocks(),
+                                                   static_cast<int>(shape.head_dim),
+                                                   plan->begins_early(), stream),
+                     "the launch of attention");
   }
   const cudaError_t launched =
       shape.latent > 0

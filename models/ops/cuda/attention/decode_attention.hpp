@@ -12,14 +12,13 @@
 
 namespace troupe {
 
-/// Attention of one query row per sequence, bf16 over pages of bf16 or of codes of 8 bits, at memory
-/// bandwidth: a block
-/// has the query heads that share a KV head; its warps take pages in turn, each with the online
-/// softmax of FlashAttention (Dao et al., 2022, section 3.1). Long contexts are split, and the
-/// block that ends last combines the parts (Flash-Decoding, Dao et al., 2023). Prefixes that
-/// sequences share are read once for many rows where that is faster, by a kernel of its own before
-/// (cascade attention, prefix_kernel.hpp). A batch is planned on the host, once for all layers. One
-/// thread at a time.
+/// Attention of one query row per sequence, bf16 over pages of bf16 or of codes of 8 bits, at
+/// memory bandwidth: a block has the query heads that share a KV head; its warps take pages in
+/// turn, each with the online softmax of FlashAttention (Dao et al., 2022, section 3.1). Long
+/// contexts are split, and the block that ends last combines the parts (Flash-Decoding, Dao et al.,
+/// 2023). Prefixes that sequences share are read once for many rows where that is faster, by a
+/// kernel of its own before (cascade attention, prefix_kernel.hpp). A batch is planned on the host,
+/// once for all layers. One thread at a time.
 class DecodeAttention {
  public:
   /// `always_cascades`: see CudaOpsOptions. Errors: resource_exhausted, internal.

@@ -1,5 +1,5 @@
-// What decode kernels share, whatever the cache holds: a block's part of a row, and how the parts of
-// a row are combined.
+// What decode kernels share, whatever the cache holds: a block's part of a row, and how the parts
+// of a row are combined.
 #pragma once
 
 #include <cstdint>
@@ -70,7 +70,8 @@ __device__ __forceinline__ void add_prefix(const DecodePass& pass, const DecodeW
 /// Called by the whole block that ended last: puts the parts of its row together. `scales` is
 /// shared memory for one of each part and head.
 template <int dim, int columns>
-__device__ void join_parts(const DecodePass& pass, const DecodeWork<columns>& work, float2* scales) {
+__device__ void join_parts(const DecodePass& pass, const DecodeWork<columns>& work,
+                           float2* scales) {
   const int parts = work.part.parts, heads = work.heads;
   for (int i = threadIdx.x; i < parts * heads; i += blockDim.x) {
     scales[i] = __ldcg(pass.scales + work.slot(pass, i / heads) * columns + i % heads);

@@ -31,9 +31,9 @@ struct CodedPages {
 };
 
 struct Int8Code {
-  static constexpr float largest = 127.0F;        ///< as a number
-  static constexpr float unit = 1.0F;             ///< a number is widen(code) * unit * scale
-  static constexpr float over_published = 1.0F;   ///< by what scales are more than a checkpoint's
+  static constexpr float largest = 127.0F;       ///< as a number
+  static constexpr float unit = 1.0F;            ///< a number is widen(code) * unit * scale
+  static constexpr float over_published = 1.0F;  ///< by what scales are more than a checkpoint's
 
   /// The nearest code, ties to even; `inverse` of the scale.
   static __device__ __forceinline__ std::uint8_t narrow(float x, float inverse) {
@@ -87,8 +87,8 @@ __device__ __forceinline__ float number_of(std::uint8_t code) {
   return __half2float(__ushort_as_half(static_cast<std::uint16_t>(first))) * Code::unit;
 }
 
-/// The scale of a row whose largest magnitude is `largest`; a checkpoint's, `fixed`, counts if it is
-/// not 0.
+/// The scale of a row whose largest magnitude is `largest`; a checkpoint's, `fixed`, counts if it
+/// is not 0.
 template <class Code>
 __device__ __forceinline__ __half row_scale(float largest, float fixed) {
   const float wanted =

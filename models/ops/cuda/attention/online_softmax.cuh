@@ -38,7 +38,6 @@ struct RoundedArithmetic {
 /// Lanes::element(f) and the next, each for both columns.
 template <int dim, class Arithmetic, class Lanes = HeadLanes<dim>>
 struct OnlineSoftmax {
-
   float maximum[2] = {-INFINITY, -INFINITY};
   float total[2] = {};
   float sums[Lanes::fragments][4] = {};

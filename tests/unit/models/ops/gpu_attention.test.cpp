@@ -42,7 +42,8 @@ TEST(GpuAttention, takes_latent_kernels_for_latents_alone) {
 
 TEST(GpuAttention, falls_to_the_slow_kernel_for_float32_and_odd_heads) {
   EXPECT_TRUE(gpu_attention_kernels(shape_of(4, 2, 64), DType::f32, DType::f32, false).any_slow());
-  EXPECT_TRUE(gpu_attention_kernels(shape_of(4, 2, 90), DType::bf16, DType::bf16, false).any_slow());
+  EXPECT_TRUE(
+      gpu_attention_kernels(shape_of(4, 2, 90), DType::bf16, DType::bf16, false).any_slow());
   // Heads that only prompts' kernel has take it in decode steps, too.
   EXPECT_EQ(gpu_attention_kernels(shape_of(4, 2, 120), DType::bf16, DType::bf16, false),
             (GpuAttentionKernels{flashinfer, flashinfer, flashinfer}));
@@ -51,7 +52,8 @@ TEST(GpuAttention, falls_to_the_slow_kernel_for_float32_and_odd_heads) {
 TEST(GpuAttention, is_batch_invariant_or_slow_where_it_is_deterministic) {
   EXPECT_EQ(gpu_attention_kernels(shape_of(32, 8, 128), DType::bf16, DType::bf16, true),
             (GpuAttentionKernels{invariant, invariant, invariant}));
-  EXPECT_TRUE(gpu_attention_kernels(shape_of(12, 4, 40), DType::bf16, DType::bf16, true).any_slow());
+  EXPECT_TRUE(
+      gpu_attention_kernels(shape_of(12, 4, 40), DType::bf16, DType::bf16, true).any_slow());
   const AttentionShape latent{.heads = 16, .kv_heads = 1, .head_dim = 576, .latent = 512};
   EXPECT_TRUE(gpu_attention_kernels(latent, DType::bf16, DType::bf16, true).any_slow());
 }
