@@ -15,6 +15,11 @@ namespace troupe::cuda {
 constexpr int slab_rows = 16;     // rows of weights of one instruction
 constexpr int max_rows_of_x = 8;  // rows of x of one instruction
 
+/// Brings a tensor map, a parameter of the kernel, to where the copy engine looks for it.
+__device__ __forceinline__ void prefetch_map(const CUtensorMap& map) {
+  asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory");
+}
+
 /// Two halves (f16) of two codes (E4M3), exactly.
 __device__ __forceinline__ std::uint32_t halves_of_codes(std::uint32_t codes) {
   std::uint32_t halves = 0;

@@ -7,6 +7,7 @@
 #include "models/ops/cuda/common/tensor_map.hpp"
 #include "models/ops/cuda/gemm/weight_stream.cuh"
 #include "models/ops/cuda/moe/small_batch_moe.hpp"
+#include "models/ops/cuda/moe/small_batch_plan.cuh"
 #include "parallel/device/cuda/launch.cuh"
 #include "parallel/device/cuda/multiprocessors.hpp"
 
@@ -16,7 +17,6 @@ namespace {
 
 constexpr int warps = 8, threads = warps * 32;
 constexpr int max_tokens = max_rows_of_x;  // no expert has more rows
-constexpr int max_assignments = 64;
 
 /// One slab of a row of 2,048 is a warp's whole part of it. Of codes it has twice the rows, so that
 /// a tile is as many bytes.
@@ -40,87 +40,6 @@ __device__ __forceinline__ void store_activated(bf16* to, float value, bool as_h
   }
 }
 
-#if __CUDA_ARCH__ >= 900
-/// A block's copy of a pass's choices. Rows are those of `activated`: sorted ones, or for a single
-/// token its choices in order.
-struct Plan {
-  int expert_at[max_assignments];          // the expert whose first row this is, or -1
-  int rows_at[max_assignments];            // that expert's number of rows
-  int first_of[max_assignments];           // the first row of a row's expert
-  int row_of_assignment[max_assignments];  // -1: the expert is on another rank
-  int firsts[max_assignments];             // the rows that are an expert's first
-  int active;                              // number of experts with rows
-  float weights[max_assignments];
-
-  /// Called by all threads; ends with a barrier.
-  __device__ void make(const SmallBatchMoe& call) {
-    if (call.tokens > 1) {
-      make_of_tokens(call);
-    } else if (threadIdx.x < 32) {
-      make_of_token(call);
-    }
-    __syncthreads();
-  }
-
- private:
-  /// For one token: each choice is a row, no sorting needed. Called by a warp.
-  __device__ void make_of_token(const SmallBatchMoe& call) {
-    for (int pair = threadIdx.x; pair < max_assignments; pair += 32) {
-      const bool chosen = pair < call.top_k;
-      const std::int64_t expert = chosen ? call.ids[pair] - call.first_expert : -1;
-      const bool here = expert >= 0 && expert < call.experts;
-      expert_at[pair] = here ? static_cast<int>(expert) : -1;
-      rows_at[pair] = 1;
-      first_of[pair] = pair;
-      row_of_assignment[pair] = here ? pair : -1;
-      if (chosen) weights[pair] = call.weights[pair];
-    }
-    __syncwarp();
-    list_firsts();
-  }
-  /// Called by a warp.
-  __device__ void list_firsts() {
-    int listed = 0;
-    for (int row = threadIdx.x; row < max_assignments; row += 32) {
-      const bool first = expert_at[row] >= 0;
-      const unsigned all = __ballot_sync(~0U, first), before = all & ((1U << threadIdx.x) - 1);
-      if (first) firsts[listed + __popc(before)] = row;
-      listed += __popc(all);
-    }
-    if (threadIdx.x == 0) active = listed;
-  }
-  /// Called by all threads.
-  __device__ void make_of_tokens(const SmallBatchMoe& call) {
-    const int assignments = static_cast<int>(call.tokens * call.top_k);
-    const int own = threadIdx.x;
-    // All values are read at once.
-    const int valid = call.offsets[call.experts];
-    const int begin = own < call.experts ? call.offsets[own] : 0;
-    const int end = own < call.experts ? call.offsets[own + 1] : 0;
-    const int pair = own < assignments ? call.source[own] : 0;
-    if (own < assignments) weights[own] = call.weights[own];
-    if (own < max_assignments) {
-      expert_at[own] = -1;
-      row_of_assignment[own] = -1;
-    }
-    __syncthreads();
-    const auto note = [&](int expert, int from, int to) {
-      if (from == to) return;
-      expert_at[from] = expert;
-      rows_at[from] = to - from;
-      for (int row = from; row < to; ++row) first_of[row] = from;
-    };
-    note(own, begin, end);
-    for (int e = own + threads; e < call.experts; e += threads) {
-      note(e, call.offsets[e], call.offsets[e + 1]);
-    }
-    if (own < valid) row_of_assignment[pair] = own;
-    __syncthreads();
-    if (own < 32) list_firsts();
-  }
-};
-#endif
-
 /// Blocks take every gridDim.x-th tile of 8 gates (codes: 16) with their ups: first those of the
 /// shared MLP, whose weights do not wait for the choice, then of all chosen experts.
 template <class Weight>
@@ -136,6 +55,7 @@ __global__ void __launch_bounds__(threads, gate_blocks)
   __shared__ TileSums<warps, Slabs::groups> sums;
   __shared__ Plan plan;
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, own = lane / 4;
+  if (threadIdx.x == 0) prefetch_map(gate_up);
   Slabs queue(memory + warp * Slabs::bytes, barriers[warp]);
   auto* const parts = reinterpret_cast<float*>(memory + warps * Slabs::bytes);
   sums.open();
@@ -273,6 +193,7 @@ __global__ void __launch_bounds__(threads, 1)
   __shared__ std::uint64_t barriers[warps][down_stages];
   __shared__ Plan plan;
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, own = lane / 4;
+  if (threadIdx.x == 0) prefetch_map(down);
   Slabs queue(memory + warp * Slabs::bytes, barriers[warp]);
   auto* const parts = reinterpret_cast<float*>(memory + warps * Slabs::bytes);
   let_next_kernel_start();
