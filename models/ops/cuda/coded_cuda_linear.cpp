@@ -13,7 +13,7 @@ constexpr std::int64_t part_unit = 128;  // rows: a multiple of a GEMM's tile
 constexpr std::int64_t min_part_rows = 4096;
 constexpr std::int64_t cached_elements = 16 << 20;
 /// With more rows it is faster to make the matrix bf16 first.
-constexpr std::int64_t max_coded_rows = 256;
+constexpr std::int64_t max_coded_rows = 384;
 
 /// Enqueues the GEMM on the kernel for codes that suits it; false if none does.
 Result<bool> launch_on_codes(const CodedGemm& gemm, cudaStream_t stream) {

@@ -16,7 +16,7 @@ struct CodedMatrix {
   DeviceTensor row_scales{};  ///< [n] f32, if the layout has no groups
 };
 
-/// A weight of 4-bit or 8-bit codes that multiplies rows in bf16. Up to 256 rows are multiplied
+/// A weight of 4-bit or 8-bit codes that multiplies rows in bf16. Up to 384 rows are multiplied
 /// with the codes, for more a part of the matrix at a time becomes bf16.
 class CodedCudaLinear final : public CudaLinear {
  public:

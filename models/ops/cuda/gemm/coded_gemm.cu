@@ -1,4 +1,4 @@
-// GEMMs of up to 8 rows with a matrix of codes, at memory bandwidth. A tile is 16 rows of the
+// GEMMs of one row or two with a matrix of codes, at memory bandwidth. A tile is 16 rows of the
 // matrix, two panels. The warps of a block form groups; a group has a tile at a time, of which each
 // warp takes every so many-th slab. Slabs arrive in shared memory by a queue of the warp's own, and
 // the first are requested before x is ready.
@@ -23,16 +23,18 @@ namespace {
 constexpr int warps = 24, threads = warps * 32;
 constexpr int tile_columns = 16;  // rows of the matrix of one instruction
 constexpr int tile_rows = 8;      // rows of x of one instruction
+constexpr int max_rows = 2;       // with more coded_decode_gemm is faster
 constexpr int steps = 8;          // instructions for a unit
 constexpr int max_stages = 8;     // slabs under way for a warp
 constexpr int min_stages = 2;
 constexpr int columns_of_unit = static_cast<int>(unit_columns);
 constexpr int row_units = columns_of_unit / 8;  // of 16 bytes in a row of x of a unit
+constexpr int x_unit_bytes = columns_of_unit * static_cast<int>(sizeof(bf16));
 constexpr int max_shared = 200 * 1024;
 constexpr int box_alignment = 128;
 
 struct Job {
-  CUtensorMap panels;
+  const unsigned char* panels;
   const float* row_scales;
   const bf16* x;
   void* out;
@@ -56,12 +58,16 @@ class SlabsOfCodes {
     }
     __syncwarp();
   }
-  __device__ __forceinline__ void request(int tile, int slab) {
+  /// Of two panels, `units` from these on.
+  __device__ __forceinline__ void request(const unsigned char* upper, const unsigned char* lower,
+                                          int units) {
     if (threadIdx.x % 32 == 0) {
       const std::uint32_t barrier = barriers_ + 8 * to_;
-      expect_bytes(barrier, 2 * job_.slab_units * job_.layout.unit_bytes);
-      copy_panels(shared_address(memory_ + to_ * job_.stage_bytes), &job_.panels, job_.gated,
-                  slab * job_.slab_units, 2 * tile, barrier);
+      const std::uint32_t to = shared_address(memory_ + to_ * job_.stage_bytes);
+      const auto bytes = static_cast<std::uint32_t>(units * job_.layout.unit_bytes);
+      expect_bytes(barrier, 2 * bytes);
+      copy_bulk(to, upper, bytes, barrier);
+      copy_bulk(to + job_.slab_units * job_.layout.unit_bytes, lower, bytes, barrier);
     }
     to_ = to_ + 1 == job_.stages ? 0 : to_ + 1;
   }
@@ -89,13 +95,8 @@ class SlabsOfCodes {
 /// Where a lane takes operands from x in shared memory; lanes whose row is missing take zeros.
 struct LaneOfX {
   std::uint32_t begin;
-  std::uint32_t mask;
+  std::uint32_t unit_bytes;  ///< 0 for zeros
   const float* sums;  ///< [groups, 8] of x, of this lane's first column of an instruction's result
-
-  __device__ __forceinline__ void read(int column, std::uint32_t (&two_steps)[4]) const {
-    load_matrices<false>(two_steps,
-                         begin + (static_cast<std::uint32_t>(column * sizeof(bf16)) & mask));
-  }
 };
 
 __device__ __forceinline__ float sum_of(const uint4& eight) {
@@ -109,7 +110,7 @@ __device__ __forceinline__ float sum_of(const uint4& eight) {
   return sum;
 }
 
-/// Copies x to shared memory, with zeros up to whole slabs, and 16 bytes of zeros behind it. With
+/// Copies x to shared memory, with zeros up to whole slabs, and a unit of zeros behind it. With
 /// `adds`, also the sum of each group of columns, to sums [groups, 8]. Called by all threads.
 template <bool adds>
 __device__ __forceinline__ LaneOfX place_x(const Job& job, unsigned char* memory, float* sums) {
@@ -138,12 +139,13 @@ __device__ __forceinline__ LaneOfX place_x(const Job& job, unsigned char* memory
     }
   }
   unsigned char* const zeros = memory + job.rows * job.x_row_bytes;
-  if (threadIdx.x == 0) *reinterpret_cast<uint4*>(zeros) = uint4{};
+  if (threadIdx.x < row_units) reinterpret_cast<uint4*>(zeros)[threadIdx.x] = uint4{};
   __syncthreads();
   const int lane = threadIdx.x % 32, row = lane % 8;
   const float* const own_sums = sums + lane % 4 * 2;
-  if (row >= job.rows) return {shared_address(zeros), 0, own_sums};
-  return {shared_address(memory + row * job.x_row_bytes) + lane / 8 * 16, ~0U, own_sums};
+  const std::uint32_t in_row = lane / 8 * 16;
+  if (row >= job.rows) return {shared_address(zeros) + in_row, 0, own_sums};
+  return {shared_address(memory + row * job.x_row_bytes) + in_row, x_unit_bytes, own_sums};
 }
 
 /// The numbers of 4-bit integers are 128 + bits in the products; what is too much is subtracted
@@ -151,18 +153,19 @@ __device__ __forceinline__ LaneOfX place_x(const Job& job, unsigned char* memory
 template <class Traits>
 constexpr bool subtracts_later = Traits::kind == CodeKind::int4;
 
-/// Adds the products of two units with columns of x from `column` on to `sums`; `group_chunks` of
-/// 32 columns share a scale.
+/// Adds the products of two units with unit `unit` of x to `sums`; `group_chunks` of 32 columns
+/// share a scale.
 template <class Traits, int group_chunks>
 __device__ __forceinline__ void multiply_units(const CodeLayout& layout, const unsigned char* upper,
                                                const unsigned char* lower, const LaneOfX& x,
-                                               int column, float (&sums)[4]) {
+                                               int unit, float (&sums)[4]) {
   constexpr CodeKind kind = Traits::kind;
   constexpr bool has_zeros = Traits::has_zeros;
   const int own = threadIdx.x % 32 / 4;
   LaneCodes<kind, has_zeros> top, bottom;
   top.read(upper);
   bottom.read(lower);
+  const std::uint32_t x_at = x.begin + unit * x.unit_bytes;
   float even[4] = {}, odd[4] = {};
 #pragma unroll
   for (int chunk = 0; chunk < steps / 2; ++chunk) {
@@ -170,7 +173,7 @@ __device__ __forceinline__ void multiply_units(const CodeLayout& layout, const u
     const std::uint32_t top_offset = offset_at<kind, has_zeros>(layout, upper, place);
     const std::uint32_t bottom_offset = offset_at<kind, has_zeros>(layout, lower, place);
     std::uint32_t operands[4];
-    x.read(column + 32 * chunk, operands);
+    load_matrices<false>(operands, x_at + 64 * chunk);
     const auto add = [&](int step, float(&to)[4]) {
       std::uint32_t left[4];
 #pragma unroll
@@ -194,7 +197,7 @@ __device__ __forceinline__ void multiply_units(const CodeLayout& layout, const u
 #pragma unroll
     for (int i = 0; i < 4; ++i) parts[i] = even[i] + odd[i];
     if constexpr (subtracts_later<Traits>) {
-      const int group = (column + 32 * chunk) / (32 * group_chunks);
+      const int group = (4 * unit + chunk) / group_chunks;
       const float2 of_x = *reinterpret_cast<const float2*>(x.sums + group * tile_rows);
       const float top_zero = __low2float(pair_of(top_offset));
       const float bottom_zero = __low2float(pair_of(bottom_offset));
@@ -215,15 +218,15 @@ __device__ __forceinline__ void multiply_units(const CodeLayout& layout, const u
 template <class Traits>
 __device__ __forceinline__ void multiply_units(const CodeLayout& layout, const unsigned char* upper,
                                                const unsigned char* lower, const LaneOfX& x,
-                                               int column, float (&sums)[4]) {
+                                               int unit, float (&sums)[4]) {
   if constexpr (Traits::kind == CodeKind::e2m1) {  // groups of MXFP4
-    multiply_units<Traits, 1>(layout, upper, lower, x, column, sums);
+    multiply_units<Traits, 1>(layout, upper, lower, x, unit, sums);
   } else if (layout.group_chunks == 4) {
-    multiply_units<Traits, 4>(layout, upper, lower, x, column, sums);
+    multiply_units<Traits, 4>(layout, upper, lower, x, unit, sums);
   } else if (layout.group_chunks == 2) {
-    multiply_units<Traits, 2>(layout, upper, lower, x, column, sums);
+    multiply_units<Traits, 2>(layout, upper, lower, x, unit, sums);
   } else {
-    multiply_units<Traits, 1>(layout, upper, lower, x, column, sums);
+    multiply_units<Traits, 1>(layout, upper, lower, x, unit, sums);
   }
 }
 
@@ -269,17 +272,30 @@ __global__ void __launch_bounds__(threads, 1) stream_codes(const __grid_constant
   SlabsOfCodes queue(job, memory + warp * queue_bytes, barriers[warp]);
   unsigned char* const x_memory = memory + warps * queue_bytes;
   auto* const x_sums =
-      reinterpret_cast<float*>(x_memory + job.rows * job.x_row_bytes + sizeof(uint4));
+      reinterpret_cast<float*>(x_memory + job.rows * job.x_row_bytes + x_unit_bytes);
   float* const parts = x_sums + job.x_groups * tile_rows;
 
   int next_tile = member < slabs ? first : tiles, next_slab = member;
+  const unsigned char *upper_panel = nullptr, *lower_panel = nullptr;
+  const auto find_panels = [&] {
+    const int panels = job.n / static_cast<int>(panel_rows);
+    const int upper = job.gated ? next_tile : 2 * next_tile;
+    const int lower = job.gated ? next_tile + panels / 2 : min(upper + 1, panels - 1);
+    const std::int64_t bytes = std::int64_t{job.layout.units} * job.layout.unit_bytes;
+    upper_panel = job.panels + upper * bytes;
+    lower_panel = job.panels + lower * bytes;
+  };
+  find_panels();
   const auto request = [&] {
     if (next_tile >= tiles) return;
-    queue.request(next_tile, next_slab);
+    const int begin = next_slab * job.slab_units, at = begin * job.layout.unit_bytes;
+    queue.request(upper_panel + at, lower_panel + at,
+                  min(job.slab_units, job.layout.units - begin));
     next_slab += job.group_warps;
     if (next_slab < slabs) return;
     next_slab = member;
     next_tile += stride;
+    find_panels();
   };
   for (int i = 0; i < job.stages; ++i) request();
   wait_for_kernels_before();
@@ -296,8 +312,7 @@ __global__ void __launch_bounds__(threads, 1) stream_codes(const __grid_constant
       const int count = min(job.slab_units, job.layout.units - begin);
       for (int u = 0; u < count; ++u) {
         const int at = u * job.layout.unit_bytes;
-        multiply_units<Traits>(job.layout, upper + at, lower + at, x, (begin + u) * columns_of_unit,
-                               sums);
+        multiply_units<Traits>(job.layout, upper + at, lower + at, x, begin + u, sums);
       }
       queue.release();
       request();
@@ -344,7 +359,7 @@ int other_bytes(const CodedGemm& gemm) {
   const auto rows = static_cast<int>(gemm.rows);
   constexpr int float_bytes = sizeof(float);
   const int parts = 2 * warps * tile_columns * float_bytes;
-  return rows * (x_row_bytes(gemm.weight.layout) + parts) + static_cast<int>(sizeof(uint4)) +
+  return rows * (x_row_bytes(gemm.weight.layout) + parts) + x_unit_bytes +
          x_groups(gemm.weight.layout) * tile_rows * float_bytes;
 }
 
@@ -375,7 +390,7 @@ using namespace cuda;
 
 bool coded_gemm_fits(const CodedGemm& gemm) {
   const CodedPanels& layout = gemm.weight.layout;
-  return hopper_kernels_run() && gemm.rows <= tile_rows && tiling_of(gemm).stages >= min_stages &&
+  return hopper_kernels_run() && gemm.rows <= max_rows && tiling_of(gemm).stages >= min_stages &&
          (!gemm.gated || layout.rows % (2 * panel_rows) == 0);
 }
 
@@ -383,9 +398,7 @@ cudaError_t launch_coded_gemm(const CodedGemm& gemm, cudaStream_t stream) {
   const CodedPanels& layout = gemm.weight.layout;
   const Tiling tiling = tiling_of(gemm);
   Job job{};
-  if (!map_panels(layout, gemm.weight.panels, gemm.gated, tiling.slab_units, 2, job.panels)) {
-    return cudaErrorInvalidValue;
-  }
+  job.panels = static_cast<const unsigned char*>(gemm.weight.panels);
   job.row_scales = layout.group_columns > 0 ? nullptr : gemm.weight.row_scales;
   job.x = static_cast<const bf16*>(gemm.x);
   job.out = gemm.out;

@@ -27,7 +27,7 @@ struct CodedGemm {
   bool gated = false;  ///< the first half of n is a gate: out = silu(gate) * up
 };
 
-/// True if launch_coded_gemm supports it: at most 8 rows, gated ones with halves of n that are
+/// True if launch_coded_gemm supports it: at most 2 rows, gated ones with halves of n that are
 /// whole panels, and hopper_kernels_run().
 bool coded_gemm_fits(const CodedGemm& gemm);
 
