@@ -55,7 +55,7 @@ struct CacheRows {
   __device__ float number(std::int64_t at) const { return load(elements + at); }
 };
 template <class Code>
-requires is_code_type<Code>
+  requires is_code_type<Code>
 struct CacheRows<Code> {
   const std::uint8_t* elements;
   int kv_heads, block_size, head_dim;
