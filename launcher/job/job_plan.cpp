@@ -6,6 +6,7 @@
 #include <map>
 #include <set>
 #include <span>
+#include <string_view>
 
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
@@ -20,6 +21,7 @@
 #include "launcher/progress/progress_view.hpp"
 #include "launcher/terminal/format_bytes.hpp"
 #include "models/checkpoint/checkpoint.hpp"
+#include "models/config/quantization.hpp"
 #include "models/families/family.hpp"
 #include "models/json/json_file.hpp"
 #include "models/layers/attention/attention_shape.hpp"
@@ -205,6 +207,16 @@ struct ModelAndMesh {
   Mesh mesh;
 };
 
+/// True if matrices that are codes would become other codes. FP8 stays FP8.
+bool would_round_twice(std::string_view asked, const QuantizationConfig& stored) {
+  if (stored.describe().empty() || asked == "none" || asked == "int8" || asked == "w8a8") {
+    return false;
+  }
+  const bool is_fp8 = std::ranges::all_of(
+      stored.groups, [](const auto& group) { return group.scheme.coding == WeightCoding::fp8; });
+  return asked != "fp8" || !is_fp8;
+}
+
 Result<ModelAndMesh> arrange(const Config& config) {
   auto model = load_model_config(config.model.path);
   if (!model.ok()) return about_key("model.path", std::move(model).error());
@@ -216,13 +228,11 @@ Result<ModelAndMesh> arrange(const Config& config) {
     return about_key(fmt::format("parallel sizes and {}", config.model.path),
                      std::move(checked).error());
   }
-  const std::string& quantization = config.model.quantization;
-  if (quantization != "none" && quantization != "int8" &&
-      !checkpoint->quantization().describe().empty()) {
+  if (would_round_twice(config.model.quantization, checkpoint->quantization())) {
     return fail(ErrorCode::invalid_argument,
                 "model.quantization: the weights of {} are quantised already, and would be rounded "
-                "twice: set it to none, to int8 for the head alone, or take a checkpoint in "
-                "bf16, f16 or f32",
+                "twice: set it to none, to int8 for the head alone, to w8a8 for activations too, "
+                "or take a checkpoint in bf16, f16 or f32",
                 config.model.path);
   }
   auto scales = check_scales(*model, *checkpoint, weight_rules_of(*model));

@@ -74,6 +74,17 @@ TEST(LauncherQuantize, makes_checkpoints_that_answer_almost_like_the_model) {
                        output, "--max-perplexity-increase", "60%", "--greedy-prompts", "0"});
     EXPECT_EQ(judged.code, 0) << judged.describe();
   }
+  // Codes of int8 are multiplied with activations as int8 if asked, those of fp8 are no int8 ones.
+  const Ended rounded =
+      job.run_plain({"eval", "--config", "cluster.yaml", "--text", "judged.txt", "--against",
+                     "made1", "--against-set", "model.quantization=w8a8",
+                     "--max-perplexity-increase", "60%", "--greedy-prompts", "0"});
+  EXPECT_EQ(rounded.code, 0) << rounded.describe();
+  EXPECT_THAT(rounded.out, HasSubstr("w8a8"));
+  const Ended twice =
+      job.run_plain({"check", "--model", "made1", "--set", "model.quantization=fp8"});
+  EXPECT_EQ(twice.code, 2) << twice.describe();
+  EXPECT_THAT(twice.err, HasSubstr("would be rounded twice"));
 }
 
 TEST(LauncherQuantize, sets_weights_to_zero_and_keeps_the_format) {
