@@ -217,7 +217,7 @@ bool QuantizeJob::has_codes(const MatrixPlan& matrix) const {
   return !is_pruning(options_.quantization.scheme) && !kept_.contains(matrix.layer);
 }
 
-/// What a layer's shard holds instead of the checkpoint's bytes.
+/// A layer's shard takes from it what has become of its tensors; others are the checkpoint's bytes.
 QuantizeJob::AppendTensor QuantizeJob::what_was_made(const QuantizedLayer& made,
                                                      LayerTensors& tensors) const {
   return [&](const std::string& name, ShardWriter& writer) -> Result<bool> {
@@ -251,10 +251,7 @@ Result<nlohmann::json> QuantizeJob::round_layer(std::int64_t layer) {
     TROUPE_TRY(const LayerTensor tensor, read_tensor(*checkpoint_, name, matrix->shape));
     const QuantizedMatrix made = round_to_nearest(
         tensor.values, grid_of(*matrix, options_.quantization), matrix->group, threads_);
-    const RelativeError error = relative_error(
-        tensor.values,
-        [&](std::int64_t row, std::int64_t column) { return made.number(row, column); }, nullptr,
-        threads_);
+    const RelativeError error = relative_error(tensor.values, made, nullptr, threads_);
     sum.error += error.error;
     sum.whole += error.whole;
     matrices.push_back(to_json({.name = name, .relative_error = error.value()}));

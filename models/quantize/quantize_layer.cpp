@@ -65,6 +65,14 @@ RelativeError relative_error(const Tensor& matrix,
   return {inputs->output_energy(errors, threads), inputs->output_energy(weights, threads)};
 }
 
+RelativeError relative_error(const Tensor& matrix, const QuantizedMatrix& rounded,
+                             const InputStatistics* inputs, ThreadPool& threads) {
+  const auto number = [&](std::int64_t row, std::int64_t column) {
+    return rounded.number(row, column);
+  };
+  return relative_error(matrix, number, inputs, threads);
+}
+
 Result<QuantizedLayer> quantize_layer(const ModelConfig& config, const QuantizationPlan& plan,
                                       const QuantizationOptions& options, LayerTensors& tensors,
                                       InputObserver& inputs, ThreadPool& threads) {
@@ -98,10 +106,7 @@ Result<QuantizedLayer> quantize_layer(const ModelConfig& config, const Quantizat
     } else {
       made = round_to_nearest(tensor.values, grid, matrix->group, threads);
     }
-    const auto number = [&](std::int64_t row, std::int64_t column) {
-      return made.number(row, column);
-    };
-    const RelativeError error = relative_error(tensor.values, number, seen, threads);
+    const RelativeError error = relative_error(tensor.values, made, seen, threads);
     figures.relative_error = error.value();
     layer.error.error += error.error;
     layer.error.whole += error.whole;

@@ -35,6 +35,8 @@ struct RelativeError {
 RelativeError relative_error(const Tensor& matrix,
                              const std::function<float(std::int64_t, std::int64_t)>& number,
                              const InputStatistics* inputs, ThreadPool& threads);
+RelativeError relative_error(const Tensor& matrix, const QuantizedMatrix& rounded,
+                             const InputStatistics* inputs, ThreadPool& threads);
 
 struct QuantizedLayer {
   std::map<std::string, QuantizedMatrix, std::less<>> matrices;  ///< by their tensors' names

@@ -22,20 +22,10 @@ static_assert(max_float_rows > max_code_rows);
 /// How far ahead codes are asked for: panels begin at new pages, which hardware does not foresee.
 inline constexpr std::int64_t prefetch_bytes = 1024;
 
-struct CodeTile {
+struct CodeTile : PanelTile {
+  using PanelTile::PanelTile;
   const float* x;              // [k][rows]
-  const std::uint8_t* panel;   // the first panel: codes, or floats [k][32]
-  std::int64_t panel_bytes;    // from panel to panel
-  const void* scales;          // of the first panel, [runs][32]
-  const std::uint16_t* zeros;  // likewise; null: none
-  bool narrow_scales;          // bf16, else f32
-  const CodeRun* runs;
-  std::int64_t run_count;
-  std::int64_t segment_k;
-  int segments;
-  float* const* out;     // row starts
-  std::int64_t column;   // first column of the panel
-  std::int64_t columns;  // n
+  const std::uint16_t* zeros;  // of the first panel, [runs][32]; null: none
 };
 
 /// The elements of `vectors` x 16 columns for the rows of a tile.
@@ -134,12 +124,6 @@ struct FloatReader {
   }
 };
 
-/// Loads a run's scales or zero points of the columns of vector v.
-TROUPE_INLINE F16 load_of_run(const void* all, bool narrow, std::int64_t at) {
-  return narrow ? load(static_cast<const std::uint16_t*>(all) + at)
-                : load(static_cast<const float*>(all) + at);
-}
-
 template <class Reader, bool has_zeros, int rows, int vectors, int half>
 void multiply_codes(const CodeTile& tile) {
   SegmentTree<rows, vectors> tree;
@@ -147,11 +131,6 @@ void multiply_codes(const CodeTile& tile) {
   const float* x = tile.x;
   const std::uint8_t* p = tile.panel;
   std::int64_t run = 0;
-  const auto place = [&](std::int64_t of_run, int v) {  // of vector v's scales
-    const int column = 16 * (v + half);
-    return (column / panel_columns * tile.run_count + of_run) * panel_columns +
-           column % panel_columns;
-  };
   for (int segment = 0; segment < tile.segments; ++segment) {
     sum.clear();
     for (std::int64_t left = tile.segment_k; left > 0; ++run) {
@@ -159,7 +138,8 @@ void multiply_codes(const CodeTile& tile) {
       F16 zeros[vectors];
       if constexpr (has_zeros) {
 #pragma GCC unroll 8
-        for (int v = 0; v < vectors; ++v) zeros[v] = load(tile.zeros + place(run, v));
+        for (int v = 0; v < vectors; ++v)
+          zeros[v] = load(tile.zeros + tile.place(run, 16 * (v + half)));
       }
       part.clear();
       Reader::multiply(p, tile.panel_bytes, zeros, count, x, part);
@@ -168,7 +148,7 @@ void multiply_codes(const CodeTile& tile) {
       left -= count;
 #pragma GCC unroll 8
       for (int v = 0; v < vectors; ++v) {
-        const F16 scale = load_of_run(tile.scales, tile.narrow_scales, place(run, v));
+        const F16 scale = tile.scales_of(run, 16 * (v + half));
 #pragma GCC unroll 16
         for (int r = 0; r < rows; ++r) sum.at[r][v] = fma(part.at[r][v], scale, sum.at[r][v]);
       }
@@ -310,8 +290,6 @@ inline void interleave(const GemmJob& job, std::int64_t first_row, int rows, flo
 inline void multiply_code_rows(const GemmJob& job, std::int64_t first_row, std::int64_t rows,
                                std::int64_t tiles, std::int64_t tile_floats, float* wide_panel) {
   const CodePanels& codes = job.codes;
-  const bool narrow = codes.scale_dtype == DType::bf16;
-  const std::int64_t run_count = codes.run_count;
   const bool widens = tiles > 1 || rows > max_code_rows;
   const CodeTileKernels& kernels = code_kernels(codes.kind, codes.zero_points != nullptr);
   const bool copies = widens || rows > 1;
@@ -320,17 +298,12 @@ inline void multiply_code_rows(const GemmJob& job, std::int64_t first_row, std::
     interleave(job, first_row + begin, static_cast<int>(end - begin),
                job.scratch + t * tile_floats);
   }
-  CodeTile tile{nullptr,    nullptr,   codes.panel_bytes,    nullptr,      nullptr, narrow,
-                codes.runs, run_count, job.k / job.segments, job.segments, nullptr, 0,
-                job.n};
-  const auto* scales = static_cast<const char*>(codes.scales);
+  CodeTile tile(job);
   const auto* zeros = static_cast<const std::uint16_t*>(codes.zero_points);
-  const std::int64_t panel_scales = run_count * panel_columns;
+  const std::int64_t panel_scales = codes.run_count * panel_columns;
   for (std::int64_t panel = job.panel_begin; panel < job.panel_end;) {
-    tile.panel = static_cast<const std::uint8_t*>(job.panels) + panel * codes.panel_bytes;
-    tile.scales = scales + panel * panel_scales * (narrow ? 2 : 4);
+    tile.set_panel(job, panel);
     tile.zeros = zeros != nullptr ? zeros + panel * panel_scales : nullptr;
-    tile.column = panel * panel_columns;
     if (widens) {
       widen_codes(codes, tile.panel, tile.zeros, wide_panel);
       tile.panel = reinterpret_cast<const std::uint8_t*>(wide_panel);

@@ -33,6 +33,48 @@ struct SegmentTree {
   }
 };
 
+/// What a tile of a panel of codes (CodePanels) is multiplied with and where to, but for its rows.
+struct PanelTile {
+  const std::uint8_t* panel;  // the first panel: codes, or floats [k][32]
+  std::int64_t panel_bytes;   // from panel to panel
+  const void* scales;         // of the first panel, [runs][32]
+  bool narrow_scales;         // bf16, else f32
+  const CodeRun* runs;
+  std::int64_t run_count;
+  std::int64_t segment_k;
+  int segments;
+  float* const* out;     // row starts
+  std::int64_t column;   // first column of the panel
+  std::int64_t columns;  // n
+
+  explicit PanelTile(const GemmJob& job)
+      : panel_bytes(job.codes.panel_bytes),
+        narrow_scales(job.codes.scale_dtype == DType::bf16),
+        runs(job.codes.runs),
+        run_count(job.codes.run_count),
+        segment_k(job.k / job.segments),
+        segments(job.segments),
+        columns(job.n) {}
+
+  /// Goes to a panel of the job.
+  void set_panel(const GemmJob& job, std::int64_t at) {
+    panel = static_cast<const std::uint8_t*>(job.panels) + at * panel_bytes;
+    scales = static_cast<const char*>(job.codes.scales) +
+             at * run_count * panel_columns * (narrow_scales ? 2 : 4);
+    column = at * panel_columns;
+  }
+  /// The place of a run's scales, or zero points, of sixteen columns from `of_column` on.
+  TROUPE_INLINE std::int64_t place(std::int64_t run, int of_column) const {
+    return (of_column / panel_columns * run_count + run) * panel_columns +
+           of_column % panel_columns;
+  }
+  TROUPE_INLINE F16 scales_of(std::int64_t run, int of_column) const {
+    const std::int64_t at = place(run, of_column);
+    return narrow_scales ? load(static_cast<const std::uint16_t*>(scales) + at)
+                         : load(static_cast<const float*>(scales) + at);
+  }
+};
+
 /// Stores a tile whose first column is `column` of `columns`; `out`: where rows begin.
 template <int rows, int vectors>
 TROUPE_INLINE void store_tile(float* const* out, std::int64_t column, std::int64_t columns,

@@ -169,19 +169,9 @@ TROUPE_INLINE void round_row(const GemmJob& job, const float* x, int row, int ro
   }
 }
 
-struct Int8Tile {
+struct Int8Tile : PanelTile {
+  using PanelTile::PanelTile;
   Int8Rows x;
-  const std::uint8_t* panel;  // the first panel
-  std::int64_t panel_bytes;   // from panel to panel
-  const void* scales;         // of the first panel, [runs][32]
-  bool narrow_scales;         // bf16, else f32
-  const CodeRun* runs;
-  std::int64_t run_count;
-  std::int64_t segment_k;
-  int segments;
-  float* const* out;     // row starts
-  std::int64_t column;   // first column of the panel
-  std::int64_t columns;  // n
 };
 
 /// `vectors` x 16 columns from column 16 * half of the panel on.
@@ -225,12 +215,7 @@ void multiply_int8(const Int8Tile& tile) {
       left -= count;
 #pragma GCC unroll 8
       for (int v = 0; v < vectors; ++v) {
-        const int column = 16 * (v + half);
-        const std::int64_t at = (column / panel_columns * tile.run_count + run) * panel_columns +
-                                column % panel_columns;
-        const F16 scale = tile.narrow_scales
-                              ? load(static_cast<const std::uint16_t*>(tile.scales) + at)
-                              : load(static_cast<const float*>(tile.scales) + at);
+        const F16 scale = tile.scales_of(run, 16 * (v + half));
 #pragma GCC unroll 16
         for (int r = 0; r < rows; ++r) {
           sum[r][v] = fma(less(dots[r][v], totals[r]), scale, sum[r][v]);
@@ -309,7 +294,6 @@ struct Int8Scratch {
 /// one.
 inline void multiply_int8_rows(const GemmJob& job, const Int8Scratch& scratch,
                                std::int64_t first_row, std::int64_t rows, std::int64_t tiles) {
-  const CodePanels& codes = job.codes;
   const auto begin_of = [&](std::int64_t tile) { return first_row + rows * tile / tiles; };
   for (std::int64_t t = 0; t < tiles; ++t) {
     const int count = static_cast<int>(begin_of(t + 1) - begin_of(t));
@@ -318,24 +302,9 @@ inline void multiply_int8_rows(const GemmJob& job, const Int8Scratch& scratch,
       round_row(job, row_of(job, begin_of(t) + r), r, count, rounded);
     }
   }
-  const bool narrow = codes.scale_dtype == DType::bf16;
-  const std::int64_t scale_bytes = codes.run_count * panel_columns * (narrow ? 2 : 4);
-  Int8Tile tile{{},
-                nullptr,
-                codes.panel_bytes,
-                nullptr,
-                narrow,
-                codes.runs,
-                codes.run_count,
-                job.k / job.segments,
-                job.segments,
-                nullptr,
-                0,
-                job.n};
+  Int8Tile tile(job);
   for (std::int64_t panel = job.panel_begin; panel < job.panel_end;) {
-    tile.panel = static_cast<const std::uint8_t*>(job.panels) + panel * codes.panel_bytes;
-    tile.scales = static_cast<const char*>(codes.scales) + panel * scale_bytes;
-    tile.column = panel * panel_columns;
+    tile.set_panel(job, panel);
     const int together = tiles == 1 ? int8_panels_per_call(static_cast<int>(rows)) : 1;
     const bool several = together > 1 && panel + together <= job.panel_end;
     for (std::int64_t t = 0; t < tiles; ++t) {

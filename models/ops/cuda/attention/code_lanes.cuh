@@ -7,21 +7,10 @@
 #include <cstdint>
 
 #include "models/ops/cuda/attention/kv_code.cuh"
+#include "models/ops/cuda/common/mma_m16n8k16.cuh"
 #include "parallel/device/cuda/device_math.cuh"
 
 namespace troupe::cuda {
-
-/// mma() of mma_m16n8k16.cuh for fp16.
-__device__ __forceinline__ void mma_f16(float (&d)[4], std::uint32_t top_low,
-                                        std::uint32_t bottom_low, std::uint32_t top_high,
-                                        std::uint32_t bottom_high, std::uint32_t low,
-                                        std::uint32_t high) {
-  asm volatile(
-      "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
-      "{%0,%1,%2,%3};"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-      : "r"(top_low), "r"(bottom_low), "r"(top_high), "r"(bottom_high), "r"(low), "r"(high));
-}
 
 /// What a lane has of a head of `dim` elements that `lanes` lanes share: of each 16 * lanes
 /// elements 16 adjacent ones, of what is left 8, 4 and 2, as words of four codes and at last

@@ -21,6 +21,18 @@ __device__ __forceinline__ void mma(float (&d)[4], std::uint32_t top_low, std::u
       : "r"(top_low), "r"(bottom_low), "r"(top_high), "r"(bottom_high), "r"(low), "r"(high));
 }
 
+/// The same of halves (fp16).
+__device__ __forceinline__ void mma_f16(float (&d)[4], std::uint32_t top_low,
+                                        std::uint32_t bottom_low, std::uint32_t top_high,
+                                        std::uint32_t bottom_high, std::uint32_t low,
+                                        std::uint32_t high) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
+      "{%0,%1,%2,%3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(top_low), "r"(bottom_low), "r"(top_high), "r"(bottom_high), "r"(low), "r"(high));
+}
+
 /// Loads 16 bytes that are not read again.
 __device__ __forceinline__ uint4 load_once(const bf16* from) {
   uint4 value;

@@ -34,17 +34,6 @@ __device__ __forceinline__ std::uint32_t halves_of(std::uint32_t pair) {
       __floats2half2_rn(__uint_as_float(pair << 16), __uint_as_float(pair & 0xffff0000U));
   return *reinterpret_cast<const std::uint32_t*>(&halves);
 }
-/// mma (mma_m16n8k16.cuh) of halves.
-__device__ __forceinline__ void mma_halves(float (&d)[4], std::uint32_t top_low,
-                                           std::uint32_t bottom_low, std::uint32_t top_high,
-                                           std::uint32_t bottom_high, std::uint32_t low,
-                                           std::uint32_t high) {
-  asm volatile(
-      "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
-      "{%0,%1,%2,%3};"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-      : "r"(top_low), "r"(bottom_low), "r"(top_high), "r"(bottom_high), "r"(low), "r"(high));
-}
 
 /// A warp's slabs of 16 rows, or a multiple, by `columns` of weights, `stages` at a time:
 /// requested, awaited, multiplied and released in order. Weights are bf16, or E4M3 codes
@@ -159,8 +148,8 @@ class SlabQueue {
   __device__ static __forceinline__ void add_codes(float (&sums)[4], std::uint32_t top,
                                                    std::uint32_t bottom, std::uint32_t x_low,
                                                    std::uint32_t x_high) {
-    mma_halves(sums, halves_of_codes(top), halves_of_codes(bottom), halves_of_codes(top >> 16),
-               halves_of_codes(bottom >> 16), x_low, x_high);
+    mma_f16(sums, halves_of_codes(top), halves_of_codes(bottom), halves_of_codes(top >> 16),
+            halves_of_codes(bottom >> 16), x_low, x_high);
   }
 
   unsigned char* memory_;
