@@ -19,7 +19,7 @@ Result<void> check_dtype(DType dtype) {
               to_string(dtype));
 }
 
-/// What GPUs lack for a cache of codes.
+/// Errors: what GPUs cannot do with a cache of codes.
 Result<void> check_gpu_codes(const AttentionShape& shape, DType codes) {
   if (shape.latent > 0) {
     return fail(

@@ -55,7 +55,7 @@ struct Place {
   int shift = 0;
 };
 
-/// Where the code of column `column` of a unit and row `row` of a panel lies.
+/// The place of the code of a unit's column and a panel's row.
 Place place_of(bool packed, std::int64_t row, std::int64_t column) {
   const std::int64_t step = column / 16, high = column / 8 % 2, fourth = column / 2 % 4;
   const std::int64_t second = column % 2, lane = 4 * row + fourth;

@@ -45,10 +45,9 @@ struct CodedPanels {
   std::int64_t groups_of_unit() const {
     return group_columns > 0 ? unit_columns / group_columns : 0;
   }
-  /// Where scales begin in a unit: [groups, 8].
+  /// The first byte of a unit's scales: [groups, 8].
   std::int64_t scales_at() const { return panel_rows * unit_columns / (is_packed(kind) ? 2 : 1); }
-  /// Where the numbers begin that are subtracted: [groups, 8] bf16, zero_offset() more than the
-  /// zero points.
+  /// The first byte of a unit's zero points: [groups, 8] bf16, zero_offset() more than they are.
   std::int64_t zeros_at() const {
     return scales_at() +
            groups_of_unit() * panel_rows * static_cast<std::int64_t>(size_of(scale_dtype));
@@ -58,7 +57,7 @@ struct CodedPanels {
     return zeros_at() + (has_zero_points ? groups_of_unit() * panel_rows * bf16_bytes : 0);
   }
   std::int64_t panel_bytes() const { return units() * unit_bytes(); }
-  /// Of the panels, and of the row's scales [rows] f32.
+  /// Bytes of all panels, and of the rows' scales [rows] f32 beside them.
   std::int64_t code_bytes() const { return panels() * panel_bytes(); }
   std::int64_t scale_bytes() const {
     return group_columns > 0 ? 0 : rows * static_cast<std::int64_t>(size_of(DType::f32));
