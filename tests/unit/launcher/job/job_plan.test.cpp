@@ -9,6 +9,7 @@
 namespace troupe {
 namespace {
 
+using testing::Contains;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
@@ -207,8 +208,8 @@ TEST(JobPlan, knows_what_every_rank_will_hold) {
 TEST(JobPlan, warns_of_more_threads_than_cores) {
   const auto plan = plan_of("engine: {threads_per_worker: 1024}\n");
   ASSERT_TRUE(plan.ok()) << plan.error().message;
-  ASSERT_EQ(plan->warnings.size(), 1U);
-  EXPECT_THAT(plan->warnings.front(), HasSubstr("1 workers of 1024 threads on"));
+  // A build with GPU support also warns where this machine has no GPU that it can use.
+  EXPECT_THAT(plan->warnings, Contains(HasSubstr("1 workers of 1024 threads on")));
   EXPECT_THAT(describe(*plan), HasSubstr("warning: 1 workers of 1024 threads on"));
 }
 
