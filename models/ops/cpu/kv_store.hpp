@@ -13,6 +13,8 @@ template <class Code>
 inline constexpr float largest_code = 127.0F;
 template <>
 inline constexpr float largest_code<Fp8Code> = 1.75F;  // 448 * 2^-8
+template <>
+inline constexpr float largest_code<Int4Pair> = 7.0F;
 /// By what a scale is more than the one that a checkpoint has for the same codes.
 template <class Code>
 inline constexpr float over_published = 1.0F;
@@ -61,14 +63,30 @@ TROUPE_INLINE void narrow(float x, float inverse, Fp8Code& code) {
   code.bits = static_cast<std::uint8_t>(sign | ((bits >> 20) - ((127u - 7u) << 3)));
 }
 
-/// Writes the elements to codes that lie `stride` apart, and their scale.
+/// The nearest code with 8 added.
+TROUPE_INLINE std::uint8_t narrow_to_4_bits(float x, float inverse) {
+  float value = x * inverse;
+  value = value < 7.0F ? value : 7.0F;
+  value = value > -7.0F ? value : -7.0F;
+  return static_cast<std::uint8_t>(_mm_cvtss_si32(_mm_set_ss(value)) + 8);
+}
+
+/// Writes the numbers to codes that lie `stride` apart, and their scale.
 template <class Code>
 void store_codes(const float* x, std::int64_t width, float fixed, Code* codes, std::int64_t stride,
                  std::uint16_t* scale) {
   *scale = scale_for<Code>(x, width, fixed);
   const float number = _cvtsh_ss(*scale);
   const float inverse = number > 0.0F ? 1.0F / number : 0.0F;
-  for (std::int64_t i = 0; i < width; ++i) narrow(x[i], inverse, codes[i * stride]);
+  if constexpr (numbers_in<Code> == 2) {
+    for (std::int64_t i = 0; i < width; i += 2) {
+      const int high = narrow_to_4_bits(x[i + 1], inverse) << 4;
+      codes[i / 2 * stride].bits =
+          static_cast<std::uint8_t>(high | narrow_to_4_bits(x[i], inverse));
+    }
+  } else {
+    for (std::int64_t i = 0; i < width; ++i) narrow(x[i], inverse, codes[i * stride]);
+  }
 }
 
 TROUPE_INLINE void store_numbers(const float* x, std::int64_t width, float* to,
@@ -85,7 +103,7 @@ template <class Stored>
 void store_key_part(const KvRowLayout& layout, Stored* page, std::int64_t offset,
                     std::int64_t block_size, std::int64_t begin, std::int64_t end, const float* x,
                     [[maybe_unused]] float fixed_scale) {
-  Stored* const to = page + begin * block_size + offset;
+  Stored* const to = page + begin / numbers_in<Stored> * block_size + offset;
   if constexpr (is_code<Stored>) {
     const std::int64_t scale = begin < layout.first_part ? 0 : block_size;
     store_codes(x, end - begin, fixed_scale, to, block_size,
@@ -99,7 +117,7 @@ template <class Stored>
 void store_value(const KvRowLayout& layout, Stored* page, std::int64_t offset,
                  [[maybe_unused]] std::int64_t block_size, const float* x,
                  [[maybe_unused]] float fixed_scale) {
-  Stored* const to = page + offset * layout.head_dim;
+  Stored* const to = page + offset * layout.elements;
   if constexpr (is_code<Stored>) {
     store_codes(x, layout.head_dim, fixed_scale, to, 1,
                 scales_of_page(layout, page, block_size) + offset);
@@ -117,9 +135,11 @@ void load_key(const KeyPartJob& job) {
     scale = _cvtsh_ss(scales_of_page(job.layout, page, job.block_size)[row + job.offset]);
   }
   for (std::int64_t d = job.begin; d < job.layout.head_dim; ++d) {
-    float number[16];
-    store(number, load(page + d * job.block_size + job.offset, 1));
-    job.elements[d - job.begin] = is_code<Stored> ? number[0] * scale : number[0];
+    constexpr int parts = numbers_in<Stored>;
+    float numbers[16];
+    store(numbers, load(page + d / parts * job.block_size + job.offset, parts));
+    const float number = numbers[d % parts];
+    job.elements[d - job.begin] = is_code<Stored> ? number * scale : number;
   }
 }
 inline void load_key(const KeyPartJob& job) {
