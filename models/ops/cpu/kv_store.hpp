@@ -13,8 +13,6 @@ template <class Code>
 inline constexpr float largest_code = 127.0F;
 template <>
 inline constexpr float largest_code<Fp8Code> = 1.75F;  // 448 * 2^-8
-template <>
-inline constexpr float largest_code<Int4Pair> = 7.0F;
 /// By what a scale is more than the one that a checkpoint has for the same codes.
 template <class Code>
 inline constexpr float over_published = 1.0F;
@@ -30,13 +28,32 @@ inline float largest_magnitude(const float* x, std::int64_t width) {
   return reduce_max(largest);
 }
 
+/// The element of the largest magnitude, with its sign; of two the positive one.
+inline float farthest_from_zero(const float* x, std::int64_t width) {
+  F16 largest = zero(), lowest = zero();
+  for (std::int64_t i = 0; i < width; i += 16) {
+    const F16 part = load_up_to(x + i, width - i);
+    largest = max(part, largest);
+    lowest = max(zero() - part, lowest);
+  }
+  const float above = reduce_max(largest), below = reduce_max(lowest);
+  return above >= below ? above : -below;
+}
+
 /// The bits of the scale for the elements of a row; `fixed` of a checkpoint counts if it is not 0.
 template <class Code>
 std::uint16_t scale_for(const float* x, std::int64_t width, float fixed) {
   constexpr float largest_half = 65504.0F;
-  const float wanted = fixed > 0.0F ? fixed * over_published<Code>
-                                    : largest_magnitude(x, width) / largest_code<Code>;
-  return _cvtss_sh(wanted < largest_half ? wanted : largest_half, _MM_FROUND_TO_NEAREST_INT);
+  if constexpr (numbers_in<Code> == 2) {
+    const float wanted = farthest_from_zero(x, width) / -8.0F;
+    const float magnitude = __builtin_fabsf(wanted);
+    return _cvtss_sh(magnitude < largest_half ? wanted : __builtin_copysignf(largest_half, wanted),
+                     _MM_FROUND_TO_NEAREST_INT);
+  } else {
+    const float wanted = fixed > 0.0F ? fixed * over_published<Code>
+                                      : largest_magnitude(x, width) / largest_code<Code>;
+    return _cvtss_sh(wanted < largest_half ? wanted : largest_half, _MM_FROUND_TO_NEAREST_INT);
+  }
 }
 
 /// The nearest code, ties to even; `inverse` of the scale.
@@ -67,7 +84,7 @@ TROUPE_INLINE void narrow(float x, float inverse, Fp8Code& code) {
 TROUPE_INLINE std::uint8_t narrow_to_4_bits(float x, float inverse) {
   float value = x * inverse;
   value = value < 7.0F ? value : 7.0F;
-  value = value > -7.0F ? value : -7.0F;
+  value = value > -8.0F ? value : -8.0F;
   return static_cast<std::uint8_t>(_mm_cvtss_si32(_mm_set_ss(value)) + 8);
 }
 
@@ -77,7 +94,7 @@ void store_codes(const float* x, std::int64_t width, float fixed, Code* codes, s
                  std::uint16_t* scale) {
   *scale = scale_for<Code>(x, width, fixed);
   const float number = _cvtsh_ss(*scale);
-  const float inverse = number > 0.0F ? 1.0F / number : 0.0F;
+  const float inverse = number != 0.0F ? 1.0F / number : 0.0F;
   if constexpr (numbers_in<Code> == 2) {
     for (std::int64_t i = 0; i < width; i += 2) {
       const int high = narrow_to_4_bits(x[i + 1], inverse) << 4;
