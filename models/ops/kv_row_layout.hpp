@@ -14,9 +14,9 @@ namespace troupe {
 ///
 /// A code stands for code * scale. Codes of i8 are -127 to 127; those of f8_e4m3 count as E4M3
 /// times 2^-8, so that scales are in the range of fp16. Those of i4x2 are -8 to 7, with 8 added and
-/// the one of an even element in the lower half of a byte. A row has one scale, which is that of its
-/// largest magnitude unless AttentionShape fixes it; of i4x2 its sign makes that number's code -8. A
-/// latent row has two: one of the latent part and one of the rotated key behind it.
+/// the one of an even element in the lower half of a byte. A row has one scale, which is that of
+/// its largest magnitude unless AttentionShape fixes it; of i4x2 its sign makes that number's code
+/// -8. A latent row has two: one of the latent part and one of the rotated key behind it.
 struct KvRowLayout {
   DType stored = DType::f32;      ///< f32, bf16, i8, f8_e4m3 or i4x2
   std::int64_t head_dim = 0;      ///< numbers of a row

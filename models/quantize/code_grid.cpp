@@ -44,8 +44,8 @@ const std::array<float, 256>& e4m3_numbers() {
 }  // namespace
 
 std::string_view to_string(QuantizationScheme scheme) {
-  constexpr std::array<std::string_view, 7> names = {
-      "fp8", "int8", "w4a16", "mxfp4", "sparse-2:4", "sparse-rows", "kv-fp8"};
+  constexpr std::array<std::string_view, 7> names = {"fp8",        "int8",        "w4a16", "mxfp4",
+                                                     "sparse-2:4", "sparse-rows", "kv-fp8"};
   return names[static_cast<std::size_t>(scheme)];
 }
 
