@@ -13,6 +13,7 @@
 #include "models/checkpoint/checkpoint.hpp"
 #include "models/kv_policy/kv_policy.hpp"
 #include "models/ops/device/device.hpp"
+#include "models/ops/kv_residual.hpp"
 #include "models/ops/linear.hpp"
 #include "runtime/actor/actor_down.hpp"
 
@@ -42,6 +43,7 @@ struct EngineSpec {
   std::int32_t threads_per_worker = 1;
   DType dtype = DType::f32;                         ///< of weights and KV cache: f32 or bf16
   std::optional<DType> kv_codes = {};               ///< see WorkerSpec
+  KvResiduals kv_residuals = {};                    ///< see ModelLimits
   WeightEncoding encoding = WeightEncoding::plain;  ///< of the layers' matrices
   bool deterministic = false;                       ///< see WorkerSpec
   std::int64_t max_model_len = 2048;                ///< tokens of prompt and answer

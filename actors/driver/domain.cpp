@@ -94,6 +94,7 @@ WorkerSpec Domain::worker_spec(int rank, const ActorHandle<LoadProgress>& load_p
           .threads = spec_.threads_per_worker,
           .dtype = spec_.dtype,
           .kv_codes = spec_.kv_codes,
+          .kv_residuals = spec_.kv_residuals,
           .encoding = spec_.encoding,
           .deterministic = spec_.deterministic,
           .cascade_attention = spec_.cascade_attention,

@@ -151,6 +151,7 @@ Result<WorkerReport> Worker::load(std::vector<std::string> nodes) {
                            .encoding = spec_.encoding,
                            .compute = dtype,
                            .kv_dtype = spec_.kv_codes.value_or(dtype),
+                           .kv_residuals = spec_.kv_residuals,
                            .kv_policy = spec_.kv_policy,
                            .cascade_attention = spec_.cascade_attention,
                            .exact_sums = spec_.deterministic};

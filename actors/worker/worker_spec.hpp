@@ -11,6 +11,7 @@
 #include "models/checkpoint/checkpoint.hpp"
 #include "models/kv_policy/kv_policy.hpp"
 #include "models/ops/device/device.hpp"
+#include "models/ops/kv_residual.hpp"
 #include "models/ops/linear.hpp"
 #include "parallel/mesh/mesh.hpp"
 #include "runtime/actor/actor_handle.hpp"
@@ -35,6 +36,7 @@ struct WorkerSpec {
   std::int32_t threads = 1;                         ///< of its model's operations
   DType dtype = DType::f32;                         ///< of weights and KV cache: f32 or bf16
   std::optional<DType> kv_codes = {};               ///< of the KV cache, in place of dtype
+  KvResiduals kv_residuals = {};                    ///< see ModelLimits
   WeightEncoding encoding = WeightEncoding::plain;  ///< of the layers' matrices
   bool deterministic = false;  ///< GPUs give the same bits whatever the batch and the tensor size
   bool cascade_attention = true;  ///< on GPUs: a prefix that sequences share is read once a step
@@ -51,9 +53,10 @@ struct WorkerSpec {
   void fields(Archive& archive) {
     archive(model_path, load_format, rank, data_parallel_size, pipeline_parallel_size,
             context_parallel_size, tensor_parallel_size, expert_parallel_size, sequence_parallel,
-            data_parallel_attention, collectives, nodes, device, threads, dtype, kv_codes, encoding,
-            deterministic, cascade_attention, max_batch_tokens, max_head_rows, max_model_len,
-            block_size, kv_policy, draft_model_path, draft_tokens, load_progress);
+            data_parallel_attention, collectives, nodes, device, threads, dtype, kv_codes,
+            kv_residuals, encoding, deterministic, cascade_attention, max_batch_tokens,
+            max_head_rows, max_model_len, block_size, kv_policy, draft_model_path, draft_tokens,
+            load_progress);
   }
 };
 

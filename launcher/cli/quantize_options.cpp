@@ -21,12 +21,17 @@ std::string QuantizeArguments::details() const {
       --method gptq --calibrate text.txt
   launcher eval -m Qwen3-0.6B --against Qwen3-0.6B-W4 --text other.txt \
       --max-perplexity-increase 3%
+  launcher quantize -m Qwen3-0.6B-FP8 -o Qwen3-0.6B-FP8-KV --scheme kv-fp8 \
+      --calibrate text.txt
 
 Schemes: what is stored, in compressed-tensors' formats
   fp8    E4M3, a scale for each row; half of bf16
   int8   a scale for each row; half of bf16
   w4a16  int4, a scale for --group-size columns of a row; about a quarter
   mxfp4  E2M1, a power of two for 32 columns of a row; about a quarter
+Weights as they are, in any of these formats or none:
+  kv-fp8  scales of an FP8 KV cache, one for each layer's keys and one for its
+          values: the largest of --calibrate. Used with kv_cache.dtype fp8_e4m3
 Weights set to 0, and stored as before; for trying what a model can do without:
   sparse-2:4   two of each four columns of a row
   sparse-rows  --sparsity of the channels of each MLP and expert: rows of gate
@@ -63,7 +68,8 @@ void QuantizeArguments::declare(CLI::App& app) {
   };
   text("--model,-m", options_.model, "FOLDER", "the checkpoint, with config.json and safetensors");
   text("--output,-o", options_.output, "FOLDER", "the one to make; new, or one to go on with");
-  text("--scheme", scheme_, "SCHEME", "fp8, int8, w4a16 or mxfp4; or sparse-2:4 or sparse-rows");
+  text("--scheme", scheme_, "SCHEME",
+       "fp8, int8, w4a16 or mxfp4; sparse-2:4 or sparse-rows; or kv-fp8");
   text("--method", method_, "METHOD",
        "rtn, gptq, awq or smoothquant; of sparse ones magnitude or wanda")
       ->default_str("rtn; magnitude");
@@ -106,16 +112,18 @@ namespace {
 
 Result<QuantizationScheme> parse_scheme(std::string_view text) {
   using enum QuantizationScheme;
-  for (const auto scheme : {fp8, int8, w4a16, mxfp4, sparse_24, sparse_rows}) {
+  for (const auto scheme : {fp8, int8, w4a16, mxfp4, sparse_24, sparse_rows, kv_fp8}) {
     if (to_string(scheme) == text) return scheme;
   }
   if (text.empty()) {
-    return fail(ErrorCode::invalid_argument,
-                "which numbers? Give --scheme fp8, int8, w4a16 or mxfp4, or sparse-2:4 or "
-                "sparse-rows");
+    return fail(
+        ErrorCode::invalid_argument,
+        "which numbers? Give --scheme fp8, int8, w4a16 or mxfp4, sparse-2:4 or sparse-rows, "
+        "or kv-fp8");
   }
   return fail(ErrorCode::invalid_argument,
-              "--scheme: expected fp8, int8, w4a16, mxfp4, sparse-2:4 or sparse-rows, found {}",
+              "--scheme: expected fp8, int8, w4a16, mxfp4, sparse-2:4, sparse-rows or kv-fp8, "
+              "found {}",
               text);
 }
 
@@ -127,6 +135,23 @@ Result<QuantizationMethod> parse_method(std::string_view text) {
   return fail(ErrorCode::invalid_argument,
               "--method: expected rtn, gptq, awq or smoothquant, or magnitude or wanda, found {}",
               text);
+}
+
+/// Refuses what is about weights beside kv-fp8, and kv-fp8 without its text.
+Result<void> check_kv_scheme(const QuantizeOptions& options) {
+  if (options.quantization.scheme != QuantizationScheme::kv_fp8) return {};
+  const auto refuse = [](std::string_view option) {
+    return fail(ErrorCode::invalid_argument,
+                "{} is about weights, which --scheme kv-fp8 leaves as they are: leave it out",
+                option);
+  };
+  if (options.quantization.method != QuantizationMethod::rtn) return refuse("--method");
+  if (options.quantization.scales != ScaleChoice::absmax) return refuse("--scales mse");
+  if (options.keeps_layers) return refuse("--keep auto");
+  if (!options.ignored.empty()) return refuse("--ignore");
+  if (!options.calibrate.empty()) return {};
+  return fail(ErrorCode::invalid_argument,
+              "--scheme kv-fp8 looks at keys and values: give a text with --calibrate FILE");
 }
 
 /// Refuses a method that has nothing to do for a scheme, and one without its text.
@@ -179,7 +204,8 @@ Result<QuantizeOptions> QuantizeArguments::judge() const {
   const std::string method = !method_.empty() ? method_ : prunes ? "magnitude" : "rtn";
   TROUPE_TRY(options.quantization.method, parse_method(method));
   options.keeps_layers = keep_ == "auto";
-  TROUPE_CHECK(check_method(options));
+  if (options.quantization.scheme != QuantizationScheme::kv_fp8)
+    TROUPE_CHECK(check_method(options));
   if (!sparsity_.empty()) {
     const auto sparsity = parse_share(sparsity_);
     if (!sparsity.ok() || *sparsity >= 1.0) {
@@ -193,6 +219,7 @@ Result<QuantizeOptions> QuantizeArguments::judge() const {
     return fail(ErrorCode::invalid_argument, "--scales: expected absmax or mse, found {}", scales_);
   }
   options.quantization.scales = scales_ == "mse" ? ScaleChoice::mse : ScaleChoice::absmax;
+  TROUPE_CHECK(check_kv_scheme(options));
   if (options.quantization.group_columns % 8 != 0) {
     return fail(ErrorCode::invalid_argument,
                 "--group-size: expected a multiple of 8, such as 128 or 32, found {}",

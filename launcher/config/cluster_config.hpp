@@ -73,6 +73,8 @@ struct Config {
   };
   struct KvCache {
     std::string dtype;
+    std::string residual;
+    std::optional<std::vector<std::string>> residual_layers;
     std::string policy;
     std::int64_t sink_tokens = 0;
     std::optional<std::int64_t> window_tokens;

@@ -31,7 +31,10 @@ std::vector<KeySpec> kv_cache_rows() {
                "`fp8_e4m3`: in 8 bits, with an fp16 scale for each token and KV head, so that the "
                "same memory holds almost twice the tokens of bfloat16; that [changes "
                "answers](operations.md#a-smaller-kv-cache) a little, `int8` less than `fp8_e4m3`. "
-               "Scales are those of each row's largest number, unless the checkpoint has fixed "
+               "`int4` (CPUs only, not for latent attention): in 4 bits with such scales, almost "
+               "four times the tokens, and a greater change, of which `residual` takes back the "
+               "most. Scales are those of each row's largest number, unless the checkpoint has "
+               "fixed "
                "ones "
                "for these codes (`kv_cache_scheme` of compressed-tensors with `k_scale` and "
                "`v_scale`, ModelOpt's). Latent attention has one scale for the latent vector and "
@@ -39,7 +42,30 @@ std::vector<KeySpec> kv_cache_rows() {
                "GPUs refuse it for latent attention, heads of more than 256 numbers and policies "
                "other "
                "than `full`.",
-           .choices = {"auto", "fp8_e4m3", "int8"}}),
+           .choices = {"auto", "fp8_e4m3", "int8", "int4"}}),
+      row<&C::kv_cache, &K::residual>(
+          {.key = "kv_cache.residual",
+           .type = ValueType::text,
+           .default_value = "none",
+           .doc = "of int4: of what the rounding error is kept in 4 more bits",
+           .reference =
+               "Of `int4`: of what the cache also holds the rounding error, in 4 more bits a "
+               "number. `keys`: of keys alone, which need it more than values; 6 bits a number on "
+               "average. `all`: of keys and values. A number and its residual are stored together "
+               "as one code of 8 bits.",
+           .choices = {"none", "keys", "all"},
+           .effective_with = {"kv_cache.dtype", {"int4"}}}),
+      row<&C::kv_cache, &K::residual_layers>(
+          {.key = "kv_cache.residual_layers",
+           .type = ValueType::text_list,
+           .default_value = "auto",
+           .doc = "of int4: the layers that have residuals, as 0 or 4-7; auto: all",
+           .reference =
+               "The layers that have the `residual`: numbers from 0, or ranges such as `4-7`. "
+               "`auto`: all. Not with context ranks, nor for models some of whose layers have "
+               "windows.",
+           .allows_auto = true,
+           .effective_with = {"kv_cache.residual", {"keys", "all"}}}),
       row<&C::kv_cache, &K::policy>(
           {.key = "kv_cache.policy",
            .type = ValueType::text,

@@ -183,7 +183,7 @@ Result<void> Judge::judge_model(std::size_t number) {
   if (plan.engine.encoding != WeightEncoding::plain) {
     model.dtype += ", weights " + plan.config.model.quantization;
   }
-  if (plan.engine.kv_codes) model.dtype += fmt::format(", KV {}", to_string(*plan.engine.kv_codes));
+  if (!plan.kv_codes.empty()) model.dtype += ", KV " + plan.kv_codes;
   Answers& answers = answers_.emplace_back();
   if (!input_.windows.empty()) TROUPE_CHECK(score_text(engine, number, model));
   if (greedy_prompts() > 0) TROUPE_CHECK(answer_greedily(engine, answers));

@@ -44,7 +44,7 @@ std::vector<std::string> weight_files(const std::string& folder) {
 }
 
 std::string time_of_change(const fs::path& file) {
-  struct stat status{};
+  struct stat status {};
   if (::stat(file.c_str(), &status) != 0) return "an unknown time";
   return fmt::format("{:%Y-%m-%dT%H:%M:%S}.{:09}Z", fmt::gmtime(status.st_mtim.tv_sec),
                      status.st_mtim.tv_nsec);
@@ -104,6 +104,13 @@ Result<Fingerprint> job_fingerprint(const JobPlan& plan, const KeepGoing& keep_g
   }
   if (plan.engine.kv_codes) {
     fingerprint.parts.push_back({"kv_cache.dtype", std::string(to_string(*plan.engine.kv_codes))});
+  }
+  if (const KvResiduals& residuals = plan.engine.kv_residuals; residuals != KvResiduals()) {
+    fingerprint.parts.push_back(
+        {"kv_cache.residual", residuals.layers.empty()
+                                  ? config.kv_cache.residual
+                                  : fmt::format("{} in {}", config.kv_cache.residual,
+                                                fmt::join(residuals.layers, ", "))});
   }
   const KvPolicy& policy = plan.engine.kv_policy;
   if (!policy.is_full()) {

@@ -17,6 +17,7 @@
 #include "launcher/job/memory_check.hpp"
 #include "launcher/job/mesh_table.hpp"
 #include "launcher/job/plan_engine.hpp"
+#include "launcher/job/plan_kv_policy.hpp"
 #include "launcher/job/topology.hpp"
 #include "launcher/progress/progress_view.hpp"
 #include "launcher/terminal/format_bytes.hpp"
@@ -56,6 +57,7 @@ Result<std::vector<RankFootprint>> footprints(const ModelConfig& model,
   const FootprintOptions options{.compute = dtype,
                                  .encoding = engine.encoding,
                                  .kv_dtype = engine.kv_codes.value_or(dtype),
+                                 .kv_residuals = engine.kv_residuals,
                                  .max_positions = engine.max_model_len,
                                  .block_size = engine.block_size,
                                  .kv_policy = engine.kv_policy,
@@ -270,6 +272,9 @@ Result<JobPlan> plan_job(Config config, const PlanOptions& options) {
                                       options.assumed_gpus, plan.computes_here));
   auto runs = check_attention(plan.model, plan.mesh, plan.engine);
   if (!runs.ok()) return about_key(config.model.path, std::move(runs).error());
+  if (plan.engine.kv_codes) {
+    TROUPE_TRY(plan.kv_codes, describe_kv_codes(plan.engine, plan.model));
+  }
   warn_of_gpus(config, plan, options);
   warn_of_context_ranks(plan);
   TROUPE_CHECK(tell_of_attention(plan));
@@ -323,9 +328,7 @@ std::string describe(const JobPlan& plan) {
   } else {
     text += fmt::format("threads each: {}, cores: {}\n", engine.threads_per_worker, plan.cores);
   }
-  if (engine.kv_codes) {
-    text += fmt::format("KV cache in {}\n", to_string(*engine.kv_codes));
-  }
+  if (!plan.kv_codes.empty()) text += fmt::format("KV cache in {}\n", plan.kv_codes);
   if (!engine.kv_policy.is_full()) {
     text += fmt::format("KV cache: {}\n", describe(engine.kv_policy));
   }

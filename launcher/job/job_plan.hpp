@@ -36,6 +36,7 @@ struct JobPlan {
   std::vector<std::string> model_names;
   /// On GPUs: the kernels for each kind of attention in the model, a line each.
   std::vector<std::string> attention = {};
+  std::string kv_codes = {};  ///< describe_kv_codes; empty: the KV cache holds numbers
   std::shared_ptr<const RequestPreprocessor> preprocessor = {};  ///< if the options keep it
   std::vector<std::string> warnings;                             ///< for the user, a sentence each
   /// Why a valid job cannot start: memory is missing. A sentence each, with what to change.

@@ -40,9 +40,7 @@ JobFacts facts_of(const JobPlan& plan) {
   facts.model_path = config.model.path;
   facts.architecture = plan.model.architecture;
   facts.kv_policy = describe(plan.engine.kv_policy);
-  if (plan.engine.kv_codes) {
-    facts.kv_policy += fmt::format(", in {}", to_string(*plan.engine.kv_codes));
-  }
+  if (!plan.kv_codes.empty()) facts.kv_policy += ", in " + plan.kv_codes;
   facts.config_yaml = to_yaml(config);
   facts.began_unix_s = std::chrono::duration_cast<std::chrono::seconds>(
                            std::chrono::system_clock::now().time_since_epoch())

@@ -189,9 +189,10 @@ Result<EngineSpec> plan_engine(const Config& config, const ModelConfig& model, c
   engine.deterministic = on_gpu && config.engine.deterministic.value_or(false);
   if (engine.deterministic) TROUPE_CHECK(check_deterministic_gpus(mesh, model, engine.dtype));
   TROUPE_TRY(engine.encoding, weight_encoding(config, engine));
-  for (const DType codes : {DType::i8, DType::f8_e4m3}) {
+  for (const DType codes : {DType::i8, DType::f8_e4m3, DType::i4x2}) {
     if (config.kv_cache.dtype == to_string(codes)) engine.kv_codes = codes;
   }
+  TROUPE_TRY(engine.kv_residuals, plan_kv_residuals(config, model, engine));
   TROUPE_TRY(engine.kv_policy, plan_kv_policy(config, model, engine));
   TROUPE_TRY(engine.max_model_len, context_length(config, model));
   engine.max_num_seqs = static_cast<std::int32_t>(config.engine.max_num_seqs);

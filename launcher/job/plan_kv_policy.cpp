@@ -1,6 +1,13 @@
 #include "launcher/job/plan_kv_policy.hpp"
 
 #include <algorithm>
+#include <charconv>
+#include <optional>
+#include <utility>
+
+#include "models/layers/attention/attention_shape.hpp"
+#include "models/layers/attention/cache_spec.hpp"
+#include "models/layers/attention/stage_caches.hpp"
 
 namespace troupe {
 namespace {
@@ -169,7 +176,76 @@ Result<void> check_settings(const KvPolicy& policy, const Config& config, const 
   return {};
 }
 
+/// The layers of "3" or "4-7".
+std::optional<std::pair<std::int32_t, std::int32_t>> layers_of(std::string_view text) {
+  const auto number = [](std::string_view digits) -> std::optional<std::int32_t> {
+    std::int32_t value = 0;
+    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
+    if (error != std::errc() || end != digits.data() + digits.size()) return std::nullopt;
+    return value;
+  };
+  const std::size_t dash = text.find('-');
+  const auto first = number(text.substr(0, dash));
+  const auto last = dash == std::string_view::npos ? first : number(text.substr(dash + 1));
+  if (!first || !last || *first < 0 || *last < *first) return std::nullopt;
+  return std::pair(*first, *last);
+}
+
 }  // namespace
+
+Result<KvResiduals> plan_kv_residuals(const Config& config, const ModelConfig& model,
+                                      const EngineSpec& engine) {
+  KvResiduals residuals;
+  if (engine.kv_codes != DType::i4x2) return residuals;
+  if (config.kv_cache.residual == "keys") residuals.kind = KvResidual::keys;
+  if (config.kv_cache.residual == "all") residuals.kind = KvResidual::all;
+  if (!config.kv_cache.residual_layers) return residuals;
+  for (const std::string& text : *config.kv_cache.residual_layers) {
+    const auto layers = layers_of(text);
+    if (!layers || layers->second >= model.layers) {
+      return fail(ErrorCode::invalid_argument,
+                  "kv_cache.residual_layers: expected layers from 0 to {}, such as 0 or 2-3, found "
+                  "{}",
+                  model.layers - 1, text);
+    }
+    for (std::int32_t layer = layers->first; layer <= layers->second; ++layer) {
+      residuals.layers.push_back(layer);
+    }
+  }
+  if (residuals.layers.empty()) residuals.kind = KvResidual::none;
+  if (engine.context_parallel_size > 1) {
+    return fail(ErrorCode::invalid_argument,
+                "kv_cache.residual_layers, and parallel.context_parallel_size is above 1: context "
+                "ranks exchange rows of one size. Leave kv_cache.residual_layers at auto");
+  }
+  if (cache_groups(model).size() > 1) {
+    return fail(ErrorCode::unsupported,
+                "kv_cache.residual_layers: layers of this model take turns in one block, as some "
+                "have windows; leave it at auto");
+  }
+  return residuals;
+}
+
+Result<std::string> describe_kv_codes(const EngineSpec& engine, const ModelConfig& model) {
+  TROUPE_TRY(AttentionShape shape, attention_shape(model, 0, {0, 1}));
+  shape.index = {};
+  const Slice layers{0, model.layers};
+  const auto tensors = cache_residuals(stage_caches(model, layers), 0, engine.kv_residuals);
+  const auto bytes = static_cast<double>(
+      kv_bytes_per_token(shape, tensors, *engine.kv_codes, *engine.kv_codes, KvPolicy()));
+  const double numbers =
+      static_cast<double>(shape.cached_elements()) * static_cast<double>(tensors.size());
+  std::string text(to_string(*engine.kv_codes));
+  if (engine.kv_residuals.kind != KvResidual::none) {
+    text += engine.kv_residuals.kind == KvResidual::keys ? " with residuals of keys"
+                                                         : " with residuals";
+    if (!engine.kv_residuals.layers.empty()) {
+      text += fmt::format(" in {} of {} layers", engine.kv_residuals.layers.size(), model.layers);
+    }
+  }
+  return text +
+         fmt::format(", {:.0f} bytes a token, {:.2f} bits a number", bytes, 8.0 * bytes / numbers);
+}
 
 Result<KvPolicy> plan_kv_policy(const Config& config, const ModelConfig& model,
                                 const EngineSpec& engine) {

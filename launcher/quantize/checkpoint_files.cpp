@@ -111,6 +111,12 @@ Result<void> copy_other_files(const std::filesystem::path& from, const std::file
   return {};
 }
 
+Result<nlohmann::ordered_json> read_config(const Checkpoint& checkpoint) {
+  constexpr std::size_t most = std::size_t{64} << 20;
+  TROUPE_TRY(const std::string text, read_text_file(checkpoint.folder() / "config.json", most));
+  return nlohmann::ordered_json::parse(text, nullptr, false);
+}
+
 }  // namespace
 
 nlohmann::ordered_json quantization_config(const QuantizationPlan& plan,
@@ -154,6 +160,26 @@ nlohmann::ordered_json quantization_config(const QuantizationPlan& plan,
           {"kv_cache_scheme", nullptr}};
 }
 
+Result<nlohmann::ordered_json> with_kv_scales(const Checkpoint& checkpoint) {
+  constexpr std::string_view key = "quantization_config";
+  TROUPE_TRY(nlohmann::ordered_json config, read_config(checkpoint));
+  if (!config.contains(key) && config.contains("text_config")) config = config["text_config"];
+  nlohmann::ordered_json quantization = {{"quant_method", "compressed-tensors"},
+                                         {"format", "dense"},
+                                         {"quantization_status", "compressed"},
+                                         {"global_compression_ratio", nullptr},
+                                         {"config_groups", nlohmann::ordered_json::object()},
+                                         {"ignore", nlohmann::ordered_json::array()}};
+  if (config.contains(key)) quantization = config[key];
+  quantization["kv_cache_scheme"] = {
+      {"num_bits", 8},         {"type", "float"},
+      {"symmetric", true},     {"strategy", "tensor"},
+      {"group_size", nullptr}, {"block_structure", nullptr},
+      {"dynamic", false},      {"actorder", nullptr},
+      {"observer", "minmax"},  {"observer_kwargs", nlohmann::ordered_json::object()}};
+  return quantization;
+}
+
 Result<void> write_other_files(const OutputFolder& output, const Checkpoint& checkpoint,
                                const std::vector<std::vector<TensorSpec>>& shards,
                                const nlohmann::ordered_json& quantization) {
@@ -171,9 +197,7 @@ Result<void> write_other_files(const OutputFolder& output, const Checkpoint& che
   const nlohmann::ordered_json index = {{"metadata", {{"total_size", bytes}}}, {"weight_map", map}};
   TROUPE_CHECK(write_synced((output.path() / "model.safetensors.index.json").string(),
                             index.dump(2) + "\n"));
-  constexpr std::size_t most = std::size_t{64} << 20;
-  TROUPE_TRY(const std::string text, read_text_file(checkpoint.folder() / "config.json", most));
-  nlohmann::ordered_json config = nlohmann::ordered_json::parse(text, nullptr, false);
+  TROUPE_TRY(nlohmann::ordered_json config, read_config(checkpoint));
   if (!quantization.is_null()) config["quantization_config"] = quantization;
   return write_synced((output.path() / "config.json").string(), config.dump(2) + "\n");
 }

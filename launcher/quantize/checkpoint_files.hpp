@@ -18,6 +18,10 @@ nlohmann::ordered_json quantization_config(const QuantizationPlan& plan,
                                            const std::set<std::int64_t>& kept,
                                            const Checkpoint& checkpoint);
 
+/// The quantization_config of a checkpoint, or one of compressed-tensors that leaves all weights as
+/// they are, with fixed scales of an E4M3 KV cache. Errors: those of reading config.json.
+Result<nlohmann::ordered_json> with_kv_scales(const Checkpoint& checkpoint);
+
 /// Writes all files but the shards: those of the input but for weights, the index of `shards`
 /// (with the names of each one's tensors), and last config.json, with `quantization` if it is not
 /// null. Errors: io.

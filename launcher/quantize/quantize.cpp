@@ -27,7 +27,7 @@ void on_stop(int signal) {
 
 /// Once only: the second time a signal does what it does by default.
 void tell_of_stops() {
-  struct sigaction action{};
+  struct sigaction action {};
   action.sa_handler = on_stop;
   action.sa_flags = static_cast<int>(SA_RESETHAND);
   for (const int signal : {SIGINT, SIGTERM}) (void)::sigaction(signal, &action, nullptr);
@@ -88,9 +88,11 @@ std::string summary(const QuantizeJob& job, const QuantizeOptions& options) {
     text += fmt::format("{} matrices saw too few inputs for wanda and are judged by magnitude\n",
                         rounded["magnitude"]);
   }
+  const bool is_about_kv = options.quantization.scheme == QuantizationScheme::kv_fp8;
   return text +
-         fmt::format("next: launcher eval --model {} \\\n          --against {} --text FILE\n",
-                     options.model, options.output);
+         fmt::format("next: launcher eval --model {} \\\n          --against {} --text FILE{}\n",
+                     options.model, options.output,
+                     is_about_kv ? " --against-set kv_cache.dtype=fp8_e4m3" : "");
 }
 
 /// sensitive_layers.json: the layers that lost the most first.

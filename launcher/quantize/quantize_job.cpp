@@ -90,9 +90,14 @@ Result<void> QuantizeJob::sort_tensors() {
     if (is_global(use.rule->parameter)) continue;
     layers.emplace(checkpoint_name(*use.rule, use.layer, use.expert), use.layer);
   }
+  std::set<std::string> replaced;
+  for (std::int64_t layer = 0; layer < config_.layers; ++layer) {
+    for (const TensorSpec& spec : added_specs(layer + 1)) replaced.insert(spec.name);
+  }
   tensors_.resize(static_cast<std::size_t>(config_.layers) + 1);
   sizes_.resize(tensors_.size());
   for (const std::string& name : checkpoint_->names()) {
+    if (replaced.contains(name)) continue;
     const auto found = layers.find(name);
     const auto shard = static_cast<std::size_t>(found == layers.end() ? 0 : found->second + 1);
     tensors_[shard].push_back(name);
@@ -163,7 +168,9 @@ Result<void> QuantizeJob::run() {
     bytes_after_ += bytes_of(shards.back());
   }
   nlohmann::ordered_json quantization;  // null: a checkpoint as any other
-  if (!is_pruning(options_.quantization.scheme)) {
+  if (is_about_kv()) {
+    TROUPE_TRY(quantization, with_kv_scales(*checkpoint_));
+  } else if (!is_pruning(options_.quantization.scheme)) {
     quantization = quantization_config(plan_, options_.quantization, kept_, *checkpoint_);
   }
   return write_other_files(*output_, *checkpoint_, shards, quantization);
@@ -175,8 +182,11 @@ Result<nlohmann::json> QuantizeJob::make_shard(std::int64_t shard) {
   if (shard == 0) {
     TROUPE_CHECK(write_shard(0, [](const std::string&, ShardWriter&) { return false; }));
   } else {
-    TROUPE_TRY(figures, is_calibrated() ? calibrate_layer(shard - 1) : round_layer(shard - 1));
-    figures["layer"] = shard - 1;
+    const std::int64_t layer = shard - 1;
+    TROUPE_TRY(figures, is_about_kv()     ? calibrate_kv(layer)
+                        : is_calibrated() ? calibrate_layer(layer)
+                                          : round_layer(layer));
+    figures["layer"] = layer;
   }
   figures["bytes_before"] = sizes_[static_cast<std::size_t>(shard)];
   figures["bytes_after"] = bytes_of(specs_of(shard));
@@ -199,10 +209,12 @@ std::vector<TensorSpec> QuantizeJob::specs_of(std::int64_t shard) const {
     specs.push_back(
         {name, std::string(raw.type), {raw.extents.begin(), raw.extents.end()}, raw.bytes.size()});
   }
+  for (TensorSpec& spec : added_specs(shard)) specs.push_back(std::move(spec));
   return specs;
 }
 
-Result<void> QuantizeJob::write_shard(std::int64_t shard, const AppendTensor& append) {
+Result<void> QuantizeJob::write_shard(std::int64_t shard, const AppendTensor& append,
+                                      std::span<const std::byte> added) {
   const std::vector<TensorSpec> specs = specs_of(shard);
   TROUPE_TRY(ShardWriter writer,
              ShardWriter::create(output_->shard(shard, std::ssize(tensors_)), specs));
@@ -210,6 +222,7 @@ Result<void> QuantizeJob::write_shard(std::int64_t shard, const AppendTensor& ap
     TROUPE_TRY(const bool is_done, append(name, writer));
     if (!is_done) TROUPE_CHECK(writer.append(checkpoint_->file_with(name)->raw(name).bytes));
   }
+  if (!added.empty()) TROUPE_CHECK(writer.append(added));
   return writer.finish();
 }
 

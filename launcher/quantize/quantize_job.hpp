@@ -58,16 +58,22 @@ class QuantizeJob {
   Result<nlohmann::json> prune_layer(std::int64_t layer);
   Result<nlohmann::json> round_layer(std::int64_t layer);
   Result<nlohmann::json> calibrate_layer(std::int64_t layer);
+  bool is_about_kv() const { return options_.quantization.scheme == QuantizationScheme::kv_fp8; }
+  /// Finds the scales of a layer's KV cache; weights are copied.
+  Result<nlohmann::json> calibrate_kv(std::int64_t layer);
   /// Runs a layer over the text with what has become of it; returns how far its output is from
   /// `whole`, the whole layer's.
   Result<double> run_quantized(std::int64_t layer, QuantizedLayer& made, LayerTensors& tensors,
                                const Tensor& whole);
-  /// Writes a shard; `tensor_bytes(name)` appends the bytes of a tensor's codes and companions, or
-  /// returns false for one that stays as it is.
+  /// Writes a shard; `append(name)` appends the bytes of a tensor's codes and companions, or
+  /// returns false for one that stays as it is. `added`: the bytes of added_specs.
   using AppendTensor = std::function<Result<bool>(const std::string& name, ShardWriter& writer)>;
-  Result<void> write_shard(std::int64_t shard, const AppendTensor& append);
+  Result<void> write_shard(std::int64_t shard, const AppendTensor& append,
+                           std::span<const std::byte> added = {});
   AppendTensor what_was_made(const QuantizedLayer& made, LayerTensors& tensors) const;
   std::vector<TensorSpec> specs_of(std::int64_t shard) const;
+  /// Of the tensors that the input does not have: a layer's scales of the KV cache.
+  std::vector<TensorSpec> added_specs(std::int64_t shard) const;
   Result<void> keep_worst_layers();
   void tell(std::int64_t shard, const nlohmann::json& figures) const;
 

@@ -3,6 +3,7 @@
 #include <cstdint>
 
 #include "models/kv_policy/kv_policy.hpp"
+#include "models/ops/kv_residual.hpp"
 #include "models/ops/linear.hpp"
 #include "parallel/device/dtype.hpp"
 
@@ -20,8 +21,9 @@ struct ModelLimits {
   std::int32_t block_size = 16;          ///< tokens of a KV block
   int threads = 1;                       ///< that compute tables while the model is loaded
   WeightEncoding encoding = WeightEncoding::plain;  ///< of the layers' matrices
-  DType compute = DType::f32;   ///< f32, or bf16 (then weights are rounded to bf16)
-  DType kv_dtype = DType::f32;  ///< of the KV cache: f32, bf16, i8 or f8_e4m3
+  DType compute = DType::f32;     ///< f32, or bf16 (then weights are rounded to bf16)
+  DType kv_dtype = DType::f32;    ///< of the KV cache: f32, bf16, i8, f8_e4m3 or i4x2
+  KvResiduals kv_residuals = {};  ///< of a KV cache of i4x2
   /// The tokens that the KV cache keeps. Models do not check if they can do with another than all.
   KvPolicy kv_policy = {};
   /// Attention may look for prefixes that sequences of a pass share, to read them once.

@@ -65,9 +65,11 @@ Result<void> DecoderModel::build(const Checkpoint& checkpoint, const ParallelCon
                                               config_.hidden_size, ops_));
     dense_.emplace(std::move(dense));
   }
+  AttentionShape shape = attention_;
+  shape.residual = limits_.kv_residuals.of(0);  // of all layers, if there are context ranks
   TROUPE_TRY(
       auto context,
-      ContextGroup::create(parallel.context.device, attention_,
+      ContextGroup::create(parallel.context.device, shape,
                            context_shares_heads(config_, parallel.mesh.shape()), limits_, ops_));
   context_.emplace(std::move(context));
   pipeline_ = parallel.pipeline.device;
@@ -345,18 +347,21 @@ Result<void> DecoderModel::check_replicas(const ForwardBatch& batch) const {
 }
 
 std::size_t DecoderModel::kv_bytes_per_block() const {
-  const auto tokens = static_cast<std::size_t>(cache_tensors(caches_) * limits_.block_size);
-  return tokens *
-         kv_bytes_per_token(attention_, limits_.kv_dtype, limits_.index_dtype(), limits_.kv_policy);
+  return static_cast<std::size_t>(limits_.block_size) *
+         kv_bytes_per_token(attention_,
+                            cache_residuals(caches_, first_layer_, limits_.kv_residuals),
+                            limits_.kv_dtype, limits_.index_dtype(), limits_.kv_policy);
 }
 
 Result<void> DecoderModel::allocate_kv_cache(std::int64_t blocks) {
   if (!kv_.empty()) return fail(ErrorCode::invalid_argument, "the KV cache is there already");
   if (blocks < 1) return fail(ErrorCode::invalid_argument, "a KV cache of {} blocks", blocks);
   std::vector<std::pair<DeviceTensor, DeviceTensor>> memory;
-  for (std::int64_t tensor = 0; tensor < cache_tensors(caches_); ++tensor) {
-    TROUPE_TRY(auto pages, ops_.attention().allocate_kv(blocks, limits_.block_size, attention_,
-                                                        limits_.kv_dtype));
+  AttentionShape shape = attention_;
+  for (const KvResidual residual : cache_residuals(caches_, first_layer_, limits_.kv_residuals)) {
+    shape.residual = residual;
+    TROUPE_TRY(auto pages,
+               ops_.attention().allocate_kv(blocks, limits_.block_size, shape, limits_.kv_dtype));
     memory.push_back(std::move(pages));
   }
   kv_memory_ = std::move(memory);

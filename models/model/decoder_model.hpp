@@ -31,6 +31,7 @@ class DecoderModel final : public Model {
   void discard_passes() override;
   std::size_t kv_bytes_per_block() const override;
   Result<void> allocate_kv_cache(std::int64_t blocks) override;
+  std::span<const KvLayer> kv_layers() const override { return kv_; }
   void compact_kv(std::span<const CompactedSequence> sequences, const Tensor& block_tables,
                   const Tensor& device_sequences) override;
   Result<std::unique_ptr<KvSwap>> make_swap(std::int64_t host_blocks) override;

@@ -245,11 +245,12 @@ Result<RankFootprint> rank_footprint(const ModelConfig& config, const Checkpoint
 
   TROUPE_TRY(const AttentionShape attention,
              attention_shape(config, 0, head_shard(config, mesh, rank)));
-  const std::int64_t tensors = cache_tensors(stage_caches(config, footprint.layers));
-  const std::int64_t tokens = tensors * options.block_size;
+  const std::vector<KvResidual> tensors = cache_residuals(
+      stage_caches(config, footprint.layers), footprint.layers.begin, options.kv_residuals);
   const DType index = is_code(options.kv_dtype) ? options.compute : options.kv_dtype;
-  footprint.kv_bytes_per_block = static_cast<std::size_t>(tokens) *
-                                 kv_bytes_per_token(attention, options.kv_dtype, index, policy);
+  footprint.kv_bytes_per_block =
+      static_cast<std::size_t>(options.block_size) *
+      kv_bytes_per_token(attention, tensors, options.kv_dtype, index, policy);
   return footprint;
 }
 

@@ -6,6 +6,7 @@
 #include "models/checkpoint/checkpoint.hpp"
 #include "models/config/model_config.hpp"
 #include "models/kv_policy/kv_policy.hpp"
+#include "models/ops/kv_residual.hpp"
 #include "models/ops/linear.hpp"
 #include "parallel/device/dtype.hpp"
 #include "parallel/mesh/mesh.hpp"
@@ -20,6 +21,7 @@ struct FootprintOptions {
   DType compute = DType::f32;                       ///< see ModelLimits
   WeightEncoding encoding = WeightEncoding::plain;  ///< see ModelLimits
   DType kv_dtype = DType::f32;                      ///< see ModelLimits
+  KvResiduals kv_residuals = {};                    ///< see ModelLimits
   std::int64_t max_positions = 0;                   ///< see ModelLimits
   std::int32_t block_size = 16;                     ///< tokens of a KV block
   KvPolicy kv_policy = {};                          ///< see ModelLimits

@@ -61,7 +61,7 @@ Result<void> check_limits(const ModelConfig& config, const ModelLimits& limits) 
   if (!floating(limits.compute) || (!floating(limits.kv_dtype) && !is_code(limits.kv_dtype))) {
     return fail(ErrorCode::unsupported,
                 "computing in {} with a KV cache in {}; f32 and bf16 are supported, and caches of "
-                "i8 and f8_e4m3",
+                "i8, f8_e4m3 and i4x2",
                 to_string(limits.compute), to_string(limits.kv_dtype));
   }
   return {};

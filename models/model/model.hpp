@@ -91,6 +91,8 @@ class Model {
   virtual std::size_t kv_bytes_per_block() const = 0;
   /// Allocates `blocks` KV blocks; call once. Errors: resource_exhausted names the bytes.
   virtual Result<void> allocate_kv_cache(std::int64_t blocks) = 0;
+  /// The cache tensors of this rank; empty before allocate_kv_cache.
+  virtual std::span<const KvLayer> kv_layers() const = 0;
   /// Under a policy that drops tokens (ModelLimits::kv_policy): removes entries from the caches of
   /// sequences, in all layers of this rank, before the next pass. The arguments as in KvCompaction;
   /// tensors must stay until the device has done it.

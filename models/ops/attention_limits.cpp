@@ -15,12 +15,31 @@ constexpr std::int64_t max_gpu_index_dim = 1024;
 Result<void> check_dtype(DType dtype) {
   if (dtype == DType::f32 || dtype == DType::bf16 || is_code(dtype)) return {};
   return fail(ErrorCode::unsupported,
-              "attention reads a KV cache of f32, bf16 or codes of 8 bits, not {}",
+              "attention reads a KV cache of f32, bf16, or codes of 8 or 4 bits, not {}",
               to_string(dtype));
+}
+
+/// Errors: what CPUs cannot do with a cache of 4 bits.
+Result<void> check_4_bits(const AttentionShape& shape) {
+  if (shape.latent > 0) {
+    return fail(ErrorCode::unsupported,
+                "kv_cache.dtype: int4: latent attention is not read from 4 bits; take int8, "
+                "fp8_e4m3 or auto");
+  }
+  if (shape.head_dim % 2 == 0) return {};
+  return fail(ErrorCode::unsupported,
+              "kv_cache.dtype: int4: two numbers of a head share a byte, but head_dim is {}; take "
+              "int8, fp8_e4m3 or auto",
+              shape.head_dim);
 }
 
 /// Errors: what GPUs cannot do with a cache of codes.
 Result<void> check_gpu_codes(const AttentionShape& shape, DType codes) {
+  if (codes == DType::i4x2) {
+    return fail(ErrorCode::unsupported,
+                "kv_cache.dtype: int4: GPUs have no kernels that read a KV cache of 4 bits; take "
+                "int8, fp8_e4m3 or auto, or set cluster.device: cpu");
+  }
   if (shape.latent > 0) {
     return fail(
         ErrorCode::unsupported,
@@ -61,6 +80,7 @@ Result<void> check_cpu_attention(const AttentionShape& shape, std::int64_t block
                 block_size);
   }
   TROUPE_CHECK(check_dtype(dtype));
+  if (dtype == DType::i4x2) TROUPE_CHECK(check_4_bits(shape));
   return check_heads(shape);
 }
 

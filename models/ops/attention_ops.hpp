@@ -7,6 +7,7 @@
 
 #include "models/ops/columns.hpp"
 #include "models/ops/kv_compaction.hpp"
+#include "models/ops/kv_residual.hpp"
 #include "models/ops/kv_row_layout.hpp"
 #include "models/ops/kv_swap.hpp"
 #include "models/ops/op_checks.hpp"
@@ -98,6 +99,9 @@ struct AttentionShape {
   /// Which keys a row attends to (attend_sparse); of latent attention only.
   SparseIndex index = {};
 
+  /// Of a cache of i4x2.
+  KvResidual residual = KvResidual::none;
+
   /// Fixed scales of keys and values in a cache of 8-bit codes (KvRowLayout); 0: each row has that
   /// of its largest magnitude. Not of latent attention.
   float key_scale = 0.0F;
@@ -108,9 +112,18 @@ struct AttentionShape {
   std::int64_t cached_elements() const { return latent > 0 ? head_dim : 2 * kv_heads * head_dim; }
   /// How a cache of `stored` holds them.
   KvRowLayout row_layout(DType stored) const { return KvRowLayout::of(head_dim, latent, stored); }
+  /// The dtypes of keys and values in a cache of `stored`: of i4x2 with residuals, i8.
+  DType key_dtype(DType stored) const {
+    return stored == DType::i4x2 && residual != KvResidual::none ? DType::i8 : stored;
+  }
+  DType value_dtype(DType stored) const {
+    return stored == DType::i4x2 && residual == KvResidual::all ? DType::i8 : stored;
+  }
   /// Elements of a token in a cache of `stored`, with the scales of codes.
   std::int64_t stored_elements(DType stored) const {
-    return (latent > 0 ? 1 : 2 * kv_heads) * row_layout(stored).row_elements;
+    const auto row = [&](DType dtype) { return row_layout(dtype).row_elements; };
+    if (latent > 0) return row(stored);
+    return kv_heads * (row(key_dtype(stored)) + row(value_dtype(stored)));
   }
 };
 
@@ -140,8 +153,8 @@ class AttentionOps {
  public:
   virtual ~AttentionOps() = default;
 
-  /// One layer's cache: `blocks` pages of `block_size` tokens. dtype f32, bf16, or i8 or
-  /// f8_e4m3, whose pages hold scales, too (KvRowLayout).
+  /// One layer's cache: `blocks` pages of `block_size` tokens. dtype f32, bf16, or i8, f8_e4m3 or
+  /// i4x2, whose pages hold scales, too (KvRowLayout).
   virtual Result<std::pair<DeviceTensor, DeviceTensor>> allocate_kv(std::int64_t blocks,
                                                                     std::int32_t block_size,
                                                                     const AttentionShape& shape,
@@ -209,7 +222,7 @@ class AttentionOps {
   }
 
   /// Copies what the cache holds of the tokens at `slots` [tokens] i32 (as kv_slots) to `rows`
-  /// [tokens, stored_elements] of the cache's dtype, in an order of elements known only to Ops.
+  /// [tokens, stored_elements] of the keys' dtype, in an order of elements known only to Ops.
   void gather_kv(const KvLayer& cache, const AttentionShape& shape, const Tensor& slots,
                  const Tensor& rows) {
     if constexpr (op_checks::enabled) op_checks::kv_rows(cache, shape, slots, rows);

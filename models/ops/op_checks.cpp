@@ -182,8 +182,11 @@ void kv_rows(const KvLayer& cache, const AttentionShape& shape, const Tensor& sl
              const Tensor& rows) {
   expect_cache(shape, cache);
   expect("kv_rows: slots", slots, {rows[0]}, DType::i32);
-  const DType stored = cache.keys.dtype();
-  expect("kv_rows: rows", rows, {slots[0], shape.stored_elements(stored)}, stored);
+  const auto elements = [&](const Tensor& pages) {
+    return pages.empty() ? 0 : shape.kv_heads * shape.row_layout(pages.dtype()).row_elements;
+  };
+  expect("kv_rows: rows", rows, {slots[0], elements(cache.keys) + elements(cache.values)},
+         cache.keys.dtype());
 }
 
 void accumulate_weights(const Tensor& q, const AttentionShape& shape, const AttentionBatch& batch,

@@ -44,8 +44,8 @@ const std::array<float, 256>& e4m3_numbers() {
 }  // namespace
 
 std::string_view to_string(QuantizationScheme scheme) {
-  constexpr std::array<std::string_view, 6> names = {"fp8",   "int8",       "w4a16",
-                                                     "mxfp4", "sparse-2:4", "sparse-rows"};
+  constexpr std::array<std::string_view, 7> names = {"fp8",        "int8",        "w4a16", "mxfp4",
+                                                     "sparse-2:4", "sparse-rows", "kv-fp8"};
   return names[static_cast<std::size_t>(scheme)];
 }
 
@@ -130,6 +130,7 @@ std::uint8_t CodeGrid::code_of(float weight, float scale) const {
       return float_to_e2m1(number);
     case QuantizationScheme::sparse_24:
     case QuantizationScheme::sparse_rows:
+    case QuantizationScheme::kv_fp8:
       break;  // has no codes
   }
   return 0;
@@ -152,6 +153,7 @@ float CodeGrid::number_of(std::uint8_t code, float scale) const {
       break;
     case QuantizationScheme::sparse_24:
     case QuantizationScheme::sparse_rows:
+    case QuantizationScheme::kv_fp8:
       break;  // has no codes
   }
   return rounded_to(number * scale, scale_dtype_ == DType::f16 ? DType::f16 : DType::bf16);

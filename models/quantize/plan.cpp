@@ -8,6 +8,7 @@
 
 #include "models/families/family.hpp"
 #include "models/layers/weights/parameters.hpp"
+#include "models/quantize/kv_scales.hpp"
 
 namespace troupe {
 namespace {
@@ -64,6 +65,10 @@ CodeGrid grid_of(const MatrixPlan& matrix, const QuantizationOptions& options) {
 
 Result<QuantizationPlan> plan_quantization(const ModelConfig& config, const Checkpoint& checkpoint,
                                            const QuantizationOptions& options) {
+  if (options.scheme == QuantizationScheme::kv_fp8) {
+    TROUPE_CHECK(check_kv_scales(config, checkpoint));
+    return QuantizationPlan();
+  }
   if (!checkpoint.quantization().groups.empty()) {
     return fail(ErrorCode::invalid_argument,
                 "{} is quantised already ({}): start from the checkpoint in bf16, f16 or f32",

@@ -99,7 +99,7 @@ ModelConfig with_a_layer_after(ModelConfig config) {
 
 Result<void> run_layer(const ModelConfig& config, const Checkpoint& checkpoint, Ops& ops,
                        std::int64_t layer, const CalibrationText& text, const Tensor& input,
-                       const Tensor& output) {
+                       const Tensor& output, const OnKvCache& on_cache) {
   const ModelConfig longer = with_a_layer_after(config);
   const std::int64_t at_once =
       std::clamp<std::int64_t>(tokens_at_once / text.length, 1, text.windows());
@@ -120,6 +120,7 @@ Result<void> run_layer(const ModelConfig& config, const Checkpoint& checkpoint, 
     const std::int64_t begin = first * text.length, rows = windows * text.length;
     neighbours.set(layer == 0 ? Tensor() : input.rows(begin, rows), output.rows(begin, rows));
     TROUPE_CHECK(model->forward(batch.take(first, windows), {}));
+    if (on_cache) on_cache(model->kv_layers().front());
   }
   return {};
 }

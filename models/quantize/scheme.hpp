@@ -13,6 +13,8 @@ enum class QuantizationScheme : std::uint8_t {
   mxfp4,        ///< E2M1, a power of two for each 32 columns of a row
   sparse_24,    ///< no codes: two of each four columns of a row are 0
   sparse_rows,  ///< no codes: whole channels of MLPs are 0
+  kv_fp8,       ///< weights stay as they are: scales of a KV cache in E4M3, one of a layer's keys
+                ///< and one of its values
 };
 
 /// True for those that set weights to 0 and leave the others as they are.

@@ -9,8 +9,8 @@
 
 namespace troupe {
 
-/// Element types of tensors, in memory and in checkpoints.
-enum class DType : std::uint8_t { f32, bf16, f16, i32, i64, u8, i8, f8_e4m3 };
+/// Element types of tensors, in memory and in checkpoints. An i4x2 is two numbers of 4 bits.
+enum class DType : std::uint8_t { f32, bf16, f16, i32, i64, u8, i8, f8_e4m3, i4x2 };
 
 constexpr std::size_t size_of(DType dtype) {
   switch (dtype) {
@@ -25,6 +25,7 @@ constexpr std::size_t size_of(DType dtype) {
     case DType::u8:
     case DType::i8:
     case DType::f8_e4m3:
+    case DType::i4x2:
       return 1;
   }
   return 0;
@@ -49,12 +50,16 @@ constexpr std::string_view to_string(DType dtype) {
       return "int8";
     case DType::f8_e4m3:
       return "fp8_e4m3";
+    case DType::i4x2:
+      return "int4";
   }
   return "unknown";
 }
 
-/// True for codes of 8 bits, which are numbers only together with a scale.
-constexpr bool is_code(DType dtype) { return dtype == DType::i8 || dtype == DType::f8_e4m3; }
+/// True for codes of 8 or 4 bits, which are numbers only together with a scale.
+constexpr bool is_code(DType dtype) {
+  return dtype == DType::i8 || dtype == DType::f8_e4m3 || dtype == DType::i4x2;
+}
 
 /// The upper half of an fp32: 8 bits of exponent, 7 of fraction. Storage only; compute in float.
 struct BFloat16 {

@@ -1,13 +1,15 @@
-// Models whose KV cache has 8-bit codes: how near they are to those without, and that their bits do
-// not depend on how passes are cut or on ranks.
+// Models whose KV cache has codes of 8 or 4 bits: how near they are to those without, and that
+// their bits do not depend on how passes are cut or on ranks.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <filesystem>
+#include <limits>
 
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "models/families/family.hpp"
 #include "tests/golden/support/golden_model.hpp"
 #include "tests/golden/support/mesh_ranks.hpp"
 #include "tests/support/checkpoint_folder.hpp"
@@ -39,10 +41,11 @@ Result<std::vector<float>> logits_of(Runner& runner, const std::vector<std::int3
 
 Result<std::vector<float>> logits_of(const std::filesystem::path& folder,
                                      const std::vector<std::int32_t>& ids, std::int32_t chunk,
-                                     std::optional<DType> kv_codes) {
+                                     std::optional<DType> kv_codes,
+                                     const KvResiduals& residuals = {}) {
   TROUPE_TRY(auto ops, make_golden_ops(DType::f32));
   TROUPE_TRY(const LoadedModel loaded,
-             load(folder, DType::f32, {}, std::move(ops), false, kv_codes));
+             load(folder, DType::f32, {}, std::move(ops), false, kv_codes, residuals));
   return logits_of(*loaded.runner, ids, chunk);
 }
 
@@ -99,6 +102,52 @@ TEST_P(KvCodes, give_the_same_bits_however_the_prompt_is_cut_and_spread) {
       expect_same_bits(ranks.back(), expected, "the last of two ranks");
     }
   }
+}
+
+TEST_P(KvCodes, of_4_bits_give_the_same_bits_and_come_nearer_with_residuals) {
+  const auto model = golden_model(GetParam());
+  if (!model) GTEST_SKIP() << missing_model_message(GetParam());
+  REQUIRE_OK(const ModelConfig config, load_model_config(model->checkpoint));
+  const std::vector<std::int32_t> ids = prompt_of(*model);
+  if (config.latent) {
+    const auto refused = logits_of(model->checkpoint, ids, whole, DType::i4x2);
+    ASSERT_FALSE(refused.ok());
+    EXPECT_NE(refused.error().message.find("latent attention"), std::string::npos);
+    return;
+  }
+  REQUIRE_OK(const auto plain, logits_of(model->checkpoint, ids, whole, std::nullopt));
+  double before = std::numeric_limits<double>::infinity();
+  for (const KvResidual kind : {KvResidual::none, KvResidual::keys, KvResidual::all}) {
+    SCOPED_TRACE(static_cast<int>(kind));
+    const KvResiduals residuals{kind};
+    REQUIRE_OK(const auto expected,
+               logits_of(model->checkpoint, ids, whole, DType::i4x2, residuals));
+    const double difference = mean_difference(expected, plain, ids);
+    EXPECT_GT(difference, 0.0);
+    EXPECT_LT(difference, before);
+    before = difference;
+    REQUIRE_OK(const auto found, logits_of(model->checkpoint, ids, 23, DType::i4x2, residuals));
+    expect_same_bits(found, expected, "passes of 23 tokens");
+    for (const MeshShape shape :
+         {MeshShape{.pipeline = 2}, MeshShape{.tensor = 2}, MeshShape{.context = 2}}) {
+      REQUIRE_OK(const auto ranks,
+                 run_ranks(model->checkpoint, DType::f32,
+                           {.shape = shape, .kv_codes = DType::i4x2, .kv_residuals = residuals},
+                           [&](Runner& runner, int) { return logits_of(runner, ids, 40); }));
+      expect_same_bits(ranks.back(), expected, "the last of two ranks");
+    }
+  }
+  if (!config.windows.empty()) return;  // layers share cache tensors
+  const KvResiduals of_first{KvResidual::all, {0}};
+  REQUIRE_OK(const auto some, logits_of(model->checkpoint, ids, whole, DType::i4x2, of_first));
+  REQUIRE_OK(const auto none, logits_of(model->checkpoint, ids, whole, DType::i4x2));
+  EXPECT_NE(std::memcmp(some.data(), none.data(), none.size() * sizeof(float)), 0);
+  REQUIRE_OK(
+      const auto stages,
+      run_ranks(model->checkpoint, DType::f32,
+                {.shape = {.pipeline = 2}, .kv_codes = DType::i4x2, .kv_residuals = of_first},
+                [&](Runner& runner, int) { return logits_of(runner, ids, 40); }));
+  expect_same_bits(stages.back(), some, "the second stage, which has no residuals");
 }
 
 // Full attention, windows, soft caps, sinks, latent and sparse attention, norms over all heads.

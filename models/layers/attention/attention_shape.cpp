@@ -43,14 +43,18 @@ Result<AttentionShape> attention_shape(const ModelConfig& config, std::int64_t l
   return shape;
 }
 
-std::size_t kv_bytes_per_token(const AttentionShape& shape, DType stored, DType index,
-                               const KvPolicy& policy) {
+std::size_t kv_bytes_per_token(AttentionShape shape, std::span<const KvResidual> tensors,
+                               DType stored, DType index, const KvPolicy& policy) {
   const auto bytes = [](std::int64_t elements, DType dtype) {
     return static_cast<std::size_t>(elements) * size_of(dtype);
   };
   const std::int64_t weights = policy.observes_attention() ? shape.kv_heads : 0;
-  return bytes(shape.stored_elements(stored), stored) + bytes(shape.index.dim, index) +
-         bytes(weights, DType::f32);
+  std::size_t total = tensors.size() * (bytes(shape.index.dim, index) + bytes(weights, DType::f32));
+  for (const KvResidual residual : tensors) {
+    shape.residual = residual;
+    total += bytes(shape.stored_elements(stored), stored);
+  }
+  return total;
 }
 
 bool context_shares_heads(const ModelConfig& config, const MeshShape& shape) {

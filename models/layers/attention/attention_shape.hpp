@@ -1,5 +1,7 @@
 #pragma once
 
+#include <span>
+
 #include "models/config/model_config.hpp"
 #include "models/kv_policy/kv_policy.hpp"
 #include "models/ops/ops.hpp"
@@ -14,10 +16,10 @@ namespace troupe {
 Result<AttentionShape> attention_shape(const ModelConfig& config, std::int64_t layer,
                                        ShardOf shard);
 
-/// Bytes that a layer's cache holds of a token: keys and values of `stored` with their scales, the
-/// index key of sparse attention, and what the policy observes.
-std::size_t kv_bytes_per_token(const AttentionShape& shape, DType stored, DType index,
-                               const KvPolicy& policy);
+/// Bytes that the cache tensors of a stage, with these residuals, hold of a token: keys and values
+/// of `stored` with their scales, the index key of sparse attention, and what the policy observes.
+std::size_t kv_bytes_per_token(AttentionShape shape, std::span<const KvResidual> tensors,
+                               DType stored, DType index, const KvPolicy& policy);
 
 /// True if context ranks split the attention heads among them (UlyssesAttention): where there are
 /// KV heads for each rank, and heads are normalised one by one. Otherwise each has all heads of its

@@ -15,6 +15,15 @@ std::vector<StageCache> stage_caches(const ModelConfig& config, Slice layers) {
   return caches;
 }
 
+std::vector<KvResidual> cache_residuals(const std::vector<StageCache>& caches,
+                                        std::int64_t first_layer, const KvResiduals& residuals) {
+  std::vector<KvResidual> all(static_cast<std::size_t>(cache_tensors(caches)));
+  for (std::size_t i = caches.size(); i-- > 0;) {
+    all[caches[i].tensor] = residuals.of(first_layer + static_cast<std::int64_t>(i));
+  }
+  return all;
+}
+
 std::int64_t cache_tensors(const std::vector<StageCache>& caches) {
   std::size_t tensors = 0;
   for (const StageCache& cache : caches) tensors = std::max(tensors, cache.tensor + 1);

@@ -10,9 +10,9 @@ Result<ContextGroup> ContextGroup::create(Collectives* collectives, const Attent
   if (collectives == nullptr) return group;
   const std::int64_t width = shares_heads ? (shape.heads + 2 * shape.kv_heads) * shape.head_dim
                                           : shape.stored_elements(limits.kv_dtype);
-  TROUPE_TRY(group.received_,
-             ops.memory().allocate(shares_heads ? ops.activation_dtype() : limits.kv_dtype,
-                                   {limits.max_batch_tokens, width}));
+  TROUPE_TRY(group.received_, ops.memory().allocate(shares_heads ? ops.activation_dtype()
+                                                                 : shape.key_dtype(limits.kv_dtype),
+                                                    {limits.max_batch_tokens, width}));
   return group;
 }
 

@@ -1,5 +1,6 @@
 #include "models/layers/weights/parameters.hpp"
 
+#include <algorithm>
 #include <iterator>
 
 #include <fmt/format.h>
@@ -321,6 +322,14 @@ std::string checkpoint_name(const WeightRule& rule, std::int64_t layer, std::int
   replace_number(name, "{layer}", layer);
   replace_number(name, "{expert}", expert);
   return name;
+}
+
+std::string attention_module(std::span<const WeightRule> rules, std::int64_t layer) {
+  const auto output = std::ranges::find(rules, Parameter::output, &WeightRule::parameter);
+  if (output == rules.end()) return "";
+  std::string module = checkpoint_name(*output, layer, 0);
+  for (int parts = 0; parts < 2; ++parts) module.resize(module.rfind('.'));  // o_proj.weight
+  return module;
 }
 
 std::vector<WeightUse> weights_in_use(const ModelConfig& config,

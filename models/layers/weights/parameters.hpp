@@ -124,6 +124,10 @@ std::vector<Slice> stored_rows(const WeightRule& rule, Slice rows, const ModelCo
 /// The name of a rule's tensor, with its numbers filled in.
 std::string checkpoint_name(const WeightRule& rule, std::int64_t layer, std::int64_t expert);
 
+/// The module of a layer's attention, such as "model.layers.0.self_attn": that of its output
+/// matrix.
+std::string attention_module(std::span<const WeightRule> rules, std::int64_t layer);
+
 /// A weight of a model: a rule with its numbers (0 where the name has none).
 struct WeightUse {
   const WeightRule* rule = nullptr;

@@ -250,8 +250,7 @@ Result<StoredMatrix> Weights::vocabulary_rows(Parameter parameter) const {
 // Beside the attention's matrices, as compressed-tensors writes them, or beside the projection of
 // the keys or values (ModelOpt).
 Result<float> Weights::kv_scale(std::string_view name, std::int64_t layer) const {
-  std::string attention = checkpoint_name(rule(Parameter::output), layer, 0);
-  for (int parts = 0; parts < 2; ++parts) attention.resize(attention.rfind('.'));  // o_proj.weight
+  const std::string attention = attention_module({&rule(Parameter::output), 1}, layer);
   const std::string own = fmt::format("{}.{}", attention, name);
   const std::string of_projection = fmt::format("{}.{}_proj.{}", attention, name.front(), name);
   const std::string& found = checkpoint_.contains(own) ? own : of_projection;

@@ -7,7 +7,7 @@
 // of FMAs over the positions, started from its value times alpha. None of it depends on which rows
 // share the tile: a row skips the positions that it does not see, and chunks without any.
 //
-// Codes of 8 bits are widened in registers. The scale of a key multiplies its score, behind the
+// Codes are widened in registers. The scale of a key multiplies its score, behind the
 // chain; that of a value its term, once the term is in the sum.
 #pragma once
 
@@ -39,10 +39,10 @@ struct Seen {
 };
 
 /// Addresses of the 16-position groups of one chunk.
-template <class Stored>
+template <class Key, class Value>
 struct Chunk {
-  const Stored* keys[groups_per_chunk];    // [head_dim, block_size] from the group's first position
-  const Stored* values[groups_per_chunk];  // [16, head_dim]
+  const Key* keys[groups_per_chunk];      // [head_dim, block_size] from the group's first position
+  const Value* values[groups_per_chunk];  // [16, head_dim]
   const std::uint16_t* key_scales[groups_per_chunk];    // of codes: [scales, block_size]
   const std::uint16_t* value_scales[groups_per_chunk];  // of codes: [16]
 };
@@ -104,31 +104,37 @@ void transpose_values(const Stored* keys, std::int64_t block_size, std::int64_t 
   }
 }
 
-/// The offset of a KV head's page in keys or values, in elements.
-TROUPE_INLINE std::int64_t page_of(const AttentionJob& job, std::int64_t position) {
+/// The offset of a KV head's page in keys or values of a layout, in elements.
+TROUPE_INLINE std::int64_t page_of(const AttentionJob& job, const KvRowLayout& layout,
+                                   std::int64_t position) {
   const std::int64_t kv_heads = job.shape.kv_heads;
   const std::int64_t kv_head = job.first_head / (job.shape.heads / kv_heads);
-  return (job.blocks[position / job.block_size] * kv_heads + kv_head) * job.layout.row_elements *
-         job.block_size;
+  return (job.blocks[position / job.block_size] * kv_heads + kv_head) *
+         layout.page_elements(job.block_size);
 }
 
 /// The first scales of the 16 positions from `position` in keys or values; null unless of codes.
 template <class Stored>
-const std::uint16_t* scales_at(const AttentionJob& job, const void* pages, std::int64_t position) {
+const std::uint16_t* scales_at(const AttentionJob& job, const KvRowLayout& layout,
+                               const void* pages, std::int64_t position) {
   if constexpr (!is_code<Stored>) return nullptr;
-  const Stored* page = static_cast<const Stored*>(pages) + page_of(job, position);
-  return scales_of_page(job.layout, page, job.block_size) + position % job.block_size;
+  const Stored* page = static_cast<const Stored*>(pages) + page_of(job, layout, position);
+  return scales_of_page(layout, page, job.block_size) + position % job.block_size;
 }
 
+/// The bytes of 16 numbers that lie one behind the other.
+template <class Stored>
+inline constexpr std::int64_t bytes_of_16 = 16 / numbers_in<Stored> * sizeof(Stored);
+
 /// Computes the scores of `count` rows with the keys of some groups: score_rows_of for each scale
-/// that keys have.
+/// that keys have. `upcoming`: values, each 16 numbers of which take `upcoming_stride` bytes.
 template <class Stored, bool prefetches>
 void score_keys_of(const AttentionJob& job, int count, const float* q, const Stored* const* keys,
-                   const std::uint16_t* const* scales, const Stored* const* upcoming, int groups,
-                   float* scores) {
+                   const std::uint16_t* const* scales, const char* const* upcoming,
+                   std::int64_t upcoming_stride, int groups, float* scores) {
   const std::int64_t dim = job.shape.head_dim, first = job.layout.first_part;
-  score_rows_of<Stored, prefetches>(count, q, {first, dim, job.block_size, false}, keys, scales,
-                                    upcoming, groups, scores);
+  score_rows_of<Stored, prefetches>(count, q, {first, dim, job.block_size, false, upcoming_stride},
+                                    keys, scales, upcoming, groups, scores);
   if (first == dim) return;
   const Stored* others[groups_per_chunk] = {};
   const std::uint16_t* other_scales[groups_per_chunk] = {};
@@ -137,13 +143,13 @@ void score_keys_of(const AttentionJob& job, int count, const float* q, const Sto
     other_scales[g] = scales[g] + job.block_size;
   }
   score_rows_of<Stored, false>(count, q + first, {dim - first, dim, job.block_size, true}, others,
-                               other_scales, others, groups, scores);
+                               other_scales, upcoming, groups, scores);
 }
 
 /// Multiplies the terms of a row by the scales of their values.
-template <class Stored>
+template <class Key, class Value>
 void scale_terms(const AttentionTile& tile, std::int64_t row, Seen seen,
-                 const Chunk<Stored>& chunk) {
+                 const Chunk<Key, Value>& chunk) {
   float* scores = tile.scores + row * attention_chunk;
   for (std::int64_t i = seen.begin / 16 * 16; i < seen.end; i += 16) {
     store(scores + i, load(scores + i) * load_half(chunk.value_scales[i / 16]));
@@ -153,27 +159,31 @@ void scale_terms(const AttentionTile& tile, std::int64_t row, Seen seen,
 /// The keys of the 16 positions from `position`, [head_dim, block_size].
 template <class Stored>
 const Stored* keys_at(const AttentionJob& job, std::int64_t position) {
-  return static_cast<const Stored*>(job.keys) + page_of(job, position) + position % job.block_size;
+  return static_cast<const Stored*>(job.keys) + page_of(job, job.layout, position) +
+         position % job.block_size;
 }
 
 /// Locates the groups of 16 positions [begin, end) of the chunk at position `first`.
-template <class Stored>
-Chunk<Stored> locate_chunk(const AttentionJob& job, const AttentionTile& tile, std::int64_t first,
-                           int begin, int end) {
-  Chunk<Stored> chunk{};
+template <class Key, class Value>
+Chunk<Key, Value> locate_chunk(const AttentionJob& job, const AttentionTile& tile,
+                               std::int64_t first, int begin, int end) {
+  Chunk<Key, Value> chunk{};
   for (int g = begin; g < end; ++g) {
     const std::int64_t position = first + 16 * g;
-    chunk.keys[g] = keys_at<Stored>(job, position);
-    chunk.key_scales[g] = scales_at<Stored>(job, job.keys, position);
+    chunk.keys[g] = keys_at<Key>(job, position);
+    chunk.key_scales[g] = scales_at<Key>(job, job.layout, job.keys, position);
     if (job.shape.latent == 0) {
-      chunk.values[g] = static_cast<const Stored*>(job.values) + page_of(job, position) +
-                        position % job.block_size * job.shape.head_dim;
-      chunk.value_scales[g] = scales_at<Stored>(job, job.values, position);
+      chunk.values[g] = static_cast<const Value*>(job.values) +
+                        page_of(job, job.value_layout, position) +
+                        position % job.block_size * job.value_layout.elements;
+      chunk.value_scales[g] = scales_at<Value>(job, job.value_layout, job.values, position);
       continue;
     }
+    // Keys and values are of one type.
     chunk.value_scales[g] = chunk.key_scales[g];
-    Stored* values = reinterpret_cast<Stored*>(tile.values) + 16 * g * job.shape.latent;
-    transpose_values(chunk.keys[g], job.block_size, job.shape.latent, values);
+    Value* values = reinterpret_cast<Value*>(tile.values) + 16 * g * job.shape.latent;
+    transpose_values(reinterpret_cast<const Value*>(chunk.keys[g]), job.block_size,
+                     job.shape.latent, values);
     chunk.values[g] = values;
   }
   return chunk;
@@ -189,7 +199,7 @@ inline std::int64_t first_chunk_of(const AttentionJob& job) {
 /// Sets `keys` to the groups that are read after the chunk at position `first`, in this job or the
 /// following one, and returns their number.
 template <class Stored>
-int keys_after(const AttentionJob& job, std::int64_t first, const Stored** keys) {
+int keys_after(const AttentionJob& job, std::int64_t first, const char** keys) {
   const AttentionJob* next = &job;
   first += attention_chunk;
   if (first >= job.first_position + job.rows) {
@@ -201,22 +211,23 @@ int keys_after(const AttentionJob& job, std::int64_t first, const Stored** keys)
   for (; groups < groups_per_chunk; ++groups) {
     const std::int64_t position = first + 16 * groups;
     if (position >= next->first_position + next->rows) break;
-    keys[groups] = keys_at<Stored>(*next, position);
+    keys[groups] = reinterpret_cast<const char*>(keys_at<Stored>(*next, position));
   }
   return groups;
 }
 
 /// Adds the values that rows [row, row + count) see; `seen` is the first row's.
-template <bool windowed, class Stored, class SeenBy>
-void add_values(const AttentionJob& job, const AttentionTile& tile, const Chunk<Stored>& chunk,
-                std::int64_t row, int count, const Stored* const* upcoming, const SeenBy& seen_by) {
+template <bool windowed, class Key, class Value, class SeenBy>
+void add_values(const AttentionJob& job, const AttentionTile& tile, const Chunk<Key, Value>& chunk,
+                std::int64_t row, int count, const char* const* upcoming, const SeenBy& seen_by) {
   constexpr float unchanged[value_rows] = {1.0F};
+  const std::int64_t key_stride = job.block_size / 16 * bytes_of_16<Key>;
   const std::int64_t value_dim = value_dim_of(job.shape);
   const auto add = [&]<bool prefetches>(std::int64_t r, int rows, const float* alpha,
                                         std::int64_t begin, std::int64_t end) {
-    value_rows_of<Stored, prefetches>(rows, tile.scores + r * attention_chunk, alpha, chunk.values,
-                                      prefetches ? upcoming : chunk.values, value_dim,
-                                      job.block_size, begin, end, tile.sum + r * value_dim);
+    value_rows_of<Value, prefetches>(rows, tile.scores + r * attention_chunk, alpha, chunk.values,
+                                     upcoming, value_dim, key_stride, begin, end,
+                                     tile.sum + r * value_dim);
   };
   const Seen common = seen_by(row);
   if (windowed &&
@@ -239,7 +250,7 @@ void add_values(const AttentionJob& job, const AttentionTile& tile, const Chunk<
 
 /// Adds positions [first, first + 64) to all rows that see any of them; at least one does.
 /// `per_row` rows of the tile share a position.
-template <class Stored, bool windowed>
+template <class Key, class Value, bool windowed>
 void add_chunk(const AttentionJob& job, const AttentionTile& tile, std::int64_t rows,
                std::int64_t per_row, std::int64_t first) {
   const std::int64_t dim = job.shape.head_dim, window = job.shape.window;
@@ -255,14 +266,18 @@ void add_chunk(const AttentionJob& job, const AttentionTile& tile, std::int64_t 
   while (windowed && seen_by(end - 1).begin == attention_chunk) --end;
   const int first_group = static_cast<int>(seen_by(begin).begin / 16);
   const int groups = static_cast<int>((seen_by(end - 1).end + 15) / 16);
-  const Chunk<Stored> chunk = locate_chunk<Stored>(job, tile, first, first_group, groups);
+  const auto chunk = locate_chunk<Key, Value>(job, tile, first, first_group, groups);
   // With many rows a chunk takes long enough for the hardware prefetcher.
   const bool prefetches = end - begin <= score_rows && job.shape.latent == 0;
+  const char* values[groups_per_chunk] = {};
+  for (int g = first_group; g < groups; ++g) {
+    values[g] = reinterpret_cast<const char*>(chunk.values[g]);
+  }
   const auto score = [&]<bool with_values>(std::int64_t r, int count) {
-    score_keys_of<Stored, with_values>(job, count, tile.q + r * dim, chunk.keys + first_group,
-                                       chunk.key_scales + first_group, chunk.values + first_group,
-                                       groups - first_group,
-                                       tile.scores + r * attention_chunk + 16 * first_group);
+    score_keys_of<Key, with_values>(job, count, tile.q + r * dim, chunk.keys + first_group,
+                                    chunk.key_scales + first_group, values + first_group,
+                                    bytes_of_16<Value>, groups - first_group,
+                                    tile.scores + r * attention_chunk + 16 * first_group);
   };
   for (std::int64_t r = begin; r < end; r += score_rows) {
     const int count = static_cast<int>(end - r < score_rows ? end - r : score_rows);
@@ -275,14 +290,17 @@ void add_chunk(const AttentionJob& job, const AttentionTile& tile, std::int64_t 
   for (std::int64_t r = begin; r < end; ++r) {
     if (job.shape.soft_cap > 0.0F) cap_scores(tile, r, seen_by(r), job.shape.soft_cap);
     softmax_row<windowed>(tile, r, seen_by(r));
-    if constexpr (is_code<Stored>) scale_terms(tile, r, seen_by(r), chunk);
+    if constexpr (is_code<Value>) scale_terms(tile, r, seen_by(r), chunk);
   }
-  const Stored* upcoming[groups_per_chunk] = {};
-  const int upcoming_groups = prefetches ? keys_after<Stored>(job, first, upcoming) : 0;
+  const char* upcoming[groups_per_chunk] = {};
+  const int upcoming_groups = prefetches ? keys_after<Key>(job, first, upcoming) : 0;
+  const std::int64_t key_stride = job.block_size / 16 * bytes_of_16<Key>;
   for (int g = groups; g < upcoming_groups; ++g) {  // no values are read beside these keys
-    for (std::int64_t d = 0; d < dim; ++d) prefetch(upcoming[g] + d * job.block_size);
+    for (std::int64_t d = 0; d < dim; ++d) prefetch(upcoming[g] + d * key_stride);
   }
-  for (int g = upcoming_groups; g < groups; ++g) upcoming[g] = chunk.keys[g];
+  for (int g = upcoming_groups; g < groups; ++g) {
+    upcoming[g] = reinterpret_cast<const char*>(chunk.keys[g]);
+  }
   for (std::int64_t r = begin; r < end; r += value_rows) {
     const int count = static_cast<int>(end - r < value_rows ? end - r : value_rows);
     const bool first_rows = upcoming_groups > 0 && r == begin;
@@ -312,7 +330,7 @@ TROUPE_INLINE float sink_term(const AttentionJob& job, const AttentionTile& tile
   return terms[0];
 }
 
-template <class Stored>
+template <class Key, class Value>
 void attend(const AttentionJob& job) {
   const std::int64_t dim = job.shape.head_dim, value_dim = value_dim_of(job.shape);
   const std::int64_t per_row = job.heads;
@@ -336,9 +354,9 @@ void attend(const AttentionJob& job) {
   const std::int64_t positions = job.first_position + job.rows;
   for (std::int64_t first = first_chunk_of(job); first < positions; first += attention_chunk) {
     if (job.shape.window == 0) {
-      add_chunk<Stored, false>(job, tile, rows, per_row, first);
+      add_chunk<Key, Value, false>(job, tile, rows, per_row, first);
     } else {
-      add_chunk<Stored, true>(job, tile, rows, per_row, first);
+      add_chunk<Key, Value, true>(job, tile, rows, per_row, first);
     }
   }
   for (std::int64_t r = 0; r < rows; ++r) {
@@ -353,7 +371,8 @@ void attend(const AttentionJob& job) {
 }
 
 void attention(const AttentionJob& job) {
-  with_stored(job.layout.stored, [&](auto stored) { attend<decltype(stored)>(job); });
+  with_stored(job.layout.stored, job.value_layout.stored,
+              [&](auto key, auto value) { attend<decltype(key), decltype(value)>(job); });
 }
 
 }  // namespace troupe::TROUPE_ISA

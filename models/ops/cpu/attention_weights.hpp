@@ -21,9 +21,9 @@ std::int64_t score_chunk(const AttentionJob& job, const AttentionTile& tile, int
   const std::uint16_t* scales[groups_per_chunk] = {};
   for (int g = 0; g < groups; ++g) {
     keys[g] = keys_at<Stored>(job, first + 16 * g);
-    scales[g] = scales_at<Stored>(job, job.keys, first + 16 * g);
+    scales[g] = scales_at<Stored>(job, job.layout, job.keys, first + 16 * g);
   }
-  score_keys_of<Stored, false>(job, count, tile.q, keys, scales, keys, groups, tile.scores);
+  score_keys_of<Stored, false>(job, count, tile.q, keys, scales, nothing, 0, groups, tile.scores);
   if (job.shape.soft_cap > 0.0F) {
     for (int r = 0; r < count; ++r) cap_scores(tile, r, {0, seen}, job.shape.soft_cap);
   }

@@ -16,12 +16,13 @@ Result<std::pair<DeviceTensor, DeviceTensor>> CpuAttentionOps::allocate_kv(
     return fail(ErrorCode::resource_exhausted, "no memory for attention over heads of {}",
                 shape.head_dim);
   }
-  const std::int64_t row = shape.row_layout(dtype).row_elements;
+  const DType of_keys = shape.key_dtype(dtype), of_values = shape.value_dtype(dtype);
+  const auto row = [&](DType stored) { return shape.row_layout(stored).row_elements; };
   TROUPE_TRY(DeviceTensor keys,
-             allocate_on_cpu(dtype, Shape{blocks, shape.kv_heads, row, block_size}));
+             allocate_on_cpu(of_keys, Shape{blocks, shape.kv_heads, row(of_keys), block_size}));
   if (shape.latent != 0) return std::pair(std::move(keys), DeviceTensor());
   TROUPE_TRY(DeviceTensor values,
-             allocate_on_cpu(dtype, Shape{blocks, shape.kv_heads, block_size, row}));
+             allocate_on_cpu(of_values, Shape{blocks, shape.kv_heads, block_size, row(of_values)}));
   return std::pair(std::move(keys), std::move(values));
 }
 
@@ -42,6 +43,7 @@ void CpuAttentionOps::do_norm_rope_store(const Tensor& qkv, const Tensor& q_norm
   job.keys = cache.keys.data();
   job.values = cache.values.data();
   job.layout = shape.row_layout(cache.keys.dtype());
+  job.value_layout = shape.row_layout(cache.values.dtype());
   job.q_out = q_out.as<float>();
   const std::int64_t tokens = batch.positions[0];
   context_.for_rows(tokens, 4 * row_bytes(qkv),
@@ -136,6 +138,7 @@ void CpuAttentionOps::do_attend(const Tensor& q, const AttentionShape& shape,
   job.keys = cache.keys.data();
   job.values = cache.values.data();
   job.layout = shape.row_layout(cache.keys.dtype());
+  job.value_layout = shape.latent > 0 ? job.layout : shape.row_layout(cache.values.dtype());
   job.block_size = batch.block_size;
   job.shape = shape;
   job.sinks = shape.sinks.empty() ? nullptr : shape.sinks.as<float>();

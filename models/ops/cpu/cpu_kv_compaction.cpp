@@ -22,6 +22,7 @@ class HeadEntries {
       : rows_(rows),
         turned_(turned),
         layout_(shape.row_layout(cache.keys.dtype())),
+        value_layout_(shape.row_layout(cache.values.dtype())),
         blocks_(compaction.block_tables.as<std::int32_t>() + sequence.block_offset),
         block_size_(compaction.block_size),
         heads_(shape.kv_heads),
@@ -37,13 +38,13 @@ class HeadEntries {
   /// positions if `rope` is there, [positions, dim - latent] of rope_table.
   void move(std::int64_t from, std::int64_t to, const float* rope) const {
     const std::int64_t old_offset = from % block_size_, offset = to % block_size_;
-    copy(keys_, from, to, [&](std::int64_t i, bool is_new) {
+    copy(keys_, layout_, from, to, [&](std::int64_t i, bool is_new) {
       return layout_.key_place(i, is_new ? offset : old_offset, block_size_);
     });
     if (rope != nullptr) turn_back(to, rope + (from - to) * (layout_.head_dim - latent_));
     if (values_ != nullptr) {
-      copy(values_, from, to, [&](std::int64_t i, bool is_new) {
-        return layout_.value_place(i, is_new ? offset : old_offset, block_size_);
+      copy(values_, value_layout_, from, to, [&](std::int64_t i, bool is_new) {
+        return value_layout_.value_place(i, is_new ? offset : old_offset, block_size_);
       });
     }
     if (weights_ != nullptr) *weight_of(to) = weight(from);
@@ -53,14 +54,15 @@ class HeadEntries {
   std::int64_t page(std::int64_t entry) const {
     return blocks_[entry / block_size_] * heads_ + head_;
   }
-  Element* page_of(Element* pages, std::int64_t entry) const {
-    return pages + page(entry) * layout_.page_elements(block_size_);
+  Element* page_of(Element* pages, const KvRowLayout& layout, std::int64_t entry) const {
+    return pages + page(entry) * layout.page_elements(block_size_);
   }
   template <class PlaceOf>
-  void copy(Element* pages, std::int64_t from, std::int64_t to, const PlaceOf& place_of) const {
-    const Element* const old_page = page_of(pages, from);
-    Element* const new_page = page_of(pages, to);
-    for (std::int64_t i = 0; i < layout_.row_elements; ++i) {
+  void copy(Element* pages, const KvRowLayout& layout, std::int64_t from, std::int64_t to,
+            const PlaceOf& place_of) const {
+    const Element* const old_page = page_of(pages, layout, from);
+    Element* const new_page = page_of(pages, layout, to);
+    for (std::int64_t i = 0; i < layout.row_elements; ++i) {
       new_page[place_of(i, true)] = old_page[place_of(i, false)];
     }
   }
@@ -72,8 +74,9 @@ class HeadEntries {
   /// rotation has not. Codes are rounded anew, with a scale of their own.
   void turn_back(std::int64_t entry, const float* row) const {
     const std::int64_t half = (layout_.head_dim - latent_) / 2;
-    const KeyPartJob key{layout_, page_of(keys_, entry), entry % block_size_, block_size_, latent_,
-                         turned_};
+    const KeyPartJob key{
+        layout_, page_of(keys_, layout_, entry), entry % block_size_, block_size_, latent_,
+        turned_};
     rows_.load_key(key);
     for (std::int64_t i = 0; i < half; ++i) {
       const float factor = 1.0F / std::hypot(row[i], row[half + i]);
@@ -87,7 +90,8 @@ class HeadEntries {
 
   const RowKernels& rows_;
   float* turned_;
-  KvRowLayout layout_;
+  KvRowLayout layout_;        // of keys
+  KvRowLayout value_layout_;  // of values
   const std::int32_t* blocks_;
   std::int64_t block_size_, heads_, head_, latent_;
   Element* keys_;

@@ -140,7 +140,7 @@ void CpuAttentionOps::do_attend_sparse(const Tensor& q, const IndexQueries& inde
       row.attention.q = q.as<float>() + token * shape.heads * shape.head_dim;
       row.attention.out = out.as<float>() + token * shape.heads * shape.value_dim();
       row.attention.keys = cache.keys.data();
-      row.attention.layout = shape.row_layout(cache.keys.dtype());
+      row.attention.layout = row.attention.value_layout = shape.row_layout(cache.keys.dtype());
       row.attention.blocks = blocks;
       row.attention.block_size = batch.block_size;
       row.attention.heads = heads_of_tile(shape.heads);

@@ -30,8 +30,8 @@ void score_keys(const IndexScoresJob& job) {
       const std::int64_t left = job.heads - head;
       const int count = static_cast<int>(left < score_rows ? left : score_rows);
       score_rows_of<Stored, false>(count, job.query + head * job.dim,
-                                   {job.dim, job.dim, job.block_size, false}, keys, nullptr, keys,
-                                   groups, dots);
+                                   {job.dim, job.dim, job.block_size, false}, keys, nullptr,
+                                   nothing, groups, dots);
       for (int r = 0; r < count; ++r) {
         const F16 weight = broadcast(job.weights[head + r]);
         for (int g = 0; g < groups; ++g) {

@@ -66,7 +66,8 @@ struct AttentionJob {
   std::int64_t first_position = 0;
   const void* keys = nullptr;
   const void* values = nullptr;
-  KvRowLayout layout;
+  KvRowLayout layout;                    ///< of keys
+  KvRowLayout value_layout;              ///< of values
   const std::int32_t* blocks = nullptr;  ///< the sequence's block table
   std::int64_t block_size = 16;
   std::int64_t first_head = 0;  ///< query heads [first_head, first_head + heads)
@@ -118,7 +119,8 @@ struct NormRopeStoreJob {
   std::int64_t block_size = 16;
   void* keys = nullptr;
   void* values = nullptr;
-  KvRowLayout layout;
+  KvRowLayout layout;        ///< of keys
+  KvRowLayout value_layout;  ///< of values
   float* q_out = nullptr;
   float* scratch = nullptr;  ///< head_dim floats
   std::int64_t begin = 0, end = 0;

@@ -1,5 +1,5 @@
 // What the KV cache holds, as numbers in registers, for one instruction set (vec.hpp): f32, bf16,
-// and codes of 8 bits with fp16 scales (KvRowLayout).
+// and codes of 8 or 4 bits with fp16 scales (KvRowLayout).
 #pragma once
 
 #include "models/ops/cpu/vec.hpp"
@@ -15,12 +15,25 @@ struct Fp8Code {
   std::uint8_t bits;
 };
 
+/// Codes of two elements, the even one's in the lower half; each with 8 added.
+struct Int4Pair {
+  std::uint8_t bits;
+};
+
 template <class Stored>
 inline constexpr bool is_code = false;
 template <>
 inline constexpr bool is_code<Int8Code> = true;
 template <>
 inline constexpr bool is_code<Fp8Code> = true;
+template <>
+inline constexpr bool is_code<Int4Pair> = true;
+
+/// The numbers in one `Stored`.
+template <class Stored>
+inline constexpr int numbers_in = 1;
+template <>
+inline constexpr int numbers_in<Int4Pair> = 2;
 
 /// Calls use with a value of the type of `stored`'s elements.
 template <class Use>
@@ -31,8 +44,20 @@ TROUPE_INLINE void with_stored(DType stored, const Use& use) {
     use(std::uint16_t());
   } else if (stored == DType::i8) {
     use(Int8Code());
+  } else if (stored == DType::i4x2) {
+    use(Int4Pair());
   } else {
     use(Fp8Code());
+  }
+}
+/// Calls use with values of the types of the elements of keys and of values: the same but for
+/// residuals of keys (KvResidual).
+template <class Use>
+TROUPE_INLINE void with_stored(DType keys, DType values, const Use& use) {
+  if (keys == DType::i8 && values == DType::i4x2) {
+    use(Int8Code(), Int4Pair());
+  } else {
+    with_stored(keys, [&](auto stored) { use(stored, stored); });
   }
 }
 
@@ -40,12 +65,12 @@ TROUPE_INLINE void with_stored(DType stored, const Use& use) {
 template <class Code>
 TROUPE_INLINE std::uint16_t* scales_of_page(const KvRowLayout& layout, Code* page,
                                             std::int64_t block_size) {
-  return reinterpret_cast<std::uint16_t*>(page + layout.head_dim * block_size);
+  return reinterpret_cast<std::uint16_t*>(page + layout.elements * block_size);
 }
 template <class Code>
 TROUPE_INLINE const std::uint16_t* scales_of_page(const KvRowLayout& layout, const Code* page,
                                                   std::int64_t block_size) {
-  return reinterpret_cast<const std::uint16_t*>(page + layout.head_dim * block_size);
+  return reinterpret_cast<const std::uint16_t*>(page + layout.elements * block_size);
 }
 
 #ifdef __AVX512F__
@@ -57,6 +82,16 @@ TROUPE_INLINE F16 load_half(const std::uint16_t* p) {
 TROUPE_INLINE F16 load(const Int8Code* p) {
   const __m128i codes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
   return {_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(codes))};
+}
+/// The numbers of codes, of which it looks at the lowest 4 bits.
+TROUPE_INLINE F16 numbers_of(__m512i codes) {
+  return {_mm512_permutexvar_ps(
+      codes, _mm512_setr_ps(-8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7))};
+}
+/// Loads the first, or the second, number of sixteen pairs.
+TROUPE_INLINE F16 load_half_of(const Int4Pair* p, int which) {
+  const __m512i pairs = _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+  return numbers_of(which == 0 ? pairs : _mm512_srli_epi32(pairs, 4));
 }
 
 #else
@@ -70,8 +105,39 @@ TROUPE_INLINE F16 load(const Int8Code* p) {
   return {_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(codes)),
           _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_srli_si128(codes, 8)))};
 }
+TROUPE_INLINE F16 numbers_of(__m128i codes) {
+  const __m128i signed_codes =
+      _mm_sub_epi8(_mm_and_si128(codes, _mm_set1_epi8(15)), _mm_set1_epi8(8));
+  return {_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(signed_codes)),
+          _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_srli_si128(signed_codes, 8)))};
+}
+TROUPE_INLINE F16 load_half_of(const Int4Pair* p, int which) {
+  const __m128i pairs = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+  return numbers_of(which == 0 ? pairs : _mm_srli_epi16(pairs, 4));
+}
 
 #endif
+
+/// Loads the sixteen numbers of eight pairs: each byte's halves become two bytes.
+TROUPE_INLINE F16 load(const Int4Pair* p) {
+  const __m128i words = _mm_cvtepu8_epi16(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));
+  const __m128i codes = _mm_or_si128(words, _mm_slli_epi16(words, 4));
+#ifdef __AVX512F__
+  return numbers_of(_mm512_cvtepu8_epi32(codes));
+#else
+  return numbers_of(codes);
+#endif
+}
+
+/// Loads number `which` of the numbers_in of sixteen consecutive elements.
+template <class Stored>
+TROUPE_INLINE F16 load_one_of(const Stored* p, [[maybe_unused]] int which) {
+  if constexpr (numbers_in<Stored> == 2) {
+    return load_half_of(p, which);
+  } else {
+    return load(p);
+  }
+}
 
 /// Loads codes as E4M3 times 2^-8: their fields moved to those of fp16, which hold E4M3's numbers
 /// without a leading one, too. With the sign extended to 16 bits, the shift leaves it in two
@@ -90,10 +156,11 @@ TROUPE_INLINE F16 load(const Fp8Code* p) {
 
 /// Loads the first n lanes; the others are zero and not read.
 template <class Code>
-  requires is_code<Code>
-TROUPE_INLINE F16 load(const Code* p, std::int64_t n) {
-  Code lanes[16] = {};
-  for (std::int64_t i = 0; i < 16 && i < n; ++i) lanes[i] = p[i];
+requires is_code<Code> TROUPE_INLINE F16 load(const Code* p, std::int64_t n) {
+  constexpr int parts = numbers_in<Code>;
+  Code lanes[16 / parts];
+  for (Code& lane : lanes) lane.bits = parts == 2 ? 0x88 : 0;
+  for (std::int64_t i = 0; i < 16 / parts && i < n / parts; ++i) lanes[i] = p[i];
   return load(lanes);
 }
 

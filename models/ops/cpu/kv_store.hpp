@@ -28,13 +28,32 @@ inline float largest_magnitude(const float* x, std::int64_t width) {
   return reduce_max(largest);
 }
 
+/// The element of the largest magnitude, with its sign; of two the positive one.
+inline float farthest_from_zero(const float* x, std::int64_t width) {
+  F16 largest = zero(), lowest = zero();
+  for (std::int64_t i = 0; i < width; i += 16) {
+    const F16 part = load_up_to(x + i, width - i);
+    largest = max(part, largest);
+    lowest = max(zero() - part, lowest);
+  }
+  const float above = reduce_max(largest), below = reduce_max(lowest);
+  return above >= below ? above : -below;
+}
+
 /// The bits of the scale for the elements of a row; `fixed` of a checkpoint counts if it is not 0.
 template <class Code>
 std::uint16_t scale_for(const float* x, std::int64_t width, float fixed) {
   constexpr float largest_half = 65504.0F;
-  const float wanted = fixed > 0.0F ? fixed * over_published<Code>
-                                    : largest_magnitude(x, width) / largest_code<Code>;
-  return _cvtss_sh(wanted < largest_half ? wanted : largest_half, _MM_FROUND_TO_NEAREST_INT);
+  if constexpr (numbers_in<Code> == 2) {
+    const float wanted = farthest_from_zero(x, width) / -8.0F;
+    const float magnitude = __builtin_fabsf(wanted);
+    return _cvtss_sh(magnitude < largest_half ? wanted : __builtin_copysignf(largest_half, wanted),
+                     _MM_FROUND_TO_NEAREST_INT);
+  } else {
+    const float wanted = fixed > 0.0F ? fixed * over_published<Code>
+                                      : largest_magnitude(x, width) / largest_code<Code>;
+    return _cvtss_sh(wanted < largest_half ? wanted : largest_half, _MM_FROUND_TO_NEAREST_INT);
+  }
 }
 
 /// The nearest code, ties to even; `inverse` of the scale.
@@ -61,14 +80,30 @@ TROUPE_INLINE void narrow(float x, float inverse, Fp8Code& code) {
   code.bits = static_cast<std::uint8_t>(sign | ((bits >> 20) - ((127u - 7u) << 3)));
 }
 
-/// Writes the elements to codes that lie `stride` apart, and their scale.
+/// The nearest code with 8 added.
+TROUPE_INLINE std::uint8_t narrow_to_4_bits(float x, float inverse) {
+  float value = x * inverse;
+  value = value < 7.0F ? value : 7.0F;
+  value = value > -8.0F ? value : -8.0F;
+  return static_cast<std::uint8_t>(_mm_cvtss_si32(_mm_set_ss(value)) + 8);
+}
+
+/// Writes the numbers to codes that lie `stride` apart, and their scale.
 template <class Code>
 void store_codes(const float* x, std::int64_t width, float fixed, Code* codes, std::int64_t stride,
                  std::uint16_t* scale) {
   *scale = scale_for<Code>(x, width, fixed);
   const float number = _cvtsh_ss(*scale);
-  const float inverse = number > 0.0F ? 1.0F / number : 0.0F;
-  for (std::int64_t i = 0; i < width; ++i) narrow(x[i], inverse, codes[i * stride]);
+  const float inverse = number != 0.0F ? 1.0F / number : 0.0F;
+  if constexpr (numbers_in<Code> == 2) {
+    for (std::int64_t i = 0; i < width; i += 2) {
+      const int high = narrow_to_4_bits(x[i + 1], inverse) << 4;
+      codes[i / 2 * stride].bits =
+          static_cast<std::uint8_t>(high | narrow_to_4_bits(x[i], inverse));
+    }
+  } else {
+    for (std::int64_t i = 0; i < width; ++i) narrow(x[i], inverse, codes[i * stride]);
+  }
 }
 
 TROUPE_INLINE void store_numbers(const float* x, std::int64_t width, float* to,
@@ -85,7 +120,7 @@ template <class Stored>
 void store_key_part(const KvRowLayout& layout, Stored* page, std::int64_t offset,
                     std::int64_t block_size, std::int64_t begin, std::int64_t end, const float* x,
                     [[maybe_unused]] float fixed_scale) {
-  Stored* const to = page + begin * block_size + offset;
+  Stored* const to = page + begin / numbers_in<Stored> * block_size + offset;
   if constexpr (is_code<Stored>) {
     const std::int64_t scale = begin < layout.first_part ? 0 : block_size;
     store_codes(x, end - begin, fixed_scale, to, block_size,
@@ -99,7 +134,7 @@ template <class Stored>
 void store_value(const KvRowLayout& layout, Stored* page, std::int64_t offset,
                  [[maybe_unused]] std::int64_t block_size, const float* x,
                  [[maybe_unused]] float fixed_scale) {
-  Stored* const to = page + offset * layout.head_dim;
+  Stored* const to = page + offset * layout.elements;
   if constexpr (is_code<Stored>) {
     store_codes(x, layout.head_dim, fixed_scale, to, 1,
                 scales_of_page(layout, page, block_size) + offset);
@@ -117,9 +152,11 @@ void load_key(const KeyPartJob& job) {
     scale = _cvtsh_ss(scales_of_page(job.layout, page, job.block_size)[row + job.offset]);
   }
   for (std::int64_t d = job.begin; d < job.layout.head_dim; ++d) {
-    float number[16];
-    store(number, load(page + d * job.block_size + job.offset, 1));
-    job.elements[d - job.begin] = is_code<Stored> ? number[0] * scale : number[0];
+    constexpr int parts = numbers_in<Stored>;
+    float numbers[16];
+    store(numbers, load(page + d / parts * job.block_size + job.offset, parts));
+    const float number = numbers[d % parts];
+    job.elements[d - job.begin] = is_code<Stored> ? number * scale : number;
   }
 }
 inline void load_key(const KeyPartJob& job) {

@@ -233,7 +233,7 @@ TROUPE_INLINE void norm_and_rotate(const float* x, const float* weight, float ep
   }
 }
 
-template <class Stored>
+template <class Key, class Value>
 void norm_rope_store(const NormRopeStoreJob& job) {
   const std::int64_t heads = job.shape.heads, kv_heads = job.shape.kv_heads;
   const std::int64_t dim = job.shape.head_dim;
@@ -250,17 +250,20 @@ void norm_rope_store(const NormRopeStoreJob& job) {
     for (std::int64_t h = 0; h < kv_heads; ++h) {
       norm_and_rotate(qkv + (heads + h) * dim, job.k_norm, job.eps, rope, dim, head);
       const float* value = qkv + (heads + kv_heads + h) * dim;
-      const std::int64_t page = (block * kv_heads + h) * job.layout.row_elements * job.block_size;
-      store_key_part(job.layout, static_cast<Stored*>(job.keys) + page, offset, job.block_size, 0,
-                     dim, head, job.shape.key_scale);
-      store_value(job.layout, static_cast<Stored*>(job.values) + page, offset, job.block_size,
-                  value, job.shape.value_scale);
+      const std::int64_t page = block * kv_heads + h;
+      Key* const keys =
+          static_cast<Key*>(job.keys) + page * job.layout.page_elements(job.block_size);
+      Value* const values =
+          static_cast<Value*>(job.values) + page * job.value_layout.page_elements(job.block_size);
+      store_key_part(job.layout, keys, offset, job.block_size, 0, dim, head, job.shape.key_scale);
+      store_value(job.value_layout, values, offset, job.block_size, value, job.shape.value_scale);
     }
   }
 }
 
 inline void norm_rope_store(const NormRopeStoreJob& job) {
-  with_stored(job.layout.stored, [&](auto stored) { norm_rope_store<decltype(stored)>(job); });
+  with_stored(job.layout.stored, job.value_layout.stored,
+              [&](auto key, auto value) { norm_rope_store<decltype(key), decltype(value)>(job); });
 }
 
 template <class Stored>

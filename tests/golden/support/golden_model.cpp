@@ -89,7 +89,8 @@ namespace {
 Result<LoadedModel> load_from(const std::filesystem::path& folder, const Checkpoint& checkpoint,
                               DType precision, const ParallelContext& parallel,
                               std::unique_ptr<Ops> ops, bool exact_sums = false,
-                              std::optional<DType> kv_codes = {}) {
+                              std::optional<DType> kv_codes = {},
+                              const KvResiduals& kv_residuals = {}) {
   LoadedModel loaded;
   loaded.ops = std::move(ops);
   TROUPE_TRY(const ModelConfig config, load_model_config(folder));
@@ -98,6 +99,7 @@ Result<LoadedModel> load_from(const std::filesystem::path& folder, const Checkpo
   limits.max_head_rows = 512;
   limits.compute = precision;
   limits.kv_dtype = kv_codes.value_or(precision);
+  limits.kv_residuals = kv_residuals;
   limits.exact_sums = exact_sums;
   TROUPE_TRY(loaded.model, load_model(config, checkpoint, *loaded.ops, parallel, limits));
   TROUPE_TRY(loaded.runner,
@@ -112,9 +114,10 @@ Result<LoadedModel> load_from(const std::filesystem::path& folder, const Checkpo
 
 Result<LoadedModel> load(const std::filesystem::path& folder, DType precision,
                          const ParallelContext& parallel, std::unique_ptr<Ops> ops, bool exact_sums,
-                         std::optional<DType> kv_codes) {
+                         std::optional<DType> kv_codes, const KvResiduals& kv_residuals) {
   TROUPE_TRY(const Checkpoint checkpoint, Checkpoint::open(folder));
-  return load_from(folder, checkpoint, precision, parallel, std::move(ops), exact_sums, kv_codes);
+  return load_from(folder, checkpoint, precision, parallel, std::move(ops), exact_sums, kv_codes,
+                   kv_residuals);
 }
 
 Result<LoadedModel> load_substituted(const std::filesystem::path& folder, DType precision,

@@ -66,7 +66,8 @@ Result<LoadedModel> load(const std::filesystem::path& folder, DType precision,
 /// the KV cache's dtype in place of `precision`.
 Result<LoadedModel> load(const std::filesystem::path& folder, DType precision,
                          const ParallelContext& parallel, std::unique_ptr<Ops> ops,
-                         bool exact_sums = false, std::optional<DType> kv_codes = {});
+                         bool exact_sums = false, std::optional<DType> kv_codes = {},
+                         const KvResiduals& kv_residuals = {});
 
 /// load() with numbers in place of some of the checkpoint's weights.
 Result<LoadedModel> load_substituted(const std::filesystem::path& folder, DType precision,

@@ -20,6 +20,7 @@ struct MeshRanks {
   bool data_parallel_attention = false;
   bool deterministic = false;  ///< on GPUs: bits depend on neither the batch nor the tensor size
   std::optional<DType> kv_codes = {};  ///< the KV cache's dtype in place of the precision
+  KvResiduals kv_residuals = {};
   /// If set, wraps each rank's collectives.
   std::function<std::unique_ptr<Collectives>(std::unique_ptr<Collectives>)> wrap = {};
   /// The same for those of its device's memory, if they are separate.

@@ -135,23 +135,35 @@ TEST_P(AnyCondition, leaves_the_bytes_of_context_ranks_alone) {
 INSTANTIATE_TEST_SUITE_P(Launcher, AnyCondition, testing::ValuesIn(conditions()),
                          [](const auto& info) { return info.param.name; });
 
-class EightBitKvCache : public testing::TestWithParam<std::string> {};
+/// A dtype of the KV cache, and its residual behind a comma if it has one.
+class CodedKvCache : public testing::TestWithParam<std::string> {
+ protected:
+  static std::vector<std::string> with_codes(std::vector<std::string> settings) {
+    const std::string& codes = GetParam();
+    const std::size_t comma = codes.find(',');
+    settings.push_back("kv_cache.dtype=" + codes.substr(0, comma));
+    if (comma != std::string::npos) {
+      settings.push_back("kv_cache.residual=" + codes.substr(comma + 1));
+    }
+    return settings;
+  }
+};
 
-TEST_P(EightBitKvCache, gives_the_bytes_of_one_rank_alone_in_every_condition) {
+TEST_P(CodedKvCache, gives_the_bytes_of_one_rank_alone_in_every_condition) {
   std::string input = mixed_requests();
   for (int i = 0; i < 4; ++i) {
     input += completion(
         fmt::format("beams{}", i), "Once upon a time there was a fox",
         {{"use_beam_search", true}, {"n", 2 + i}, {"max_tokens", 24}, {"return_token_ids", true}});
   }
-  const std::string dtype = "kv_cache.dtype=" + GetParam();
   const std::string no_prefixes = "engine.enable_prefix_caching=false";
-  const Answers alone = answers_to(input, {dtype, no_prefixes, "engine.async_scheduling=false"});
+  const Answers alone =
+      answers_to(input, with_codes({no_prefixes, "engine.async_scheduling=false"}));
   ASSERT_EQ(alone.size(), 49U);
   const Answers plain = answers_to(input);
   EXPECT_TRUE(std::ranges::any_of(alone, [&](const auto& answer) {
     return answer.second.payload != plain.at(answer.first).payload;
-  })) << "a KV cache of 8 bits changes no answer";
+  })) << "a KV cache of codes changes no answer";
   const std::vector<std::vector<std::string>> conditions = {
       {"engine.max_num_batched_tokens=64", "engine.max_num_seqs=32"},
       {"engine.kv_cache_blocks=24", no_prefixes},
@@ -161,15 +173,18 @@ TEST_P(EightBitKvCache, gives_the_bytes_of_one_rank_alone_in_every_condition) {
       {"parallel.data_parallel_size=2", "parallel.data_parallel_attention=true"},
       {"parallel.tensor_parallel_size=2", "parallel.pipeline_parallel_size=2",
        "parallel.sequence_parallel=true", "engine.kv_cache_blocks=36", "engine.swap_space=0.1"}};
-  for (std::vector<std::string> settings : conditions) {
-    const std::string how = settings.front();
-    settings.push_back(dtype);
-    expect_same_payloads(alone, answers_to(input, settings), how);
+  for (const std::vector<std::string>& settings : conditions) {
+    expect_same_payloads(alone, answers_to(input, with_codes(settings)), settings.front());
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Launcher, EightBitKvCache, testing::Values("int8", "fp8_e4m3"),
-                         [](const auto& info) { return info.param; });
+INSTANTIATE_TEST_SUITE_P(Launcher, CodedKvCache,
+                         testing::Values("int8", "fp8_e4m3", "int4", "int4,keys"),
+                         [](const auto& info) {
+                           std::string name = info.param;
+                           std::ranges::replace(name, ',', '_');
+                           return name;
+                         });
 
 TEST(AWindow, is_swapped_out_and_in_with_its_sequence) {
   const std::filesystem::path model = golden::data_folder() / "mistral-a";

@@ -87,6 +87,70 @@ TEST(LauncherQuantize, makes_checkpoints_that_answer_almost_like_the_model) {
   EXPECT_THAT(twice.err, HasSubstr("would be rounded twice"));
 }
 
+/// All tensors of a checkpoint; none if it cannot be opened.
+std::map<std::string, golden::RawTensor> tensors_of(const fs::path& folder) {
+  const auto checkpoint = Checkpoint::open(folder);
+  EXPECT_TRUE(checkpoint.ok()) << checkpoint.error().message;
+  if (!checkpoint.ok()) return {};
+  return golden::read_all(*checkpoint);
+}
+
+TEST(LauncherQuantize, finds_scales_of_an_fp8_kv_cache_and_leaves_weights_as_they_are) {
+  const LauncherJob job;
+  write_text(job.folder() / "t.txt");
+  std::ofstream(job.folder() / "judged.txt")
+      << "One day a boy found a red ball near the old tree. He was very happy. He gave the ball to "
+         "his sister, and they played until the sun went down.";
+  ASSERT_EQ(job.run_plain(command("w4", {"--scheme", "w4a16", "--group-size", "32"})).code, 0);
+  const std::vector<fs::path> models = {demo_model(), job.folder() / "w4"};
+  for (const fs::path& model : models) {
+    SCOPED_TRACE(model.string());
+    const std::string output = model == demo_model() ? "kv" : "w4-kv";
+    const Ended ended =
+        job.run_plain(command(output, {"--scheme", "kv-fp8", "--calibrate", "t.txt"}, model));
+    ASSERT_EQ(ended.code, 0) << ended.describe();
+    auto made = tensors_of(job.folder() / output);
+    const auto before = tensors_of(model);
+    ASSERT_EQ(made.size(), before.size() + 2 * 4) << "two scales for each layer";
+    for (const auto& [name, tensor] : before) EXPECT_EQ(made[name].bytes, tensor.bytes) << name;
+    for (const char* name : {"k_scale", "v_scale"}) {
+      const auto& scale = made[std::string("model.layers.3.self_attn.") + name];
+      EXPECT_EQ(scale.dtype, "F32");
+      EXPECT_EQ(scale.shape, std::vector<std::int64_t>{1});
+      float number = 0.0F;
+      ASSERT_EQ(scale.bytes.size(), sizeof number);
+      std::memcpy(&number, scale.bytes.data(), sizeof number);
+      EXPECT_GT(number, 1e-5F) << name;
+      EXPECT_LT(number, 1.0F) << name;
+    }
+    const auto config =
+        nlohmann::json::parse(golden::file_bytes(job.folder() / output / "config.json"));
+    const auto& quantization = config["quantization_config"];
+    EXPECT_EQ(quantization["quant_method"], "compressed-tensors");
+    EXPECT_EQ(quantization["kv_cache_scheme"]["num_bits"], 8);
+    EXPECT_EQ(quantization["kv_cache_scheme"]["type"], "float");
+    EXPECT_EQ(quantization["kv_cache_scheme"]["dynamic"], false);
+    EXPECT_EQ(quantization["config_groups"].size(), model == demo_model() ? 0U : 1U);
+    const auto against = [&](const std::string& dtype) {
+      return job.run_plain({"eval", "--config", "cluster.yaml", "--set",
+                            "model.path=" + model.string(), "--text", "judged.txt", "--against",
+                            output, "--against-set", "kv_cache.dtype=" + dtype,
+                            "--max-perplexity-increase", "5%", "--greedy-prompts", "0"});
+    };
+    const Ended fp8 = against("fp8_e4m3"), without = against("auto");
+    EXPECT_EQ(fp8.code, 0) << fp8.describe();
+    EXPECT_THAT(fp8.out, HasSubstr("KV fp8_e4m3"));
+    EXPECT_EQ(without.code, 0) << without.describe();
+  }
+  // Scales that are there are found anew.
+  ASSERT_EQ(job.run_plain(command("again", {"--scheme", "kv-fp8", "--calibrate", "t.txt"},
+                                  job.folder() / "kv"))
+                .code,
+            0);
+  EXPECT_EQ(golden::file_bytes(job.folder() / "again/model-00002-of-00005.safetensors"),
+            golden::file_bytes(job.folder() / "kv/model-00002-of-00005.safetensors"));
+}
+
 TEST(LauncherQuantize, sets_weights_to_zero_and_keeps_the_format) {
   const LauncherJob job;
   write_text(job.folder() / "t.txt");
@@ -232,6 +296,12 @@ TEST(LauncherQuantize, says_what_to_do_about_what_it_refuses) {
               HasSubstr("leave layers out with --ignore"));
   EXPECT_THAT(refusal(command("o", {"--scheme", "w4a16", "--method", "awq", "--calibrate", "no"})),
               HasSubstr("no"));
+  EXPECT_THAT(refusal(command("o", {"--scheme", "kv-fp8"})), HasSubstr("--calibrate FILE"));
+  EXPECT_THAT(refusal(command("o", {"--scheme", "kv-fp8", "--calibrate", "x", "--keep", "auto"})),
+              HasSubstr("--keep auto is about weights"));
+  EXPECT_THAT(refusal(command("o", {"--scheme", "kv-fp8", "--calibrate", "short.txt"},
+                              tiny_model().parent_path() / "deepseek3-a")),
+              HasSubstr("latent attention has no fixed scales"));
   EXPECT_THAT(refusal(command("o", {"--scheme", "fp8"}, "/nowhere")), HasSubstr("/nowhere"));
   EXPECT_THAT(refusal(command("o", {"--scheme", "fp8", "--ignore", "re:.*"})),
               HasSubstr("nothing to quantise is left"));

@@ -72,7 +72,10 @@ TEST(KvPolicies, give_the_bytes_of_one_rank) {
   for (const auto& [policy, sizes] : policies) {
     std::vector<std::string> settings = sizes;
     // Codes move and turn with the entries of a cache.
-    if (policy != "snapkv") settings.push_back("kv_cache.dtype=int8");
+    if (policy == "streaming") settings.push_back("kv_cache.dtype=int8");
+    if (policy == "h2o") {
+      settings.insert(settings.end(), {"kv_cache.dtype=int4", "kv_cache.residual=keys"});
+    }
     settings.push_back("engine.enable_prefix_caching=false");
     settings.push_back("kv_cache.policy=" + policy);
     const Answers alone = answers_to(input, settings);

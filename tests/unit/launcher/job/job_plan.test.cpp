@@ -5,6 +5,7 @@
 
 #include "launcher/job/memory_check.hpp"
 #include "launcher/job/node_preflight.hpp"
+#include "tests/support/require.hpp"
 
 namespace troupe {
 namespace {
@@ -125,6 +126,52 @@ TEST(JobPlan, refuses_latents_of_8_bits_on_gpus) {
   ASSERT_FALSE(plan.ok());
   EXPECT_EQ(plan.error().code, ErrorCode::unsupported);
   EXPECT_THAT(plan.error().message, HasSubstr("kv_cache.dtype: int8: GPUs have no kernels yet"));
+}
+
+/// What is planned for a golden model with a section kv_cache.
+Result<JobPlan> with_kv_cache(const std::string& section, const std::string& model = "llama-a",
+                              const std::string& more = "", const PlanOptions& options = {}) {
+  TROUPE_TRY(const Config config,
+             parse_config("model: {path: " TROUPE_SOURCE_DIR "/tests/data/golden/" + model +
+                              "}\nkv_cache: " + section + "\n" + more,
+                          "c.yaml", {}, Purpose::check));
+  return plan_job(config, options);
+}
+
+TEST(JobPlan, says_what_a_kv_cache_of_codes_takes_and_refuses_residuals_without_a_place) {
+  // 3 layers of 2 KV heads of 32, with a scale of 2 bytes for each key and value.
+  REQUIRE_OK(const JobPlan int8, with_kv_cache("{dtype: int8}"));
+  EXPECT_THAT(describe(int8), HasSubstr("KV cache in int8, 408 bytes a token, 8.50 bits a number"));
+  REQUIRE_OK(const JobPlan int4, with_kv_cache("{dtype: int4}"));
+  EXPECT_THAT(describe(int4), HasSubstr("KV cache in int4, 216 bytes a token, 4.50 bits a number"));
+  REQUIRE_OK(const JobPlan keys, with_kv_cache("{dtype: int4, residual: keys}"));
+  EXPECT_THAT(describe(keys), HasSubstr("KV cache in int4 with residuals of keys, 312 bytes a "
+                                        "token, 6.50 bits a number"));
+  REQUIRE_OK(const JobPlan some,
+             with_kv_cache("{dtype: int4, residual: all, residual_layers: [0, 2-2]}"));
+  EXPECT_THAT(describe(some), HasSubstr("with residuals in 2 of 3 layers, 344 bytes a token"));
+  EXPECT_EQ(some.ranks.front().kv_bytes_per_block, 16U * 344);
+
+  const auto message = [](const Result<JobPlan>& plan) {
+    return plan.ok() ? "planned" : plan.error().message;
+  };
+  const std::string layers = "{dtype: int4, residual: keys, residual_layers: ";
+  EXPECT_THAT(message(with_kv_cache("{residual: keys}")),
+              HasSubstr("no effect where kv_cache.dtype is auto"));
+  EXPECT_THAT(message(with_kv_cache("{dtype: int4, residual_layers: [0]}")),
+              HasSubstr("no effect where kv_cache.residual is none"));
+  EXPECT_THAT(message(with_kv_cache(layers + "[3]}")), HasSubstr("from 0 to 2"));
+  EXPECT_THAT(message(with_kv_cache(layers + "[2-1]}")), HasSubstr("found 2-1"));
+  EXPECT_THAT(
+      message(with_kv_cache(layers + "[0]}", "llama-a", "parallel: {context_parallel_size: 2}\n")),
+      HasSubstr("Leave kv_cache.residual_layers at auto"));
+  EXPECT_THAT(message(with_kv_cache(layers + "[0]}", "gemma2-a")), HasSubstr("have windows"));
+  EXPECT_THAT(message(with_kv_cache("{dtype: int4}", "deepseek3-a")),
+              HasSubstr("latent attention is not read from 4 bits"));
+  const Gpus one{.count = 1, .memory_bytes = std::uint64_t{80} << 30, .assumed = true};
+  EXPECT_THAT(message(with_kv_cache("{dtype: int4}", "llama-a", "cluster: {device: cuda}\n",
+                                    {.assumed_gpus = one})),
+              HasSubstr("GPUs have no kernels that read a KV cache of 4 bits"));
 }
 
 TEST(JobPlan, has_a_problem_with_what_a_gpu_does_not_hold) {

@@ -40,6 +40,12 @@ TEST(DecoderModel, says_what_its_weights_and_a_kv_block_take) {
   limits.kv_dtype = DType::i8;  // and an fp16 scale for each token and head
   REQUIRE_OK(const auto coded, load_tiny(*ops, {}, limits));
   EXPECT_EQ(coded->kv_bytes_per_block(), 3U * 2 * 16 * 2 * (32 + 2));
+  limits.kv_dtype = DType::i4x2;
+  REQUIRE_OK(const auto halves, load_tiny(*ops, {}, limits));
+  EXPECT_EQ(halves->kv_bytes_per_block(), 3U * 2 * 16 * 2 * (16 + 2));
+  limits.kv_residuals = {KvResidual::keys, {0, 2}};
+  REQUIRE_OK(const auto mixed, load_tiny(*ops, {}, limits));
+  EXPECT_EQ(mixed->kv_bytes_per_block(), (3U * 2 * (16 + 2) + 2 * 16) * 16 * 2);
   EXPECT_GE(exact->weight_bytes(), 600'000U);
   EXPECT_EQ(exact->limits().max_positions, 2048);
 }

@@ -1,5 +1,5 @@
-// The KV cache in 8 bits on CPUs: what is written, and what attention makes of it. A coded cache is
-// compared with one of f32 that holds the numbers which its codes stand for, decoded here.
+// The KV cache in 8 or 4 bits on CPUs: what is written, and what attention makes of it. A coded
+// cache is compared with one of f32 that holds the numbers which its codes stand for, decoded here.
 #include <cmath>
 #include <numeric>
 
@@ -15,7 +15,7 @@ constexpr std::int32_t block_size = 16;
 /// The cache of one sequence in one layer, its blocks in reverse order.
 struct Sequence {
   Sequence(Ops& made, const AttentionShape& of, DType dtype, std::int32_t count)
-      : ops(made), shape(of), tokens(count) {
+      : ops(made), shape(of), nominal(dtype), tokens(count) {
     table.resize(static_cast<std::size_t>((count + block_size - 1) / block_size));
     std::iota(table.rbegin(), table.rend(), 0);
     for (std::int32_t i = 0; i < count; ++i) {
@@ -93,8 +93,7 @@ struct Sequence {
     });
   }
   HostTensor gathered() {
-    const DType dtype = layer.keys.dtype();
-    HostTensor rows(dtype, {tokens, shape.stored_elements(dtype)});
+    HostTensor rows(layer.keys.dtype(), {tokens, shape.stored_elements(nominal)});
     ops.attention().gather_kv(layer, shape, integers(slots), rows);
     return rows;
   }
@@ -104,6 +103,7 @@ struct Sequence {
 
   Ops& ops;
   AttentionShape shape;
+  DType nominal;  // the cache's; keys with residuals have another one
   std::int32_t tokens;
   std::vector<std::int32_t> table, slots;
   std::pair<DeviceTensor, DeviceTensor> owners;
@@ -111,22 +111,35 @@ struct Sequence {
   KvLayer layer;
 };
 
-/// The numbers of gathered rows: of each KV head its keys, then of each its values; behind the
-/// codes of a row its scales.
-HostTensor decoded(const Tensor& rows, const AttentionShape& shape) {
-  const KvRowLayout layout = shape.row_layout(rows.dtype());
+/// The number that code `i` of a row stands for.
+float number_of(const std::uint8_t* codes, std::int64_t i, const KvRowLayout& layout) {
+  std::uint16_t bits = 0;
+  std::memcpy(&bits, codes + layout.elements + (i < layout.first_part ? 0 : 2), sizeof bits);
+  const float scale = half_to_float(bits);
+  switch (layout.stored) {
+    case DType::f8_e4m3:
+      return e4m3_to_float(codes[i]) * 0x1p-8F * scale;
+    case DType::i4x2:
+      return static_cast<float>((codes[i / 2] >> (i % 2 * 4) & 15) - 8) * scale;
+    default:
+      return static_cast<float>(static_cast<std::int8_t>(codes[i])) * scale;
+  }
+}
+
+/// The numbers of gathered rows of a cache of `nominal`: of each KV head its keys, then of each its
+/// values; behind the codes of a row its scales.
+HostTensor decoded(const Tensor& rows, const AttentionShape& shape, DType nominal) {
   HostTensor numbers = floats({rows[0], shape.cached_elements()});
-  const std::int64_t heads = rows[0] * rows[1] / layout.row_elements;
-  for (std::int64_t head = 0; head < heads; ++head) {
-    const auto* codes = static_cast<const std::uint8_t*>(rows.data()) + head * layout.row_elements;
-    for (std::int64_t i = 0; i < layout.head_dim; ++i) {
-      std::uint16_t bits = 0;
-      std::memcpy(&bits, codes + layout.head_dim + (i < layout.first_part ? 0 : 2), sizeof bits);
-      const float scale = half_to_float(bits);
-      const bool is_fp8 = rows.dtype() == DType::f8_e4m3;
-      numbers->as<float>()[head * layout.head_dim + i] =
-          is_fp8 ? e4m3_to_float(codes[i]) * 0x1p-8F * scale
-                 : static_cast<float>(static_cast<std::int8_t>(codes[i])) * scale;
+  float* to = numbers->as<float>();
+  const auto* codes = static_cast<const std::uint8_t*>(rows.data());
+  for (std::int64_t token = 0; token < rows[0]; ++token) {
+    for (const bool is_key : {true, false}) {
+      if (!is_key && shape.latent > 0) continue;
+      const KvRowLayout layout =
+          shape.row_layout(is_key ? shape.key_dtype(nominal) : shape.value_dtype(nominal));
+      for (std::int64_t head = 0; head < shape.kv_heads; ++head, codes += layout.row_elements) {
+        for (std::int64_t i = 0; i < layout.head_dim; ++i) *to++ = number_of(codes, i, layout);
+      }
     }
   }
   return numbers;
@@ -142,7 +155,7 @@ Input random_input(unsigned seed, const AttentionShape& shape, std::int32_t toke
 }
 
 // Sizes that are no multiples of a vector, windows, caps, latent parts, and those of models.
-std::vector<AttentionShape> shapes() {
+std::vector<AttentionShape> all_shapes() {
   return {{.heads = 4, .kv_heads = 2, .head_dim = 2, .scale = 0.7F},
           {.heads = 4, .kv_heads = 2, .head_dim = 24, .scale = 0.2F},
           {.heads = 6, .kv_heads = 3, .head_dim = 40, .scale = 0.16F, .window = 37},
@@ -154,7 +167,29 @@ std::vector<AttentionShape> shapes() {
           {.heads = 3, .kv_heads = 1, .head_dim = 576, .scale = 0.04F, .latent = 512}};
 }
 
-class KvCodes : public testing::TestWithParam<DType> {};
+/// A cache's dtype and residual.
+struct Codes {
+  DType dtype;
+  KvResidual residual = KvResidual::none;
+};
+
+class KvCodes : public testing::TestWithParam<Codes> {
+ protected:
+  DType dtype() const { return GetParam().dtype; }
+  AttentionShape with_residual(AttentionShape shape) const {
+    shape.residual = GetParam().residual;
+    return shape;
+  }
+  /// Those that a cache of these codes can have.
+  std::vector<AttentionShape> shapes() const {
+    std::vector<AttentionShape> shapes;
+    for (const AttentionShape& shape : all_shapes()) {
+      if (dtype() == DType::i4x2 && shape.latent > 0) continue;
+      shapes.push_back(with_residual(shape));
+    }
+    return shapes;
+  }
+};
 
 TEST_P(KvCodes, are_the_nearest_to_the_numbers_of_each_row) {
   for (const AttentionShape& shape : shapes()) {
@@ -164,10 +199,10 @@ TEST_P(KvCodes, are_the_nearest_to_the_numbers_of_each_row) {
     const std::int64_t width = input.rows.view()[1];
     std::fill_n(input.rows->as<float>() + 7 * width, width, 0.0F);
     for (std::int64_t i = 0; i < width; ++i) input.rows->as<float>()[9 * width + i] *= 1e4F;
-    Sequence coded(*ops, shape, GetParam(), 50), exact(*ops, shape, DType::f32, 50);
+    Sequence coded(*ops, shape, dtype(), 50), exact(*ops, shape, DType::f32, 50);
     coded.store(input.rows, input.rope, 0, 50);
     exact.store(input.rows, input.rope, 0, 50);
-    const HostTensor found = decoded(coded.gathered(), shape), wanted = exact.gathered();
+    const HostTensor found = decoded(coded.gathered(), shape, dtype()), wanted = exact.gathered();
     const std::int64_t dim = shape.head_dim;
     for (std::int64_t row = 0; row < wanted->elements() / dim; ++row) {
       const float* const numbers = wanted->as<float>() + row * dim;
@@ -178,10 +213,15 @@ TEST_P(KvCodes, are_the_nearest_to_the_numbers_of_each_row) {
           largest = std::max(largest, std::fabs(numbers[i]));
         }
         for (std::int64_t i = parts[part]; i < parts[part + 1]; ++i) {
-          // Half a step, and the rounding of the scale.
-          const float step = GetParam() == DType::i8
-                                 ? largest / 254.0F * 1.001F + largest * 5e-4F
-                                 : std::fabs(numbers[i]) / 16.0F * 1.001F + largest / 400'000.0F;
+          const bool is_key = row % (2 * shape.kv_heads) < shape.kv_heads;
+          const DType stored =
+              is_key || shape.latent > 0 ? shape.key_dtype(dtype()) : shape.value_dtype(dtype());
+          // Half a step, and the rounding of the scale; of 4 bits a whole one at the end without
+          // -8.
+          const float codes = stored == DType::i4x2 ? 8.0F : 254.0F;
+          const float step = stored == DType::f8_e4m3
+                                 ? std::fabs(numbers[i]) / 16.0F * 1.001F + largest / 400'000.0F
+                                 : largest / codes * 1.001F + largest * 5e-4F;
           EXPECT_NEAR(found->as<float>()[row * dim + i], numbers[i], step + 1e-7F) << "row " << row;
         }
       }
@@ -198,9 +238,9 @@ TEST_P(KvCodes, are_read_by_attention_as_the_numbers_that_they_stand_for) {
       if (has_sinks) shape.sinks = sinks;
       const auto ops = make_ops();
       const Input input = random_input(4, shape, tokens);
-      Sequence coded(*ops, shape, GetParam(), tokens), plain(*ops, shape, DType::f32, tokens);
+      Sequence coded(*ops, shape, dtype(), tokens), plain(*ops, shape, DType::f32, tokens);
       const HostTensor q = coded.store(input.rows, input.rope, 0, tokens);
-      plain.scatter(decoded(coded.gathered(), shape));
+      plain.scatter(decoded(coded.gathered(), shape, dtype()));
       const HostTensor found = coded.attend(q, 0, tokens), wanted = plain.attend(q, 0, tokens);
       for (std::int64_t i = 0; i < wanted->elements(); ++i) {
         ASSERT_NEAR(found->as<float>()[i], wanted->as<float>()[i], 2e-5F) << "element " << i;
@@ -222,7 +262,7 @@ TEST_P(KvCodes, give_a_row_the_same_bits_in_other_passes_with_other_kernels_and_
     SCOPED_TRACE(testing::Message() << "head_dim " << shape.head_dim);
     const Input input = random_input(5, shape, tokens);
     const auto ops = make_ops(), others = make_ops(2, DType::f32, CpuIsa::avx2);
-    Sequence whole(*ops, shape, GetParam(), tokens), parts(*others, shape, GetParam(), tokens);
+    Sequence whole(*ops, shape, dtype(), tokens), parts(*others, shape, dtype(), tokens);
     const HostTensor q = whole.store(input.rows, input.rope, 0, tokens);
     const HostTensor expected = whole.attend(q, 0, tokens);
     Random cuts(6);
@@ -238,16 +278,17 @@ TEST_P(KvCodes, give_a_row_the_same_bits_in_other_passes_with_other_kernels_and_
 }
 
 TEST_P(KvCodes, have_the_fixed_scales_of_a_checkpoint_and_stop_at_the_largest_code) {
+  if (dtype() == DType::i4x2) return;  // checkpoints have none of 4 bits
   AttentionShape shape{.heads = 2, .kv_heads = 2, .head_dim = 24, .scale = 0.2F};
   shape.key_scale = 0.0078125F;  // exact in fp16
   shape.value_scale = 0.25F;
   const auto ops = make_ops();
   const Input input = random_input(7, shape, 40);
-  Sequence coded(*ops, shape, GetParam(), 40), exact(*ops, shape, DType::f32, 40);
+  Sequence coded(*ops, shape, dtype(), 40), exact(*ops, shape, DType::f32, 40);
   coded.store(input.rows, input.rope, 0, 40);
   exact.store(input.rows, input.rope, 0, 40);
-  const HostTensor found = decoded(coded.gathered(), shape), wanted = exact.gathered();
-  const bool is_fp8 = GetParam() == DType::f8_e4m3;
+  const HostTensor found = decoded(coded.gathered(), shape, dtype()), wanted = exact.gathered();
+  const bool is_fp8 = dtype() == DType::f8_e4m3;
   const float largest = is_fp8 ? 448.0F : 127.0F;
   for (std::int64_t i = 0; i < wanted->elements(); ++i) {
     const bool is_key = i / shape.head_dim % 4 < 2;
@@ -260,15 +301,16 @@ TEST_P(KvCodes, have_the_fixed_scales_of_a_checkpoint_and_stop_at_the_largest_co
 
 TEST_P(KvCodes, of_keys_that_turn_are_rounded_anew_and_others_move_as_they_are) {
   for (const AttentionShape& shape :
-       {AttentionShape{.heads = 4, .kv_heads = 2, .head_dim = 24, .scale = 0.2F},
+       {with_residual({.heads = 4, .kv_heads = 2, .head_dim = 24, .scale = 0.2F}),
         AttentionShape{.heads = 4, .kv_heads = 1, .head_dim = 56, .scale = 0.1F, .latent = 40}}) {
+    if (dtype() == DType::i4x2 && shape.latent > 0) continue;
     SCOPED_TRACE(testing::Message() << "head_dim " << shape.head_dim);
     constexpr std::int32_t tokens = 90, kept = 50;
     const auto ops = make_ops();
     const Input input = random_input(8, shape, tokens);
-    Sequence cache(*ops, shape, GetParam(), tokens);
+    Sequence cache(*ops, shape, dtype(), tokens);
     cache.store(input.rows, input.rope, 0, tokens);
-    const HostTensor before = decoded(cache.gathered(), shape);
+    const HostTensor before = decoded(cache.gathered(), shape, dtype());
     const CompactedSequence sequences[] = {{0, tokens, kept}};
     const HostTensor table = integers(cache.table);
     KvCompaction compaction;
@@ -278,7 +320,7 @@ TEST_P(KvCodes, of_keys_that_turn_are_rounded_anew_and_others_move_as_they_are) 
     compaction.first_kept = 4;
     compaction.turns_keys = true;
     ops->attention().compact(compaction, shape, input.rope, cache.layer);
-    const HostTensor after = decoded(cache.gathered(), shape);
+    const HostTensor after = decoded(cache.gathered(), shape, dtype());
     const std::int64_t width = before.view()[1], dim = shape.head_dim, rotated = dim - shape.latent;
     for (std::int64_t entry = 0; entry < kept; ++entry) {
       const std::int64_t from = entry < 4 ? entry : entry + tokens - kept;
@@ -294,26 +336,48 @@ TEST_P(KvCodes, of_keys_that_turn_are_rounded_anew_and_others_move_as_they_are) 
         const double cosine = turn[d % half], sine = turn[half + d % half];
         const double other = old[d < half ? i + half : i - half];
         const double turned = old[i] * cosine + (d < half ? other : -other) * sine;
-        const double step = GetParam() == DType::i8 ? 0.02 : 0.01 + std::abs(turned) / 15.9;
+        const DType stored = shape.key_dtype(dtype());
+        const double step = stored == DType::f8_e4m3 ? 0.01 + std::abs(turned) / 15.9
+                            : stored == DType::i4x2  ? 0.6
+                                                     : 0.02;
         EXPECT_NEAR(found[i], turned, step) << "entry " << entry << ", element " << i;
       }
     }
   }
 }
 
-TEST_P(KvCodes, take_a_byte_each_and_two_for_a_scale) {
-  const AttentionShape shape{.heads = 8, .kv_heads = 2, .head_dim = 128};
-  EXPECT_EQ(shape.stored_elements(GetParam()), 2 * 2 * (128 + 2));
-  const AttentionShape latent{.heads = 8, .kv_heads = 1, .head_dim = 576, .latent = 512};
-  EXPECT_EQ(latent.stored_elements(GetParam()), 576 + 2 * 2);
+TEST_P(KvCodes, take_a_byte_each_or_half_of_one_and_two_for_a_scale) {
+  const AttentionShape shape = with_residual({.heads = 8, .kv_heads = 2, .head_dim = 128});
+  const auto bytes = [&](DType stored) { return stored == DType::i4x2 ? 64 : 128; };
+  const std::int64_t of_token =
+      2 * (bytes(shape.key_dtype(dtype())) + 2) + 2 * (bytes(shape.value_dtype(dtype())) + 2);
+  EXPECT_EQ(shape.stored_elements(dtype()), of_token);
   const auto ops = make_ops();
-  auto pages = ops->attention().allocate_kv(3, block_size, shape, GetParam());
+  auto pages = ops->attention().allocate_kv(3, block_size, shape, dtype());
   ASSERT_TRUE(pages.ok());
-  EXPECT_EQ(pages->first->bytes() + pages->second->bytes(), 3U * block_size * 2 * 2 * 130);
+  EXPECT_EQ(pages->first->bytes() + pages->second->bytes(),
+            static_cast<std::size_t>(3 * block_size * of_token));
+  const AttentionShape latent{.heads = 8, .kv_heads = 1, .head_dim = 576, .latent = 512};
+  if (dtype() == DType::i4x2) {
+    const auto refused = ops->attention().allocate_kv(3, block_size, latent, dtype());
+    ASSERT_FALSE(refused.ok());
+    EXPECT_NE(refused.error().message.find("latent attention"), std::string::npos);
+    return;
+  }
+  EXPECT_EQ(latent.stored_elements(dtype()), 576 + 2 * 2);
 }
 
-INSTANTIATE_TEST_SUITE_P(Cpu, KvCodes, testing::Values(DType::i8, DType::f8_e4m3),
-                         [](const auto& info) { return std::string(to_string(info.param)); });
+INSTANTIATE_TEST_SUITE_P(Cpu, KvCodes,
+                         testing::Values(Codes{DType::i8}, Codes{DType::f8_e4m3},
+                                         Codes{DType::i4x2}, Codes{DType::i4x2, KvResidual::keys},
+                                         Codes{DType::i4x2, KvResidual::all}),
+                         [](const auto& info) {
+                           const KvResidual residual = info.param.residual;
+                           return std::string(to_string(info.param.dtype)) +
+                                  (residual == KvResidual::none   ? ""
+                                   : residual == KvResidual::keys ? "_residual_keys"
+                                                                  : "_residual");
+                         });
 
 }  // namespace
 }  // namespace troupe
