@@ -153,6 +153,53 @@ TEST_P(CodedExperts, multiply_the_numbers_of_their_codes) {
   }
 }
 
+TEST_P(CodedExperts, add_biases_and_activate) {
+  constexpr std::int64_t n = 304, k = 416, top_k = 2;
+  const Both both = experts(codes_cases[11], 4, n, k);
+  for (const auto& rows :
+       {std::vector<std::int64_t>{1, 0, 2, 1}, {70, 9, 0, 33}, {200, 100, 1, 79}}) {
+    const Sorted sorted = sort(rows, top_k);
+    const DeviceTensor x = activation(random({sorted.rows, k}, 0.3F)),
+                       sums = room(DType::f32, {sorted.rows, n}),
+                       out = room(DType::bf16, {sorted.rows, n / 2});
+    const HostTensor bias = random({4, n}, 4.0F);
+    const DeviceTensor gpu_bias = exact(bias);
+    gpu_->moe().grouped_linear(*both.codes, x, sorted.batch, top_k, true, false, sums);
+    const HostTensor before = back(sums), offsets = back(sorted.offsets);
+    for (const bool has_bias : {true, false}) {
+      for (const Activation activation : {Activation::clamped_gated, Activation::silu_gated}) {
+        ASSERT_TRUE(gpu_->moe().grouped_activate(*both.codes, x, sorted.batch, top_k,
+                                                 has_bias ? gpu_bias.view() : Tensor(), activation,
+                                                 out));
+        const HostTensor found = back(out);
+        for (std::int64_t e = 0; e < 4; ++e) {
+          for (std::int64_t row = offsets->as<std::int32_t>()[e];
+               row < offsets->as<std::int32_t>()[e + 1]; ++row) {
+            for (std::int64_t i = 0; i < n / 2; ++i) {
+              const auto value_of = [&](std::int64_t column) {
+                return double{before->as<float>()[row * n + column]} +
+                       (has_bias ? bias->as<float>()[e * n + column] : 0.0F);
+              };
+              double gate = value_of(i), up = value_of(n / 2 + i), slope = 1.0, more = 0.0;
+              if (activation == Activation::clamped_gated) {
+                gate = std::min(gate, 7.0);
+                up = std::clamp(up, -7.0, 7.0);
+                slope = 1.702;
+                more = 1.0;
+              }
+              const double wanted = gate / (1.0 + std::exp(-slope * gate)) * (up + more);
+              ASSERT_NEAR(found->as<float>()[row * (n / 2) + i], wanted,
+                          std::abs(wanted) / 128.0 + 1e-5)
+                  << "row " << row << " of expert " << e << ", column " << i << ", bias "
+                  << has_bias << ", activation " << static_cast<int>(activation);
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
 TEST_P(CodedExperts, of_mxfp4_have_scales_of_any_size) {
   CodesCase c = codes_cases[11];
   for (const int exponent : {127 - 90, 127 - 60, 127, 127 + 20, 127 + 33}) {

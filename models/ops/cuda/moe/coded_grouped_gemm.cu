@@ -31,7 +31,7 @@ __device__ void fetch_tiles(const Gemm& gemm, const TileTable& table, const Plac
   const int thread = static_cast<int>(threadIdx.x) - multiplying, tiles = table.tiles();
   const int first = thread / units, unit = thread % units;
   const std::uint32_t to = first * row_bytes + (unit ^ (first % units)) * unit_bytes;
-  const bool gated = gemm.output == Output::gated;
+  const bool gated = is_gated(gemm.output);
   const std::uint32_t codes_bytes = T::panels * gemm.layout.unit_bytes;
   int stage = 0;
   std::uint32_t odd = 1;  // all stages are empty
@@ -273,7 +273,9 @@ cudaError_t launch(const CodedGroupedGemm& wanted, cudaStream_t stream) {
   gemm.source = wanted.source;
   gemm.out = wanted.out;
   gemm.layout = code_layout(wanted.layout);
-  gemm.output = wanted.gated                     ? Output::gated
+  gemm.bias = wanted.bias;
+  gemm.output = wanted.clamped                   ? Output::clamped
+                : wanted.gated                   ? Output::gated
                 : wanted.out_dtype == DType::f32 ? Output::f32
                                                  : Output::bf16;
   gemm.k = static_cast<std::uint32_t>(wanted.layout.columns);

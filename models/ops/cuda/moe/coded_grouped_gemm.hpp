@@ -24,6 +24,9 @@ struct CodedGroupedGemm {
   std::int64_t assignments = 0, experts = 0, top_k = 1;
   bool gather = false, scatter = false;
   bool gated = false;  ///< the first half of n is a gate: out = silu(gate) * up
+  // With gated.
+  bool clamped = false;         ///< Activation::clamped_gated instead
+  const float* bias = nullptr;  ///< [experts, n], added first; null: none
 };
 
 /// Enqueues the GEMM on the current device, on which hopper_kernels_run(): blocks find their tiles

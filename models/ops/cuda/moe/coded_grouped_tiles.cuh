@@ -34,13 +34,17 @@ struct Tiling {
   static constexpr int x_bytes = 2 * box_bytes;           // of a unit
 };
 
-enum class Output { bf16, f32, gated };
+enum class Output { bf16, f32, gated, clamped };
+__host__ __device__ constexpr bool is_gated(Output output) {
+  return output == Output::gated || output == Output::clamped;
+}
 
 struct Gemm {
   CUtensorMap weights;
   const bf16* x;
   const std::int32_t* offsets;
   const std::int32_t* source;
+  const float* bias;
   void* out;
   CodeLayout layout;
   Output output;
@@ -105,6 +109,12 @@ __device__ __forceinline__ std::uint32_t number_pair(const LaneCodes<kind, has_z
   return bits_of(__hmul2(pair_of(codes.pair(step, high, offset)), pair_of(factor)));
 }
 
+/// Activation::clamped_gated for results that are rounded to bf16.
+__device__ __forceinline__ float clamped_swiglu(float gate, float up) {
+  const float g = fminf(gate, 7.0F), u = fminf(fmaxf(up, -7.0F), 7.0F);
+  return __fdividef(g, 1.0F + __expf(-1.702F * g)) * (u + 1.0F);
+}
+
 /// Writes a warp's sums of a part, in wgmma's layout: of `rows` rows of x with two panels of the
 /// weights, the first of which begins with row `at`. Lane l knows where rows l, l + 32, .. go.
 template <int rows>
@@ -115,6 +125,18 @@ __device__ __forceinline__ void store_sums(const Gemm& gemm, const Tile& tile, i
   const std::size_t width = gemm.width;
   const bool even = lane / 4 % 2 == 0;
   auto* const out = static_cast<bf16*>(gemm.out);
+  float gate_bias = 0.0F, up_bias = 0.0F;
+  const int own_column = at / 2 + lane / 4;
+  if (gemm.bias != nullptr && own_column < gemm.width) {
+    const float* const of_expert = gemm.bias + 2 * width * tile.expert;
+    gate_bias = of_expert[own_column];
+    up_bias = of_expert[width + own_column];
+  }
+  const auto activated = [&](float gate, float up) {
+    gate += gate_bias;
+    up += up_bias;
+    return gemm.output == Output::clamped ? clamped_swiglu(gate, up) : fast_silu(gate) * up;
+  };
 #pragma unroll
   for (int j = 0; j < rows / 8; ++j) {
     const float* const own = sums + 4 * j;
@@ -140,8 +162,8 @@ __device__ __forceinline__ void store_sums(const Gemm& gemm, const Tile& tile, i
           even ? __floats2bfloat162_rn(first, got) : __floats2bfloat162_rn(got, second);
     };
     const int pair = lane / 8 * 2;
-    if (gemm.output == Output::gated) {
-      store_pair(fast_silu(own[0]) * own[2], fast_silu(own[1]) * own[3], at / 2 + pair);
+    if (is_gated(gemm.output)) {
+      store_pair(activated(own[0], own[2]), activated(own[1], own[3]), at / 2 + pair);
     } else {
       store_pair(own[0], own[1], at + pair);
       store_pair(own[2], own[3], at + 8 + pair);

@@ -284,6 +284,25 @@ void CudaMoeOps::do_grouped_gate_up(const GroupedLinear& weights, const Tensor& 
   unfused_grouped_gate_up(*this, dense_, weights, x, batch, top_k, scratch, out);
 }
 
+bool CudaMoeOps::do_grouped_activate(const GroupedLinear& weights, const Tensor& x,
+                                     const ExpertBatch& batch, std::int64_t top_k,
+                                     const Tensor& bias, Activation activation, const Tensor& out) {
+  const auto& grouped = static_cast<const CudaGroupedLinear&>(weights);
+  const bool is_clamped = activation == Activation::clamped_gated;
+  if (grouped.panels() == nullptr || out.dtype() != DType::bf16 ||
+      (!is_clamped && activation != Activation::silu_gated)) {
+    return false;
+  }
+  if (batch.source.empty()) return true;
+  CodedGroupedGemm coded = coded_gemm_of(grouped, x, batch, top_k, out);
+  coded.gather = true;
+  coded.gated = true;
+  coded.clamped = is_clamped;
+  if (!bias.empty()) coded.bias = bias.as<float>();
+  check(launch_coded_grouped_gemm(coded, stream()), "grouped_activate of codes");
+  return true;
+}
+
 void CudaMoeOps::do_expert_mlp(const GroupedLinear& gate_up, const GroupedLinear& down,
                                const Tensor& x, const ExpertChoices& choices,
                                const ExpertBatch& batch, const ExpertScratch& scratch,
