@@ -12,26 +12,36 @@
 namespace troupe::cuda::coded_experts {
 
 constexpr int group_threads = 128;
-constexpr int groups = 2;  // of four warps that multiply
-constexpr int multiplying = groups * group_threads;
-constexpr int threads = multiplying + group_threads;
-constexpr int fetching_registers = 40, multiplying_registers = 232;  // per thread
-static_assert((fetching_registers + 2 * multiplying_registers) * group_threads <= 1 << 16);
 constexpr int group_panels = 8;  // of 64 rows of the weights, an instruction's
 constexpr int steps = 8;         // of 16 columns in a unit of codes
 constexpr int max_stages = 8;
-constexpr int max_shared = 226 * 1024;
+constexpr int max_shared = 226 * 1024;  // of a multiprocessor
 
-/// A block multiplies up to `max_rows` rows of x with `parts` times 64 rows of the weights for each
-/// group.
-template <class Traits_, int parts_, int max_rows_>
+/// A block multiplies up to `max_rows` rows of x with 64 rows of the weights for each of `groups`
+/// groups of four warps; another group fetches.
+template <class Traits_, int groups_, int max_rows_, int blocks_>
 struct Tiling {
   using Traits = Traits_;
-  static constexpr int parts = parts_;
+  static constexpr int groups = groups_;
   static constexpr int max_rows = max_rows_;
-  static constexpr int panels = groups * parts * group_panels;
+  static constexpr int blocks = blocks_;  // of a multiprocessor
+  static constexpr int multiplying = groups * group_threads;
+  static constexpr int threads = multiplying + group_threads;
+  static constexpr int panels = groups * group_panels;
   static constexpr int box_bytes = max_rows * row_bytes;  // of 64 columns of x
   static constexpr int x_bytes = 2 * box_bytes;           // of a unit
+};
+
+/// Many rows: sums take the registers that the fetching group leaves.
+template <class Traits>
+struct Large : Tiling<Traits, 3, 128, 1> {
+  static constexpr int fetching_registers = 40, multiplying_registers = 152;  // per thread
+  static_assert((fetching_registers + 3 * multiplying_registers) * group_threads <= 1 << 16);
+};
+/// Few rows, bound by the codes' bytes.
+template <class Traits>
+struct Small : Tiling<Traits, 2, 32, 2> {
+  static constexpr int fetching_registers = 0, multiplying_registers = 0;  // as they are
 };
 
 enum class Output { bf16, f32, gated, clamped };
