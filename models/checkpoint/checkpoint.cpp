@@ -43,13 +43,19 @@ Shape without_ones(const Shape& shape) {
 
 Result<Checkpoint> Checkpoint::open(const std::filesystem::path& folder, LoadFormat format,
                                     DType dtype) {
-  return format == LoadFormat::dummy ? dummy(dtype) : open(folder);
+  if (format != LoadFormat::dummy) return open(folder);
+  TROUPE_TRY(const QuantizationConfig quantization, load_quantization(folder));
+  return dummy(dtype, quantization);
 }
 
-Result<Checkpoint> Checkpoint::dummy(DType dtype) {
+Result<Checkpoint> Checkpoint::dummy(DType dtype, const QuantizationConfig& quantization) {
   Checkpoint checkpoint;
   checkpoint.listing_ = "dummy weights";
-  TROUPE_TRY(checkpoint.dummy_, DummyWeights::create(dtype));
+  const bool has_mxfp4 = std::ranges::any_of(quantization.groups, [](const auto& group) {
+    return group.scheme.coding == WeightCoding::mxfp4_experts;
+  });
+  if (has_mxfp4) checkpoint.quantization_ = quantization;
+  TROUPE_TRY(checkpoint.dummy_, DummyWeights::create(dtype, has_mxfp4));
   return checkpoint;
 }
 
@@ -137,10 +143,7 @@ Result<Tensor> Checkpoint::weight(std::string_view name, const Shape& shape) con
 }
 
 Result<StoredTensor> Checkpoint::stored_weight(std::string_view name, const Shape& shape) const {
-  if (dummy_) {
-    TROUPE_TRY(const Tensor noise, dummy_->tensor(name, shape));
-    return StoredTensor{.view = noise};
-  }
+  if (dummy_) return dummy_weight(name, shape);
   if (substitute_) {
     if (const auto other = substitute_(name)) return StoredTensor{.view = *other};
   }
@@ -164,6 +167,20 @@ Result<StoredTensor> Checkpoint::stored_weight(std::string_view name, const Shap
               may_be_codes && scheme == nullptr
                   ? "quantization_config says that it is not quantised; are these its weights?"
                   : "does config.json belong to these weights?");
+}
+
+Result<StoredTensor> Checkpoint::dummy_weight(std::string_view name, const Shape& shape) const {
+  const WeightScheme* const scheme =
+      shape.rank() == 3 ? quantization_.scheme_of(module_of(name)) : nullptr;
+  if (scheme == nullptr) {
+    TROUPE_TRY(const Tensor noise, dummy_->tensor(name, shape));
+    return StoredTensor{.view = noise};
+  }
+  const WeightFormat& format = weight_format(scheme->coding);
+  StoredTensor made{.format = &format, .scheme = *scheme, .groups = groups_of(*scheme, shape)};
+  TROUPE_TRY(made.view, dummy_->mxfp4_codes(name, format.codes_shape(shape)));
+  TROUPE_TRY(made.companion, dummy_->mxfp4_scales(name, format.scales_shape(made.groups)));
+  return made;
 }
 
 Result<std::optional<StoredTensor>> Checkpoint::coded_weight(std::string_view name,

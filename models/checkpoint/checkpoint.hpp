@@ -31,7 +31,7 @@ enum class LoadFormat : std::uint8_t {
 /// thread.
 class Checkpoint {
  public:
-  /// Calls open(folder) or dummy(dtype). Errors: theirs.
+  /// Calls open(folder) or dummy() with what the folder says of quantisation. Errors: theirs.
   static Result<Checkpoint> open(const std::filesystem::path& folder, LoadFormat format,
                                  DType dtype);
 
@@ -41,8 +41,9 @@ class Checkpoint {
   static Result<Checkpoint> open(const std::filesystem::path& folder);
 
   /// Makes a checkpoint without files: weight() returns DummyWeights for every name and shape,
-  /// stored as `dtype`; it lists no names and contains none. Errors: those of DummyWeights::create.
-  static Result<Checkpoint> dummy(DType dtype);
+  /// stored as `dtype`, or as codes where `quantization` has MXFP4 of all experts in a tensor; it
+  /// lists no names and contains none. Errors: those of DummyWeights::create.
+  static Result<Checkpoint> dummy(DType dtype, const QuantizationConfig& quantization = {});
 
   /// Returns a read-only view of `name` that lives as long as the checkpoint. Errors: not_found
   /// naming the file (the index of a sharded checkpoint) and tensor; unsupported.
@@ -74,6 +75,7 @@ class Checkpoint {
 
  private:
   void judge_size();
+  Result<StoredTensor> dummy_weight(std::string_view name, const Shape& shape) const;
   /// The matrix of that name and shape in the format; none if there are no codes of it.
   Result<std::optional<StoredTensor>> coded_weight(std::string_view name, const Shape& shape,
                                                    const WeightScheme& scheme) const;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdint>
+#include <cstring>
 #include <utility>
 
 #include <sys/mman.h>
@@ -24,11 +25,14 @@ constexpr std::size_t repetitions = max_tensor_bytes / pattern_bytes + 2;
 constexpr std::size_t mapped_bytes = repetitions * pattern_bytes;
 constexpr std::int64_t max_norm_elements = 1 << 20;
 constexpr float largest_value = 0.04F;
+/// 2^-7: random codes of MXFP4 have a standard deviation of 2.9.
+constexpr int mxfp4_scale = 127 - 7;
 
 /// The outputs of SplitMix64 (Steele, Lea, Flood 2014), four values of 16 bits each, in [-1, 1).
 class Noise {
  public:
-  float next() {
+  float next() { return static_cast<float>(next_bits()) / 32768.0F; }
+  std::int16_t next_bits() {
     if (left_ == 0) {
       state_ += 0x9e3779b97f4a7c15ULL;
       bits_ = state_;
@@ -40,7 +44,7 @@ class Noise {
     const auto value = static_cast<std::int16_t>(bits_ & 0xFFFF);
     bits_ >>= 16;
     --left_;
-    return static_cast<float>(value) / 32768.0F;
+    return value;
   }
 
  private:
@@ -83,9 +87,7 @@ Result<std::byte*> map_pattern(int file) {
 
 }  // namespace
 
-Result<DummyWeights> DummyWeights::create(DType dtype) {
-  DummyWeights weights;
-  weights.dtype_ = dtype == DType::f32 ? DType::f32 : DType::bf16;
+Result<DummyWeights::Pattern> DummyWeights::Pattern::create() {
   const int file = ::memfd_create("dummy weights", MFD_CLOEXEC);
   if (file < 0) return fail_errno(errno, "cannot make memory for dummy weights");
   if (::ftruncate(file, pattern_bytes) != 0) {
@@ -95,8 +97,41 @@ Result<DummyWeights> DummyWeights::create(DType dtype) {
   }
   auto mapped = map_pattern(file);
   ::close(file);
-  TROUPE_TRY(weights.noise_, std::move(mapped));
-  fill_pattern(weights.noise_, weights.dtype_);
+  Pattern pattern;
+  TROUPE_TRY(pattern.memory_, std::move(mapped));
+  return pattern;
+}
+
+DummyWeights::Pattern::~Pattern() {
+  if (memory_ != nullptr) ::munmap(memory_, mapped_bytes);
+}
+
+Result<Tensor> DummyWeights::Pattern::view(std::string_view name, DType dtype,
+                                           const Shape& shape) const {
+  const std::size_t most = max_tensor_bytes / size_of(dtype);
+  if (static_cast<std::size_t>(shape.elements()) > most) {
+    return fail(ErrorCode::unsupported, "dummy weights: tensor {} {} has more than {} elements",
+                name, shape.to_string(), most);
+  }
+  const std::size_t begin = hash_128(name).first % (pattern_bytes / size_of(dtype));
+  return Tensor(memory_ + begin * size_of(dtype), dtype, shape);
+}
+
+Result<DummyWeights> DummyWeights::create(DType dtype, bool has_mxfp4) {
+  DummyWeights weights;
+  weights.dtype_ = dtype == DType::f32 ? DType::f32 : DType::bf16;
+  TROUPE_TRY(weights.noise_, Pattern::create());
+  fill_pattern(weights.noise_.data(), weights.dtype_);
+  if (has_mxfp4) {
+    TROUPE_TRY(weights.codes_, Pattern::create());
+    TROUPE_TRY(weights.scales_, Pattern::create());
+    Noise noise;
+    for (std::size_t i = 0; i < pattern_bytes; i += sizeof(std::int16_t)) {
+      const std::int16_t bits = noise.next_bits();
+      std::memcpy(weights.codes_.data() + i, &bits, sizeof bits);
+    }
+    std::memset(weights.scales_.data(), mxfp4_scale, pattern_bytes);
+  }
 
   weights.ones_ = HostTensor(weights.dtype_, {max_norm_elements});
   if (weights.dtype_ == DType::f32) {
@@ -107,34 +142,21 @@ Result<DummyWeights> DummyWeights::create(DType dtype) {
   return weights;
 }
 
-DummyWeights::DummyWeights(DummyWeights&& other) noexcept
-    : dtype_(other.dtype_),
-      noise_(std::exchange(other.noise_, nullptr)),
-      ones_(std::move(other.ones_)) {}
-
-DummyWeights& DummyWeights::operator=(DummyWeights&& other) noexcept {
-  std::swap(dtype_, other.dtype_);
-  std::swap(noise_, other.noise_);
-  std::swap(ones_, other.ones_);
-  return *this;
-}
-
-DummyWeights::~DummyWeights() {
-  if (noise_ != nullptr) ::munmap(noise_, mapped_bytes);
-}
-
 Result<Tensor> DummyWeights::tensor(std::string_view name, const Shape& shape) const {
-  const bool norm = name.find("norm") != std::string_view::npos;
-  const auto elements = static_cast<std::size_t>(shape.elements());
-  const std::size_t most =
-      norm ? static_cast<std::size_t>(max_norm_elements) : max_tensor_bytes / size_of(dtype_);
-  if (elements > most) {
+  if (name.find("norm") == std::string_view::npos) return noise_.view(name, dtype_, shape);
+  if (shape.elements() > max_norm_elements) {
     return fail(ErrorCode::unsupported, "dummy weights: tensor {} {} has more than {} elements",
-                name, shape.to_string(), most);
+                name, shape.to_string(), max_norm_elements);
   }
-  if (norm) return Tensor(ones_->data(), dtype_, shape);
-  const std::size_t begin = hash_128(name).first % (pattern_bytes / size_of(dtype_));
-  return Tensor(noise_ + begin * size_of(dtype_), dtype_, shape);
+  return Tensor(ones_->data(), dtype_, shape);
+}
+
+Result<Tensor> DummyWeights::mxfp4_codes(std::string_view name, const Shape& shape) const {
+  return codes_.view(name, DType::u8, shape);
+}
+
+Result<Tensor> DummyWeights::mxfp4_scales(std::string_view name, const Shape& shape) const {
+  return scales_.view(name, DType::u8, shape);
 }
 
 }  // namespace troupe

@@ -14,6 +14,7 @@
 #include "models/model/stages.hpp"
 #include "models/ops/coded_matrix.hpp"
 #include "models/ops/coded_panels.hpp"
+#include "models/ops/expert_panels.hpp"
 #include "models/ops/fp8_rows.hpp"
 #include "parallel/experts/expert_share.hpp"
 
@@ -160,11 +161,11 @@ class WeightBytes {
 
   /// On a GPU: see CudaWeightOps.
   std::optional<CodedPanels> panels_of(const Stack& stack) const {
-    const bool may_be = options_.on_gpu && options_.gpu_codes && !stack.is_grouped;
+    const bool may_be = options_.on_gpu && options_.gpu_codes;
     if (!may_be || stack.encoding == WeightEncoding::fp8) return std::nullopt;
-    return coded_panels({.parts = stack.parts, .rows = stack.rows, .columns = stack.columns},
-                        stack.encoding)
-        .panels;
+    const StoredMatrix matrix{.parts = stack.parts, .rows = stack.rows, .columns = stack.columns};
+    if (stack.is_grouped) return expert_panels({&matrix, 1}, stack.encoding).panels;
+    return coded_panels(matrix, stack.encoding).panels;
   }
 
   static std::optional<CodedForm> form_of(const Stack& stack) {

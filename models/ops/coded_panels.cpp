@@ -66,6 +66,26 @@ Place place_of(bool packed, std::int64_t row, std::int64_t column) {
   return {step / 4 * 512 + 16 * lane + 4 * (step % 4) + high + 2 * second, 0};
 }
 
+/// Writes 4-bit codes of a panel's row, of whole units, to their places.
+void put_packed_codes(const std::vector<std::uint8_t>& codes, const CodedPanels& panels,
+                      std::int64_t row, std::byte* out) {
+  constexpr std::int64_t of_word = 32;  // columns that the words of four lanes have
+  for (std::int64_t unit = 0; unit < panels.units(); ++unit) {
+    std::byte* const to = out + unit * panels.unit_bytes() + row * (unit_columns / 2);
+    for (std::int64_t column = 0; column < unit_columns; column += of_word) {
+      const std::uint8_t* from = codes.data() + unit * unit_columns + column;
+      for (std::int64_t fourth = 0; fourth < 4; ++fourth, from += 2) {
+        std::uint32_t word = 0;
+        for (int i = 0; i < 4; ++i) {
+          word |= std::uint32_t{from[8 * i]} << (4 * i);
+          word |= std::uint32_t{from[8 * i + 1]} << (16 + 4 * i);
+        }
+        std::memcpy(to + 16 * fourth + column / 8, &word, sizeof word);
+      }
+    }
+  }
+}
+
 }  // namespace
 
 PanelChoice coded_panels(const StoredMatrix& matrix, WeightEncoding encoding) {
@@ -101,9 +121,16 @@ void write_panel(std::span<const CodedRow> rows, const CodedForm& form, const Co
   const std::int64_t unit_bytes = panels.unit_bytes();
   std::memset(out, 0, static_cast<std::size_t>(panels.panel_bytes()));
   const auto scale_bytes = static_cast<std::int64_t>(size_of(panels.scale_dtype));
+  const bool in_words = packed && std::endian::native == std::endian::little;
+  std::vector<std::uint8_t> whole;  // a row's codes, of whole units
   for (std::int64_t r = 0; r < panel_rows; ++r) {
     const CodedRow& row = rows[static_cast<std::size_t>(r)];
-    for (std::int64_t column = 0; column < unit_columns; ++column) {
+    if (in_words) {
+      whole = row.codes;
+      whole.resize(static_cast<std::size_t>(panels.units() * unit_columns), zero_code(panels.kind));
+      put_packed_codes(whole, panels, r, out);
+    }
+    for (std::int64_t column = 0; column < unit_columns && !in_words; ++column) {
       const Place place = place_of(packed, r, column);
       for (std::int64_t unit = 0; unit < panels.units(); ++unit) {
         const std::int64_t at = unit * unit_columns + column;

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 
+#include "models/config/activation.hpp"
 #include "models/ops/columns.hpp"
 #include "models/ops/linear.hpp"
 #include "models/ops/op_checks.hpp"
@@ -140,6 +141,15 @@ class MoeOps {
     do_grouped_gate_up(weights, x, batch, top_k, scratch, out);
   }
 
+  /// grouped_linear with gather, add_expert_bias if `bias` is not empty, and DenseOps::activate of
+  /// what is gated: out [tokens * top_k, n / 2], sorted. False, and nothing is enqueued, if no
+  /// kernel does all of it.
+  bool grouped_activate(const GroupedLinear& weights, const Tensor& x, const ExpertBatch& batch,
+                        std::int64_t top_k, const Tensor& bias, Activation activation,
+                        const Tensor& out) {
+    return do_grouped_activate(weights, x, batch, top_k, bias, activation, out);
+  }
+
   /// x[i] += bias[e] for sorted row i of expert e. x [tokens * top_k, n], bias [local experts, n]
   /// f32.
   void add_expert_bias(const Tensor& x, const ExpertBatch& batch, const Tensor& bias) {
@@ -218,6 +228,12 @@ class MoeOps {
   virtual void do_grouped_gate_up(const GroupedLinear& weights, const Tensor& x,
                                   const ExpertBatch& batch, std::int64_t top_k,
                                   const Tensor& scratch, const Tensor& out) = 0;
+  virtual bool do_grouped_activate(const GroupedLinear& /*weights*/, const Tensor& /*x*/,
+                                   const ExpertBatch& /*batch*/, std::int64_t /*top_k*/,
+                                   const Tensor& /*bias*/, Activation /*activation*/,
+                                   const Tensor& /*out*/) {
+    return false;
+  }
   virtual void do_combine(const Tensor& x, const Tensor& weights, const Tensor& out) = 0;
   virtual void do_combine_local(const Tensor& x, const ExpertChoices& choices, std::int64_t local,
                                 const Tensor& out) = 0;

@@ -39,6 +39,12 @@ struct Unsigned {
   static float number(std::uint8_t code) { return code; }
 };
 
+/// True of 4-bit codes that lie side by side in a row.
+template <bool value>
+struct Nibbles {
+  static constexpr bool has_nibbles = value;
+};
+
 /// Scales and zero points are [groups of rows, groups of columns].
 struct ScalesByRow {
   static std::int64_t scale_index(const StoredTensor& matrix, std::int64_t /*row*/,
@@ -55,7 +61,7 @@ struct ScalesByColumn {
   }
 };
 
-struct Fp8 : ScalesByRow {
+struct Fp8 : ScalesByRow, Nibbles<false> {
   static float number(std::uint8_t code) {
     static const std::array<float, 256> numbers = [] {
       std::array<float, 256> all{};
@@ -72,7 +78,7 @@ struct Fp8 : ScalesByRow {
   static float zero(const StoredTensor&, std::int64_t, std::int64_t, std::int64_t) { return 0.0F; }
 };
 
-struct Int8 : ScalesByRow {
+struct Int8 : ScalesByRow, Nibbles<false> {
   static float number(std::uint8_t code) { return static_cast<std::int8_t>(code); }
   static std::uint8_t code(const StoredTensor& matrix, std::int64_t row, std::int64_t column) {
     return load_unaligned<std::uint8_t>(matrix.view.data(), row * matrix.view[1] + column);
@@ -87,7 +93,7 @@ struct Int8 : ScalesByRow {
 
 /// Signed codes, stored with half of their range added; zero points likewise, packed over rows.
 template <int bits>
-struct Packed : ScalesByRow, Unsigned {
+struct Packed : ScalesByRow, Unsigned, Nibbles<bits == 4> {
   static std::uint8_t code(const StoredTensor& matrix, std::int64_t row, std::int64_t column) {
     return packed_code<bits>(matrix.view, row * matrix.view[1], column);
   }
@@ -101,7 +107,7 @@ struct Packed : ScalesByRow, Unsigned {
 };
 
 template <int bits>
-struct Gptq : ScalesByColumn, Unsigned {
+struct Gptq : ScalesByColumn, Unsigned, Nibbles<false> {
   static constexpr std::int64_t in_word = 32 / bits;
   static std::uint8_t code(const StoredTensor& matrix, std::int64_t row, std::int64_t column) {
     const std::int64_t word = column / in_word * matrix.view[1] + row;
@@ -115,7 +121,7 @@ struct Gptq : ScalesByColumn, Unsigned {
   }
 };
 
-struct Awq : ScalesByColumn, Unsigned {
+struct Awq : ScalesByColumn, Unsigned, Nibbles<false> {
   /// The place of row i % 8's code in its word.
   static std::int64_t place_of(std::int64_t i) {
     constexpr std::array<std::int64_t, 8> places = {0, 4, 1, 5, 2, 6, 3, 7};
@@ -132,7 +138,7 @@ struct Awq : ScalesByColumn, Unsigned {
 };
 
 /// Rows are the last extents but those of one row's bytes.
-struct Mxfp4 : ScalesByRow {
+struct Mxfp4 : ScalesByRow, Nibbles<true> {
   static float number(std::uint8_t code) { return e2m1_numbers[code]; }
   static std::uint8_t code(const StoredTensor& matrix, std::int64_t row, std::int64_t column) {
     const auto byte =
@@ -178,9 +184,30 @@ void decode(const StoredTensor& matrix, std::int64_t row, std::int64_t first, st
   }
 }
 
+/// Of 4-bit codes that lie side by side in a row, the lower half of a byte first.
+void codes_of_nibbles(const std::uint8_t* row, std::int64_t first, std::int64_t count,
+                      std::uint8_t* out) {
+  if (count > 0 && first % 2 != 0) {
+    *out++ = row[first++ / 2] >> 4;
+    --count;
+  }
+  const std::uint8_t* const bytes = row + first / 2;
+  for (std::int64_t i = 0; i < count / 2; ++i) {
+    out[2 * i] = bytes[i] & 0xF;
+    out[2 * i + 1] = bytes[i] >> 4;
+  }
+  if (count % 2 != 0) out[count - 1] = bytes[count / 2] & 0xF;
+}
+
 template <class Coding>
 void codes(const StoredTensor& matrix, std::int64_t row, std::int64_t first, std::int64_t count,
            std::uint8_t* out) {
+  if constexpr (Coding::has_nibbles && std::endian::native == std::endian::little) {
+    const auto row_bytes = matrix.view[1] * static_cast<std::int64_t>(size_of(matrix.view.dtype()));
+    codes_of_nibbles(static_cast<const std::uint8_t*>(matrix.view.data()) + row * row_bytes, first,
+                     count, out);
+    return;
+  }
   for (std::int64_t i = 0; i < count; ++i) out[i] = Coding::code(matrix, row, first + i);
 }
 

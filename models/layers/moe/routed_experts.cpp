@@ -25,6 +25,10 @@ void RoutedExperts::activate(const Tensor& x, const ExpertBatch& batch, std::int
     ops_.moe().grouped_gate_up(*weights_.gate_up, x, batch, top_k, gate_up, activated);
     return;
   }
+  if (ops_.moe().grouped_activate(*weights_.gate_up, x, batch, top_k, weights_.bias, activation_,
+                                  activated)) {
+    return;
+  }
   ops_.moe().grouped_linear(*weights_.gate_up, x, batch, top_k, true, false, gate_up);
   if (!weights_.bias->empty()) ops_.moe().add_expert_bias(gate_up, batch, weights_.bias);
   ops_.dense().activate(gate_up, activation_, activated);

@@ -6,8 +6,8 @@ namespace troupe {
 namespace {
 
 constexpr std::int64_t workspace_bytes = 64 << 20;
-constexpr std::int64_t segment_parts = 16 << 20;  // f32
-constexpr std::int64_t code_bytes = 64 << 20;     // of rows of x
+constexpr std::int64_t segment_parts = 16 << 20;   // f32
+constexpr std::int64_t max_code_bytes = 64 << 20;  // of rows of x
 constexpr std::int64_t max_coded_rows = 16384;
 
 }  // namespace
@@ -23,7 +23,7 @@ Result<std::unique_ptr<CudaDenseOps>> CudaDenseOps::create(CudaContext& context)
   } else {
     TROUPE_TRY(dense->gemms_.dense, DenseGemm::create(std::move(workspace), tunes));
     if (context.options().has_fp8_weights) {
-      TROUPE_TRY(DeviceTensor codes, context.allocate(DType::u8, {code_bytes}));
+      TROUPE_TRY(DeviceTensor codes, context.allocate(DType::u8, {max_code_bytes}));
       TROUPE_TRY(DeviceTensor scales, context.allocate(DType::f32, {max_coded_rows}));
       dense->gemms_.fp8 = std::make_unique<Fp8Gemm>(
           *dense->gemms_.dense, Fp8Gemm::Memory{std::move(codes), std::move(scales)});

@@ -1,7 +1,10 @@
 #pragma once
 
+#include <optional>
+
 #include <cuda_runtime.h>
 
+#include "models/ops/coded_panels.hpp"
 #include "models/ops/cuda/gemm/dense_gemm.hpp"
 #include "models/ops/cuda/gemm/fp8_gemm.hpp"
 #include "models/ops/cuda/gemm/invariant_gemm.hpp"
@@ -86,8 +89,8 @@ class Fp8CudaLinear final : public CudaLinear {
   Fp8Matrix weight_;
 };
 
-/// Weights in the layout of their files, [experts, n, k] row-major, or 8-bit codes of them with a
-/// scale for each row.
+/// Weights in the layout of their files, [experts, n, k] row-major, 8-bit codes of them with a
+/// scale for each row, or 4-bit codes in panels.
 class CudaGroupedLinear final : public GroupedLinear {
  public:
   /// `kernel`: what GroupedLinear says.
@@ -96,18 +99,28 @@ class CudaGroupedLinear final : public GroupedLinear {
   /// `scales` [experts, n] f32.
   CudaGroupedLinear(DeviceTensor codes, DeviceTensor scales)
       : weights_(std::move(codes)), scales_(std::move(scales)), kernel_("fp8 codes") {}
+  /// `panels` [experts, layout.code_bytes()] u8, of expert_panels().
+  CudaGroupedLinear(DeviceTensor panels, const CodedPanels& layout)
+      : weights_(std::move(panels)), layout_(layout), kernel_(describe(layout)) {}
 
   std::int64_t experts() const override { return weights_->shape()[0]; }
-  std::int64_t out_features() const override { return weights_->shape()[1]; }
-  std::int64_t in_features() const override { return weights_->shape()[2]; }
+  std::int64_t out_features() const override {
+    return layout_ ? layout_->rows : weights_->shape()[1];
+  }
+  std::int64_t in_features() const override {
+    return layout_ ? layout_->columns : weights_->shape()[2];
+  }
   std::size_t bytes() const override { return weights_->bytes() + scales_->bytes(); }
   std::string kernel() const override { return kernel_; }
   const Tensor& weights() const { return weights_.view(); }
-  /// Of codes; null: the weights are numbers.
+  /// Of 8-bit codes; null: the weights are others.
   const float* scales() const { return scales_->empty() ? nullptr : scales_->as<float>(); }
+  /// Of 4-bit codes; null: the weights are others.
+  const CodedPanels* panels() const { return layout_ ? &*layout_ : nullptr; }
 
  private:
   DeviceTensor weights_, scales_;
+  std::optional<CodedPanels> layout_;
   std::string kernel_;
 };
 

@@ -12,6 +12,7 @@
 #include "models/ops/cuda/gemm/invariant_gemm_kernel.hpp"
 #include "models/ops/cuda/gemm/quantize_rows.hpp"
 #include "models/ops/cuda/moe/grouped_gemm.hpp"
+#include "models/ops/expert_panels.hpp"
 #include "parallel/device/convert.hpp"
 
 namespace troupe {
@@ -39,10 +40,12 @@ Tensor scales_of(const Fp8Matrix& all, std::int64_t e) {
 std::unique_ptr<GroupedLinear> grouped_of(Fp8Matrix all) {
   return std::make_unique<CudaGroupedLinear>(std::move(all.codes), std::move(all.scales));
 }
-/// `encoding` was asked for.
-std::unique_ptr<GroupedLinear> grouped_of(DeviceTensor all, WeightEncoding encoding) {
-  return std::make_unique<CudaGroupedLinear>(
-      std::move(all), encoding == WeightEncoding::plain ? "" : "numbers, not codes");
+/// `encoding` was asked for, and `obstacle` was in the way of codes.
+std::unique_ptr<GroupedLinear> grouped_of(DeviceTensor all, WeightEncoding encoding,
+                                          const std::string& obstacle = {}) {
+  std::string kernel = encoding == WeightEncoding::plain ? "" : "numbers, not codes";
+  if (!obstacle.empty()) kernel = fmt::format("numbers, not codes, {}", obstacle);
+  return std::make_unique<CudaGroupedLinear>(std::move(all), std::move(kernel));
 }
 
 }  // namespace
@@ -89,9 +92,11 @@ Result<Fp8Matrix> CudaWeightOps::allocate_codes(const Shape& shape) {
   return matrix;
 }
 
-PanelChoice CudaWeightOps::panels_of(const StoredMatrix& weight, WeightEncoding encoding) const {
+PanelChoice CudaWeightOps::panels_of(std::span<const StoredMatrix> weights, WeightEncoding encoding,
+                                     bool are_experts) const {
   if (encoding == WeightEncoding::fp8) encoding = WeightEncoding::plain;  // see encodes()
-  PanelChoice choice = coded_panels(weight, encoding);
+  PanelChoice choice =
+      are_experts ? expert_panels(weights, encoding) : coded_panels(weights.front(), encoding);
   if (!choice.panels) return choice;
   if (deterministic_) return {.obstacle = "as deterministic GEMMs have no codes"};
   if (dtype_ != DType::bf16) return {.obstacle = "as GEMMs of f32 have no codes"};
@@ -124,10 +129,23 @@ Result<std::unique_ptr<Linear>> CudaWeightOps::load_codes(const StoredMatrix& we
   return std::unique_ptr<Linear>(std::make_unique<CodedCudaLinear>(std::move(matrix), decoded_));
 }
 
+Result<std::unique_ptr<GroupedLinear>> CudaWeightOps::load_codes(
+    std::span<const StoredMatrix> experts, WeightEncoding encoding, const CodedPanels& panels,
+    WeightUpload& upload) {
+  const std::int64_t bytes = panels.code_bytes();
+  TROUPE_TRY(DeviceTensor all, context_.allocate_unset(DType::u8, {std::ssize(experts), bytes}));
+  for (std::int64_t e = 0; e < std::ssize(experts); ++e) {
+    upload.add_codes(experts[static_cast<std::size_t>(e)], encoding, panels,
+                     all->rows(e, 1).reshaped({bytes}), Tensor());
+  }
+  return std::unique_ptr<GroupedLinear>(
+      std::make_unique<CudaGroupedLinear>(std::move(all), panels));
+}
+
 Result<std::unique_ptr<Linear>> CudaWeightOps::prepare(const Tensor& weight, int segments,
                                                        WeightEncoding encoding) {
   const StoredMatrix stored = stored_matrix_of(weight, dtype_);
-  if (const auto panels = panels_of(stored, encoding).panels) {
+  if (const auto panels = panels_of({&stored, 1}, encoding, false).panels) {
     const auto upload = new_upload();
     TROUPE_TRY(auto linear, load_codes(stored, encoding, *panels, *upload));
     TROUPE_TRY([[maybe_unused]] const LoadedWeights loaded, upload->finish({}));
@@ -160,6 +178,14 @@ Result<std::unique_ptr<GroupedLinear>> CudaWeightOps::prepare_grouped(
     TROUPE_CHECK(context_.synchronize());
     return grouped_of(std::move(codes));
   }
+  std::vector<StoredMatrix> stored;
+  for (const Tensor& weight : weights) stored.push_back(stored_matrix_of(weight, dtype_));
+  if (const auto panels = panels_of(stored, encoding, true).panels) {
+    const auto upload = new_upload();
+    TROUPE_TRY(auto grouped, load_codes(stored, encoding, *panels, *upload));
+    TROUPE_TRY([[maybe_unused]] const LoadedWeights loaded, upload->finish({}));
+    return grouped;
+  }
   TROUPE_TRY(DeviceTensor all, context_.allocate(dtype_, {experts, shape[0], shape[1]}));
   for (std::int64_t e = 0; e < experts; ++e) {
     TROUPE_CHECK(
@@ -175,7 +201,7 @@ Result<std::unique_ptr<Linear>> CudaWeightOps::load(const StoredMatrix& weight, 
     begin_load(weight, matrix.codes, matrix.scales);
     return std::unique_ptr<Linear>(std::make_unique<Fp8CudaLinear>(std::move(matrix)));
   }
-  const PanelChoice choice = panels_of(weight, encoding);
+  const PanelChoice choice = panels_of({&weight, 1}, encoding, false);
   if (choice.panels) {
     if (upload_ == nullptr) upload_ = new_upload();
     return load_codes(weight, encoding, *choice.panels, *upload_);
@@ -201,11 +227,17 @@ Result<std::unique_ptr<GroupedLinear>> CudaWeightOps::load_grouped(
     }
     return grouped_of(std::move(codes));
   }
+  const PanelChoice choice = panels_of(weights, encoding, true);
+  if (choice.panels) {
+    if (upload_ == nullptr) upload_ = new_upload();
+    return load_codes(weights, encoding, *choice.panels, *upload_);
+  }
   TROUPE_TRY(DeviceTensor all, context_.allocate_unset(dtype_, {experts, shape[0], shape[1]}));
   for (std::int64_t e = 0; e < experts; ++e) {
     begin_load(weights[static_cast<std::size_t>(e)], all->rows(e, 1).reshaped(shape));
   }
-  return grouped_of(std::move(all), encoding);
+  const bool says_why = coded_form(weights, encoding).form.has_value();
+  return grouped_of(std::move(all), encoding, says_why ? choice.obstacle : "");
 }
 
 Result<DeviceTensor> CudaWeightOps::load_table(const StoredMatrix& weight) {

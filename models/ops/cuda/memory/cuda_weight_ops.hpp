@@ -39,11 +39,16 @@ class CudaWeightOps final : public WeightOps, private CudaComponent {
   bool encodes_experts(WeightEncoding encoding, std::int64_t experts, std::int64_t n,
                        std::int64_t k) const;
   Result<Fp8Matrix> allocate_codes(const Shape& shape);
-  /// The panels of a matrix that is held as codes, or why it is not.
-  PanelChoice panels_of(const StoredMatrix& weight, WeightEncoding encoding) const;
+  /// The panels of a matrix, or of each expert's, that is held as codes, or why it is not.
+  PanelChoice panels_of(std::span<const StoredMatrix> weights, WeightEncoding encoding,
+                        bool are_experts) const;
   /// Begins to upload the codes of a matrix.
   Result<std::unique_ptr<Linear>> load_codes(const StoredMatrix& weight, WeightEncoding encoding,
                                              const CodedPanels& panels, WeightUpload& upload);
+  Result<std::unique_ptr<GroupedLinear>> load_codes(std::span<const StoredMatrix> experts,
+                                                    WeightEncoding encoding,
+                                                    const CodedPanels& panels,
+                                                    WeightUpload& upload);
   std::unique_ptr<WeightUpload> new_upload();
   /// Uploads `weight` (f32, bf16 or f16) in the Ops' dtype to `device`, and waits for it.
   Result<void> upload_weight(const Tensor& weight, const Tensor& device);

@@ -5,6 +5,7 @@
 #include "models/ops/cuda/cuda_linear.hpp"
 #include "models/ops/cuda/gemm/quantize_rows.hpp"
 #include "models/ops/cuda/gemm/skinny_gemm.hpp"
+#include "models/ops/cuda/moe/coded_grouped_gemm.hpp"
 #include "models/ops/cuda/moe/cuda_moe_ops.hpp"
 #include "models/ops/cuda/moe/grouped_gemm.hpp"
 #include "models/ops/cuda/moe/small_batch_moe.hpp"
@@ -127,6 +128,21 @@ GroupedGemm grouped_gemm_of(const CudaGroupedLinear& grouped, const Tensor& x,
           .top_k = top_k};
 }
 
+/// Of experts in 4-bit codes.
+CodedGroupedGemm coded_gemm_of(const CudaGroupedLinear& grouped, const Tensor& x,
+                               const ExpertBatch& batch, std::int64_t top_k, const Tensor& out) {
+  return {.layout = *grouped.panels(),
+          .panels = grouped.weights().data(),
+          .x = x.data(),
+          .out = out.data(),
+          .out_dtype = out.dtype(),
+          .offsets = batch.offsets.as<std::int32_t>(),
+          .source = batch.source.as<std::int32_t>(),
+          .assignments = batch.expected_rows > 0 ? batch.expected_rows : batch.source.elements(),
+          .experts = grouped.experts(),
+          .top_k = top_k};
+}
+
 }  // namespace
 }  // namespace cuda
 
@@ -137,6 +153,13 @@ void CudaMoeOps::do_grouped_linear(const GroupedLinear& weights, const Tensor& x
                                    bool scatter, const Tensor& out) {
   if (batch.source.empty()) return;
   const auto& grouped = static_cast<const CudaGroupedLinear&>(weights);
+  if (grouped.panels() != nullptr) {
+    CodedGroupedGemm coded = coded_gemm_of(grouped, x, batch, top_k, out);
+    coded.gather = gather;
+    coded.scatter = scatter;
+    check(launch_coded_grouped_gemm(coded, stream()), "a grouped GEMM of codes");
+    return;
+  }
   GroupedGemm gemm = grouped_gemm_of(grouped, x, batch, top_k, out);
   gemm.gather = gather;
   gemm.scatter = scatter;
@@ -240,6 +263,16 @@ void CudaMoeOps::do_grouped_gate_up(const GroupedLinear& weights, const Tensor& 
                                     const Tensor& scratch, const Tensor& out) {
   if (batch.source.empty()) return;
   const auto& grouped = static_cast<const CudaGroupedLinear&>(weights);
+  if (grouped.panels() != nullptr && out.dtype() == DType::bf16) {
+    CodedGroupedGemm coded = coded_gemm_of(grouped, x, batch, top_k, out);
+    coded.gather = true;
+    coded.gated = true;
+    check(launch_coded_grouped_gemm(coded, stream()), "grouped_gate_up of codes");
+    return;
+  }
+  if (grouped.panels() != nullptr) {
+    return unfused_grouped_gate_up(*this, dense_, weights, x, batch, top_k, scratch, out);
+  }
   GroupedGemm gemm = grouped_gemm_of(grouped, x, batch, top_k, out);
   gemm.gather = true;
   gemm.gated = true;
@@ -251,6 +284,25 @@ void CudaMoeOps::do_grouped_gate_up(const GroupedLinear& weights, const Tensor& 
   unfused_grouped_gate_up(*this, dense_, weights, x, batch, top_k, scratch, out);
 }
 
+bool CudaMoeOps::do_grouped_activate(const GroupedLinear& weights, const Tensor& x,
+                                     const ExpertBatch& batch, std::int64_t top_k,
+                                     const Tensor& bias, Activation activation, const Tensor& out) {
+  const auto& grouped = static_cast<const CudaGroupedLinear&>(weights);
+  const bool is_clamped = activation == Activation::clamped_gated;
+  if (grouped.panels() == nullptr || out.dtype() != DType::bf16 ||
+      (!is_clamped && activation != Activation::silu_gated)) {
+    return false;
+  }
+  if (batch.source.empty()) return true;
+  CodedGroupedGemm coded = coded_gemm_of(grouped, x, batch, top_k, out);
+  coded.gather = true;
+  coded.gated = true;
+  coded.clamped = is_clamped;
+  if (!bias.empty()) coded.bias = bias.as<float>();
+  check(launch_coded_grouped_gemm(coded, stream()), "grouped_activate of codes");
+  return true;
+}
+
 void CudaMoeOps::do_expert_mlp(const GroupedLinear& gate_up, const GroupedLinear& down,
                                const Tensor& x, const ExpertChoices& choices,
                                const ExpertBatch& batch, const ExpertScratch& scratch,
@@ -258,6 +310,10 @@ void CudaMoeOps::do_expert_mlp(const GroupedLinear& gate_up, const GroupedLinear
   if (x.empty()) return;
   const auto& of_gates = static_cast<const CudaGroupedLinear&>(gate_up);
   const auto& of_down = static_cast<const CudaGroupedLinear&>(down);
+  if (of_gates.panels() != nullptr || of_down.panels() != nullptr) {
+    assert(shared.down == nullptr);  // adds_shared_mlp
+    return unfused_expert_mlp(*this, gate_up, down, x, choices, batch, scratch, out);
+  }
   const bool is_coded = of_down.scales() != nullptr;
   SmallBatchMoe few{.gate_up = of_gates.weights().data(),
                     .down = of_down.weights().data(),
@@ -305,13 +361,14 @@ bool CudaMoeOps::do_adds_shared_mlp(const SharedMlp& shared, const GroupedLinear
                                     std::int64_t tokens, std::int64_t top_k) const {
   const auto& gates_matrix = *static_cast<const CudaLinear*>(shared.gate_up);
   const auto& down_matrix = *static_cast<const CudaLinear*>(shared.down);
-  const float* const scales = static_cast<const CudaGroupedLinear&>(down).scales();
+  const auto& experts = static_cast<const CudaGroupedLinear&>(down);
+  const float* const scales = experts.scales();
   const bool are_alike = scales != nullptr
                              ? gates_matrix.codes() != nullptr && down_matrix.codes() != nullptr
                              : gates_matrix.plain() != nullptr && down_matrix.plain() != nullptr &&
                                    dtype_ == DType::bf16;
   // Experts whose rows are in codes have gates that are, too.
-  return !deterministic_ && are_alike &&
+  return !deterministic_ && are_alike && experts.panels() == nullptr &&
          small_batch_moe_fits({.tokens = tokens,
                                .top_k = top_k,
                                .experts = down.experts(),

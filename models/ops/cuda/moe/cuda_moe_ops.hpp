@@ -39,6 +39,9 @@ class CudaMoeOps final : public MoeOps, private CudaComponent {
                          std::int64_t top_k, bool gather, bool scatter, const Tensor& out) override;
   void do_grouped_gate_up(const GroupedLinear& weights, const Tensor& x, const ExpertBatch& batch,
                           std::int64_t top_k, const Tensor& scratch, const Tensor& out) override;
+  bool do_grouped_activate(const GroupedLinear& weights, const Tensor& x, const ExpertBatch& batch,
+                           std::int64_t top_k, const Tensor& bias, Activation activation,
+                           const Tensor& out) override;
   // In cuda_expert_bias.cu.
   void do_add_expert_bias(const Tensor& x, const ExpertBatch& batch, const Tensor& bias) override;
   void do_add_chosen_bias(const Tensor& ids, const Tensor& weights, const Tensor& bias,

@@ -71,5 +71,33 @@ TEST(Checkpoint, without_files_has_a_weight_for_every_name) {
   EXPECT_EQ(checkpoint.tensor(query).error().code, ErrorCode::not_found);
 }
 
+TEST(Checkpoint, without_files_has_codes_where_a_config_has_mxfp4_of_all_experts) {
+  REQUIRE_OK(const auto everything, ModulePattern::parse("Linear"));
+  QuantizationConfig quantization;
+  quantization.groups.push_back(
+      {.targets = {everything},
+       .scheme = {.coding = WeightCoding::mxfp4_experts, .group_columns = 32}});
+  REQUIRE_OK(const auto checkpoint, Checkpoint::dummy(DType::bf16, quantization));
+  REQUIRE_OK(const StoredTensor matrix, checkpoint.stored_weight(query, {64, 32}));
+  EXPECT_EQ(matrix.format, nullptr);
+  REQUIRE_OK(const StoredTensor experts,
+             checkpoint.stored_weight("model.layers.0.mlp.experts.down_proj", {4, 64, 96}));
+  ASSERT_NE(experts.format, nullptr);
+  EXPECT_EQ(experts.view.shape(), Shape({4, 96, 2, 16}));
+  EXPECT_EQ(experts.companion.shape(), Shape({4, 96, 2}));
+  StoredTensor rows = experts;  // as a matrix of all experts' rows
+  rows.view = experts.view.reshaped({4 * 96, 32});
+  rows.companion = experts.companion.reshaped({4 * 96, 2});
+  rows.groups = {4 * 96, 2};
+  double squares = 0.0, sum = 0.0;
+  std::vector<float> row(64);
+  for (std::int64_t r = 0; r < 4 * 96; ++r) {
+    experts.format->decode(rows, r, 0, 64, row.data());
+    for (const float number : row) squares += std::pow(number, 2), sum += number;
+  }
+  EXPECT_NEAR(std::sqrt(squares / (4 * 96 * 64)), 0.0229, 0.001);
+  EXPECT_NEAR(sum / (4 * 96 * 64), 0.0, 0.001);
+}
+
 }  // namespace
 }  // namespace troupe
