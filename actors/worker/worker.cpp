@@ -348,6 +348,7 @@ ProcessTelemetry Worker::telemetry(bool all) {
     const std::unique_lock between_steps(step_mutex_, counts_wait);
     seen.kept = recorder_.spans();
     seen.traffic = tcp_traffic();
+    seen.kernels = model_->kernels();
     if (between_steps.owns_lock()) {
       seen.rows = earlier_rows_ + (runner_ ? runner_->rows() - uncounted_rows_ : 0);
       seen.expert_rows = expert_rows();

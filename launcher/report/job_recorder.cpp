@@ -103,6 +103,7 @@ void JobRecorder::take(ProcessTelemetry telemetry) {
     telemetry.expert_rows = std::move(process.latest.expert_rows);
     telemetry.inter_token_us = std::move(process.latest.inter_token_us);
     telemetry.traffic = std::move(process.latest.traffic);
+    telemetry.kernels = std::move(process.latest.kernels);
   }
   process.latest = std::move(telemetry);
 }

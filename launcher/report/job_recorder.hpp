@@ -37,6 +37,9 @@ struct JobFacts {
   std::string model_path;
   std::string architecture;
   std::string kv_policy = "full";      ///< kv_cache.policy, with its numbers
+  std::string dtype;                   ///< of activations and of matrices that are numbers
+  std::string quantization = "none";   ///< model.quantization
+  std::string kv_dtype;                ///< of keys and values
   std::string config_yaml;             ///< all keys, defaults included
   std::int64_t began_unix_s = 0;       ///< wall time
   std::int64_t experts_per_token = 0;  ///< 0: a dense model

@@ -189,7 +189,7 @@ std::string PackedWeights::kernel() const {
       "{} codes{}{}{}", name_of(form_.kind),
       form_.group_columns > 0 ? fmt::format(", groups of {}", form_.group_columns) : "",
       zero_points_->empty() ? "" : ", zero points",
-      form_.rounds_rows ? ", activations as int8" : "");
+      form_.rounds_rows ? ", activations as int8 (W8A8)" : ", activations as f32");
 }
 
 GemmJob PackedWeights::job(std::int64_t matrix) const {

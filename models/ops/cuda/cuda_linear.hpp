@@ -1,5 +1,8 @@
 #pragma once
 
+#include <string>
+#include <string_view>
+
 #include <cuda_runtime.h>
 
 #include "models/ops/cuda/gemm/dense_gemm.hpp"
@@ -8,6 +11,9 @@
 #include "models/ops/linear.hpp"
 
 namespace troupe {
+
+/// What matrices in 8-bit codes are multiplied as (Linear::kernel).
+inline constexpr std::string_view fp8_kernel = "fp8 codes, activations as fp8 (W8A8)";
 
 /// The GEMMs of matrices, by the ways to store them.
 struct CudaGemms {
@@ -43,7 +49,9 @@ class PlainCudaLinear final : public CudaLinear {
   std::int64_t out_features() const override { return weight_->shape()[0]; }
   std::int64_t in_features() const override { return weight_->shape()[1]; }
   std::size_t bytes() const override { return weight_->bytes(); }
-  std::string kernel() const override { return kernel_; }
+  std::string kernel() const override {
+    return kernel_.empty() ? std::string(to_string(weight_->dtype())) : kernel_;
+  }
   Result<void> multiply(CudaGemms& gemms, const Tensor& x, const Tensor& out,
                         cudaStream_t stream) const override {
     if (gemms.invariant) return gemms.invariant->multiply(weight_, segments_, x, out, stream);
@@ -71,6 +79,7 @@ class Fp8CudaLinear final : public CudaLinear {
   std::int64_t out_features() const override { return weight_.codes->shape()[0]; }
   std::int64_t in_features() const override { return weight_.codes->shape()[1]; }
   std::size_t bytes() const override { return weight_.codes->bytes() + weight_.scales->bytes(); }
+  std::string kernel() const override { return std::string(fp8_kernel); }
   Result<void> multiply(CudaGemms& gemms, const Tensor& x, const Tensor& out,
                         cudaStream_t stream) const override {
     return gemms.fp8->multiply(weight_, x, out, stream);
@@ -95,13 +104,15 @@ class CudaGroupedLinear final : public GroupedLinear {
       : weights_(std::move(weights)), kernel_(std::move(kernel)) {}
   /// `scales` [experts, n] f32.
   CudaGroupedLinear(DeviceTensor codes, DeviceTensor scales)
-      : weights_(std::move(codes)), scales_(std::move(scales)), kernel_("fp8 codes") {}
+      : weights_(std::move(codes)), scales_(std::move(scales)), kernel_(fp8_kernel) {}
 
   std::int64_t experts() const override { return weights_->shape()[0]; }
   std::int64_t out_features() const override { return weights_->shape()[1]; }
   std::int64_t in_features() const override { return weights_->shape()[2]; }
   std::size_t bytes() const override { return weights_->bytes() + scales_->bytes(); }
-  std::string kernel() const override { return kernel_; }
+  std::string kernel() const override {
+    return kernel_.empty() ? std::string(to_string(weights_->dtype())) : kernel_;
+  }
   const Tensor& weights() const { return weights_.view(); }
   /// Of codes; null: the weights are numbers.
   const float* scales() const { return scales_->empty() ? nullptr : scales_->as<float>(); }
