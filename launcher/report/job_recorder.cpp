@@ -38,6 +38,13 @@ void JobRecorder::take(const EngineReport& report) {
     figures_.steps.add(static_cast<std::size_t>(report.domain), step);
   }
   for (const Completion& completion : report.completions) take(completion);
+  for (const WidenedLayer& layer : report.widened) {
+    // An executor that has taken over is told again.
+    const bool is_known = std::ranges::any_of(widened_, [&](const Widened& known) {
+      return known.domain == report.domain && known.layer.layer == layer.layer;
+    });
+    if (!is_known) widened_.push_back({report.domain, layer});
+  }
   dropped_ += report.dropped.size();
   stats_ = report.stats;
 }

@@ -1,8 +1,11 @@
 #include "launcher/report/precision_json.hpp"
 
+#include <cmath>
 #include <cstdint>
 #include <map>
 #include <string>
+
+#include "launcher/report/json_numbers.hpp"
 
 namespace troupe {
 
@@ -22,11 +25,19 @@ ordered_json precision_json(const JobRecorder& job,
                        {"matrices", end == std::string::npos ? "" : line.substr(end + 2)},
                        {"ranks", ranks}});
   }
+  ordered_json fallen = ordered_json::array();
+  for (const auto& [domain, of] : job.widened()) {
+    fallen.push_back(
+        {{"domain", domain},
+         {"layer", of.layer},
+         {"largest", std::isfinite(of.largest) ? ordered_json(rounded(of.largest)) : nullptr},
+         {"rank", of.rank},
+         {"step", of.step}});
+  }
   const JobFacts& facts = job.facts();
-  return {{"dtype", facts.dtype},
-          {"quantization", facts.quantization},
-          {"kv_cache", facts.kv_dtype},
-          {"kernels", std::move(kernels)}};
+  return {{"dtype", facts.dtype},       {"quantization", facts.quantization},
+          {"kv_cache", facts.kv_dtype}, {"kernels", std::move(kernels)},
+          {"fallback", facts.fallback}, {"fallen_back", std::move(fallen)}};
 }
 
 }  // namespace troupe

@@ -154,6 +154,9 @@
       ...report.precision.kernels.map((of) =>
         [of.matrices + (of.ranks.length < report.ranks.length ? " (ranks " + ranks(of.ranks) + ")" : ""), of.kernel]),
       ["keys and values", report.precision.kv_cache],
+      ...report.precision.fallen_back.map((of) =>
+        ["layer " + of.layer + ", from step " + of.step + " on (step domain " + of.domain + ")",
+          "activations of full width: " + (of.largest === null ? "some were not finite" : "one was " + trim(of.largest))]),
     ]);
   }
   put("processes-title", "What each process did" + lastRun);

@@ -35,8 +35,13 @@ class CudaLinear : public Linear {
   /// The matrix, [n, k] row-major in the Ops' dtype, for kernels that read it themselves; null if
   /// it is stored otherwise.
   virtual const Tensor* plain() const = 0;
-  /// The matrix in 8-bit codes; null if it is stored otherwise.
+  /// The matrix in 8-bit codes that are multiplied with codes; null if it is stored otherwise.
   virtual const Fp8Matrix* codes() const { return nullptr; }
+  /// As WeightOps::widen, which it is called by.
+  virtual Result<void> widen(cudaStream_t /*stream*/) {
+    return fail(ErrorCode::unsupported, "a matrix [{}, {}] has no other kernel", out_features(),
+                in_features());
+  }
 };
 
 /// A weight in the layout of its file, in the Ops' dtype.
@@ -71,30 +76,6 @@ class PlainCudaLinear final : public CudaLinear {
   std::string kernel_;
 };
 
-/// A weight in 8-bit codes.
-class Fp8CudaLinear final : public CudaLinear {
- public:
-  explicit Fp8CudaLinear(Fp8Matrix weight) : weight_(std::move(weight)) {}
-
-  std::int64_t out_features() const override { return weight_.codes->shape()[0]; }
-  std::int64_t in_features() const override { return weight_.codes->shape()[1]; }
-  std::size_t bytes() const override { return weight_.codes->bytes() + weight_.scales->bytes(); }
-  std::string kernel() const override { return std::string(fp8_kernel); }
-  Result<void> multiply(CudaGemms& gemms, const Tensor& x, const Tensor& out,
-                        cudaStream_t stream) const override {
-    return gemms.fp8->multiply(weight_, x, out, stream);
-  }
-  Result<bool> multiply_gated(CudaGemms& gemms, const Tensor& x, const Tensor& out,
-                              cudaStream_t stream) const override {
-    return gemms.fp8->multiply_gated(weight_, x, out, stream);
-  }
-  const Tensor* plain() const override { return nullptr; }
-  const Fp8Matrix* codes() const override { return &weight_; }
-
- private:
-  Fp8Matrix weight_;
-};
-
 /// Weights in the layout of their files, [experts, n, k] row-major, or 8-bit codes of them with a
 /// scale for each row.
 class CudaGroupedLinear final : public GroupedLinear {
@@ -113,6 +94,7 @@ class CudaGroupedLinear final : public GroupedLinear {
   std::string kernel() const override {
     return kernel_.empty() ? std::string(to_string(weights_->dtype())) : kernel_;
   }
+  bool rounds_rows() const override { return !scales_->empty(); }
   const Tensor& weights() const { return weights_.view(); }
   /// Of codes; null: the weights are numbers.
   const float* scales() const { return scales_->empty() ? nullptr : scales_->as<float>(); }

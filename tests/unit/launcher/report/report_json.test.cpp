@@ -1,5 +1,6 @@
 #include "launcher/report/report_json.hpp"
 
+#include <cmath>
 #include <fstream>
 #include <set>
 #include <sstream>
@@ -74,6 +75,28 @@ TEST(ReportJson, tells_what_matrices_of_which_ranks_were_multiplied_as) {
       precision.at("kernels"),
       ordered_json::array({kernel("bf16", "head", {0, 1, 2}),
                            kernel("fp8 codes, activations as fp8 (W8A8)", "o_proj 0-1", {0, 1})}));
+}
+
+TEST(ReportJson, tells_each_layer_that_has_fallen_back_once) {
+  JobFacts of = facts();
+  of.fallback = "w8a16";
+  JobRecorder job(of, 0);
+  EngineReport report;
+  report.widened = {{3, 5120.5F, 1, 17}, {4, INFINITY, 0, 17}};
+  job.take(report);
+  report.widened = {{3, 600.0F, 0, 2}};  // of an executor that has taken over
+  job.take(report);
+  report.domain = 1;
+  job.take(report);
+  const ordered_json precision = report_json(job).at("precision");
+  EXPECT_EQ(precision.at("fallback"), "w8a16");
+  const ordered_json& fallen = precision.at("fallen_back");
+  ASSERT_EQ(fallen.size(), 3U);
+  EXPECT_EQ(
+      fallen[0],
+      ordered_json({{"domain", 0}, {"layer", 3}, {"largest", 5120.5}, {"rank", 1}, {"step", 17}}));
+  EXPECT_EQ(fallen[1].at("largest"), nullptr);
+  EXPECT_EQ(fallen[2].at("domain"), 1);
 }
 
 TEST(ReportJson, tells_which_step_domains_were_dropped_and_are_back) {
