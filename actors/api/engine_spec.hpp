@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <optional>
 #include <string>
 #include <vector>
@@ -46,7 +47,8 @@ struct EngineSpec {
   KvResiduals kv_residuals = {};                    ///< see ModelLimits
   WeightEncoding encoding = WeightEncoding::plain;  ///< of the layers' matrices
   bool deterministic = false;                       ///< see WorkerSpec
-  std::int64_t max_model_len = 2048;                ///< tokens of prompt and answer
+  float max_activation = std::numeric_limits<float>::infinity();  ///< see WorkerSpec
+  std::int64_t max_model_len = 2048;                              ///< tokens of prompt and answer
   std::int32_t max_num_seqs = 256;
   std::int32_t max_num_batched_tokens = 2048;
   std::int32_t block_size = 16;

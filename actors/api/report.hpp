@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "actors/api/request.hpp"
+#include "actors/api/widened_layer.hpp"
 #include "actors/scheduler/lost_work.hpp"
 #include "actors/scheduler/scheduler_counters.hpp"
 #include "actors/scheduler/sequence_update.hpp"
@@ -97,6 +98,7 @@ struct EngineReport {
   std::vector<SequenceUpdate> progress = {};
   /// The oldest step in flight is not answered in time; told again as long as it is not.
   std::optional<OverdueStep> overdue = {};
+  std::vector<WidenedLayer> widened = {};  ///< since the last report
   /// The share of the memory for unanswered requests that is in use (RequestLedger), of the domain
   /// with the largest; filled in by the driver.
   double kept_share = 0.0;
@@ -104,7 +106,7 @@ struct EngineReport {
   template <class Archive>
   void fields(Archive& archive) {
     archive(domain, executor, incarnation, epoch, completions, dropped, stats, steps, first_token,
-            resumed, progress, overdue, kept_share);
+            resumed, progress, overdue, widened, kept_share);
   }
 };
 

@@ -97,6 +97,7 @@ WorkerSpec Domain::worker_spec(int rank, const ActorHandle<LoadProgress>& load_p
           .kv_residuals = spec_.kv_residuals,
           .encoding = spec_.encoding,
           .deterministic = spec_.deterministic,
+          .max_activation = spec_.max_activation,
           .cascade_attention = spec_.cascade_attention,
           .max_batch_tokens = spec_.max_num_batched_tokens,
           .max_head_rows = max_head_rows(spec_),
@@ -218,10 +219,10 @@ void Domain::begin_serve(const EngineInfo& info) {
   for (const auto& actor : cluster_.actors()) {
     if (actor.address == executor_.address()) executor_pid = actor.pid;
   }
+  const ExecutorPlace place{executor_name(), executor_node(), executor_pid, executor_};
   for (const auto& worker : workers_) {
     starting_workers_.push_back(
-        worker.call<&Worker::start>(info.kv_cache_blocks, info.swap_blocks,
-                                    ExecutorPlace{executor_name(), executor_node(), executor_pid}));
+        worker.call<&Worker::start>(info.kv_cache_blocks, info.swap_blocks, place));
   }
 }
 

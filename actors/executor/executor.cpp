@@ -131,6 +131,11 @@ void Executor::submit(std::uint32_t incarnation, std::int32_t replica,
   inbox_.changed.notify_all();
 }
 
+void Executor::note_peaks(std::int32_t rank, std::vector<LayerPeak> peaks) {
+  const std::lock_guard lock(inbox_.mutex);
+  inbox_.peaks.push_back({rank, std::move(peaks)});
+}
+
 ProcessTelemetry Executor::telemetry(bool all) {
   ProcessTelemetry seen = steps_ ? steps_->telemetry(all) : ProcessTelemetry();
   seen.process = context_.name();

@@ -17,6 +17,7 @@
 #include "actors/scheduler/scheduler.hpp"
 #include "actors/scheduler/scheduler_config.hpp"
 #include "actors/scheduler/under_way.hpp"
+#include "actors/step/peak_sink.hpp"
 #include "actors/step/step_address.hpp"
 #include "actors/telemetry/process_telemetry.hpp"
 #include "runtime/actor/actor_context.hpp"
@@ -70,7 +71,13 @@ struct ExecutorInbox {
 
   std::mutex mutex;
   std::condition_variable changed;
+  /// What a rank has told of its layers.
+  struct Peaks {
+    std::int32_t rank = 0;
+    std::vector<LayerPeak> peaks;
+  };
   std::vector<Entry> submitted;
+  std::vector<Peaks> peaks;  ///< wait for the next step: they wake nobody
   bool draining = false;
   bool pausing = false;
   bool stopping = false;
@@ -84,10 +91,10 @@ struct ExecutorInbox {
 /// The actor that runs the scheduler loop of a step domain. Its methods render and tokenise; its
 /// own thread plans steps, exchanges them with the workers, and reports answers to the spec's sink.
 /// If the loop fails the actor exits and its watchers get the reason.
-class Executor {
+class Executor final : public PeakSink {
  public:
   Executor(ActorContext& context, ExecutorSpec spec);
-  ~Executor();
+  ~Executor() override;
 
   /// Reads tokenizer, template and configs, once. Returns the actor's incarnation.
   Result<std::uint32_t> load();
@@ -108,9 +115,13 @@ class Executor {
   /// How the loop has spent its time; with `all` also spans and inter-token times.
   ProcessTelemetry telemetry(bool all);
 
+  /// Plans from the next one on name these layers.
+  void note_peaks(std::int32_t rank, std::vector<LayerPeak> peaks) override;
+
   using Arguments = troupe::Arguments<ExecutorSpec>;
-  using Methods = troupe::Methods<&Executor::load, &Executor::start, &Executor::submit,
-                                  &Executor::drain, &Executor::telemetry, &Executor::pause>;
+  using Methods =
+      troupe::Methods<&PeakSink::note_peaks, &Executor::load, &Executor::start, &Executor::submit,
+                      &Executor::drain, &Executor::telemetry, &Executor::pause>;
   static constexpr std::string_view actor_type = "Executor";
 
  private:

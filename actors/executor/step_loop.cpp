@@ -65,6 +65,7 @@ void StepLoop::restart(std::vector<StepChannels> channels, std::uint32_t epoch,
   channels_ = std::move(channels);
   sent_.clear();
   limit_.restart();
+  widened_.restart();
   epoch_ = epoch;
   resuming_->lost.add(domain_.restart(epoch));
   domain_.abort(taken_back);
@@ -97,6 +98,7 @@ bool StepLoop::is_idle() {
 
 bool StepLoop::take_inbox() {
   std::vector<ExecutorInbox::Entry> submitted;
+  std::vector<ExecutorInbox::Peaks> peaks;
   bool begins_to_drain = false;
   {
     SpanScope idle(&recorder_, SpanKind::idle);
@@ -109,9 +111,11 @@ bool StepLoop::take_inbox() {
     if (!was_live) idle_us_ += now_us() - asleep_us;
     if (inbox_.stopping || inbox_.pausing) return false;
     submitted.swap(inbox_.submitted);
+    peaks.swap(inbox_.peaks);
     begins_to_drain = inbox_.draining && !draining_;
     draining_ = inbox_.draining;
   }
+  for (const auto& [rank, of_rank] : peaks) widened_.take(rank, of_rank);
   for (auto& entry : submitted) {
     if (auto* refused = std::get_if<Completion>(&entry.prepared)) {
       report_.completions.push_back(std::move(*refused));
@@ -176,11 +180,12 @@ std::int64_t StepLoop::now_us() {
 Result<void> StepLoop::send_plans() {
   while (true) {
     SpanScope planning(&recorder_, SpanKind::plan);
-    const std::vector<StepPlan> plans = domain_.plan(now_us());
+    std::vector<StepPlan> plans = domain_.plan(now_us());
     if (plans.empty()) {
       planning.forget();
       return {};
     }
+    add_widened_layers(plans);
     planning.set_step(plans.front().step);
     planning.end();
     recorder_.set_step(plans.front().step);
@@ -195,6 +200,16 @@ Result<void> StepLoop::send_plans() {
     }
     epoch_ = plans.front().epoch;
     sent_.push_back({plans.front().step, now_us(), work});
+  }
+}
+
+void StepLoop::add_widened_layers(std::vector<StepPlan>& plans) {
+  const std::vector<std::int32_t> due = widened_.take_due(plans.front().step);
+  if (due.empty()) return;
+  for (StepPlan& plan : plans) plan.widened_layers = due;
+  for (const WidenedLayer& widened : widened_.take_new()) {
+    log::warning("{}", describe(widened));
+    report_.widened.push_back(widened);
   }
 }
 

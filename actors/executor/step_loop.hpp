@@ -13,6 +13,7 @@
 #include "actors/executor/executor.hpp"
 #include "actors/executor/request_tracker.hpp"
 #include "actors/executor/step_limit.hpp"
+#include "actors/executor/widened_layers.hpp"
 #include "actors/scheduler/step_domain.hpp"
 #include "actors/scheduler/under_way.hpp"
 #include "actors/step/step_codec.hpp"
@@ -85,6 +86,8 @@ class StepLoop {
   Result<void> carry_out(RequestTracker::Outcome outcome);
   void drop_waiting();
   Result<void> send_plans();
+  /// Has the plans of a step name the layers that are to fall back.
+  void add_widened_layers(std::vector<StepPlan>& plans);
   Result<void> take_results();
   /// Receives the answer to the oldest step in flight; reports it if it is overdue.
   Result<Message> receive_answer(Channel& channel);
@@ -123,6 +126,7 @@ class StepLoop {
   };
   std::deque<SentStep> sent_;  ///< oldest first
   StepLimit limit_;
+  WidenedLayers widened_;
   std::uint32_t epoch_ = 0;
   EngineReport report_;
   std::deque<Future<void>> unanswered_;  ///< calls that have sent reports, oldest first

@@ -35,6 +35,9 @@ struct Plan {
   inHostBlocks @18 :List(Int32);
   inCounts @19 :List(UInt32);
   inBlocks @20 :List(Int32);
+
+  # Empty in nearly all steps.
+  widenedLayers @21 :List(Int32);
 }
 
 struct NewSequence {

@@ -12,7 +12,7 @@ namespace troupe {
 
 /// The number that every encoded plan and result begins with. Raised when step.capnp changes in a
 /// way that an older reader would misread; other numbers are refused.
-inline constexpr std::uint32_t step_protocol = 3;
+inline constexpr std::uint32_t step_protocol = 4;
 
 /// Writes plans and results for the step plane as one framed Cap'n Proto message each (step.capnp).
 /// An encoder keeps its buffers: after the first few messages it allocates nothing. One thread at a

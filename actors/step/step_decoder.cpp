@@ -125,6 +125,7 @@ StepPlan read_plan(wire::Plan::Reader in) {
   StepPlan plan;
   plan.epoch = in.getEpoch();
   plan.step = in.getStep();
+  plan.widened_layers = read_list<std::int32_t>(in.getWidenedLayers());
   plan.released = read_list<SequenceId>(in.getReleased());
   const auto started = in.getStarted();
   plan.started.resize(started.size());

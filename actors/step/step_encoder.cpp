@@ -122,6 +122,9 @@ void write_plan(wire::Plan::Builder out, const StepPlan& plan) {
   out.setProtocol(step_protocol);
   out.setEpoch(plan.epoch);
   out.setStep(plan.step);
+  if (const auto& layers = plan.widened_layers; !layers.empty()) {
+    fill(out.initWidenedLayers(length(layers.size())), layers);
+  }
   fill(out.initReleased(length(plan.released.size())), plan.released);
   auto started = out.initStarted(length(plan.started.size()));
   for (unsigned i = 0; i < plan.started.size(); ++i) write_sequence(started[i], plan.started[i]);

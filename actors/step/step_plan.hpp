@@ -51,13 +51,16 @@ struct SequenceStep {
   std::vector<std::int32_t> drafts = {};
 };
 
-/// One step as the executor sends it to the workers: deltas only. Applied in this order: released,
-/// swapped_out, swapped_in, started, steps. The swap owns its blocks on both sides until the next
-/// plan, so that workers may copy while they compute: this plan's steps write to no block that goes
-/// out (others may share it) and touch none that comes in.
+/// One step as the executor sends it to the workers: deltas only. Applied in this order:
+/// widened_layers, released, swapped_out, swapped_in, started, steps. The swap owns its blocks on
+/// both sides until the next plan, so that workers may copy while they compute: this plan's steps
+/// write to no block that goes out (others may share it) and touch none that comes in.
 struct StepPlan {
   std::uint64_t step = 0;   ///< counts up by one
   std::uint32_t epoch = 0;  ///< of the group; plans of another epoch are dropped
+  /// Layers whose products leave activations as they are from this step on, though they have 8-bit
+  /// weights (Model::widen_layers). A layer may come again.
+  std::vector<std::int32_t> widened_layers = {};
   std::vector<SequenceId> released;
   std::vector<SwapOut> swapped_out;
   std::vector<SwapIn> swapped_in;

@@ -49,11 +49,13 @@ struct ProcessTelemetry {
   ExpertRows expert_rows;             ///< of a worker
   DistributionSketch inter_token_us;  ///< of an executor: between a sequence's tokens
   std::vector<TcpTraffic> traffic;    ///< with other hosts
+  std::vector<std::string> kernels;   ///< of a worker: Model::kernels
 
   template <class Archive>
   void fields(Archive& archive) {
     archive(process, role, index, replica, stage, place, now_ns, since_ns, totals,
-            exchanges_on_device, kept.spans, kept.all, rows, expert_rows, inter_token_us, traffic);
+            exchanges_on_device, kept.spans, kept.all, rows, expert_rows, inter_token_us, traffic,
+            kernels);
   }
 };
 

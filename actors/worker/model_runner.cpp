@@ -164,6 +164,7 @@ bool ModelRunner::can_begin() const {
 Result<void> ModelRunner::begin(const StepPlan& plan) {
   Step& step = steps_.emplace_back();
   step.begin_ns = monotonic_ns();
+  if (!plan.widened_layers.empty()) TROUPE_CHECK(model_->widen_layers(plan.widened_layers));
   if (stages_ > 1 && is_first_stage()) TROUPE_CHECK(take_sampled_ids(plan));
   TROUPE_CHECK(take_sequences(plan));
   step.result.step = plan.step;

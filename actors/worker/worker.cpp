@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <future>
 #include <iterator>
 #include <numeric>
@@ -133,6 +134,7 @@ Result<WorkerReport> Worker::load(std::vector<std::string> nodes) {
                              .threads = spec_.threads,
                              .cores_are_shared = threads > cores,
                              .has_fp8_weights = spec_.encoding == WeightEncoding::fp8,
+                             .widens_fp8 = std::isfinite(spec_.max_activation),
                              .deterministic = spec_.deterministic}));
   times.note("device");
   const DeviceMemory before = ops_->memory().available().value_or(DeviceMemory{});
@@ -154,7 +156,8 @@ Result<WorkerReport> Worker::load(std::vector<std::string> nodes) {
                            .kv_residuals = spec_.kv_residuals,
                            .kv_policy = spec_.kv_policy,
                            .cascade_attention = spec_.cascade_attention,
-                           .exact_sums = spec_.deterministic};
+                           .exact_sums = spec_.deterministic,
+                           .max_activation = spec_.max_activation};
   auto model = load_model(config_, checkpoint, *ops_, groups_->context(), limits,
                           [this](const LoadedWeights& loaded) { tell(loaded); });
   if (!model.ok()) return not_loaded(std::move(model).error(), checkpoint, before);
@@ -170,8 +173,10 @@ Result<WorkerReport> Worker::load(std::vector<std::string> nodes) {
   }
   WorkerReport report{model_->weight_bytes(), model_->kv_bytes_per_block(), {}, {}};
   if (!spec_.draft_model_path.empty() && answers_steps(groups_->mesh(), spec_.rank)) {
-    TROUPE_TRY(Drafter drafter,
-               Drafter::create(spec_.draft_model_path, spec_.load_format, config_, limits, *ops_));
+    ModelLimits of_draft = limits;
+    of_draft.max_activation = ModelLimits().max_activation;
+    TROUPE_TRY(Drafter drafter, Drafter::create(spec_.draft_model_path, spec_.load_format, config_,
+                                                of_draft, *ops_));
     drafter_ = std::make_unique<Drafter>(std::move(drafter));
     report.weight_bytes += drafter_->weight_bytes();
     report.kv_bytes_per_block += drafter_->kv_bytes_per_block();
@@ -259,6 +264,8 @@ Result<StartedWorker> Worker::start(std::int64_t kv_blocks, std::int64_t swap_bl
   }
   TROUPE_TRY(StepPlane plane, StepPlane::open(context_, spec_, seat().epoch, executor));
   step_plane_ = std::make_unique<StepPlane>(std::move(plane));
+  model_->restart_peaks();
+  peak_sink_ = executor.peaks;
   times.note("step plane");
   log::info("{}: began to serve in {}", place(), times.text());
   if (const auto memory = ops_->memory().available()) {
@@ -349,6 +356,7 @@ ProcessTelemetry Worker::telemetry(bool all) {
     const std::unique_lock between_steps(step_mutex_, counts_wait);
     seen.kept = recorder_.spans();
     seen.traffic = tcp_traffic();
+    seen.kernels = model_->kernels();
     if (between_steps.owns_lock()) {
       seen.rows = earlier_rows_ + (runner_ ? runner_->rows() - uncounted_rows_ : 0);
       seen.expert_rows = expert_rows();
@@ -415,6 +423,16 @@ Result<std::optional<StepPlan>> Worker::next_plan() {
   return std::optional<StepPlan>();  // having nothing to do is no error
 }
 
+void Worker::tell_peaks() {
+  std::vector<LayerPeak> peaks = model_->take_peaks();
+  if (peaks.empty() || !peak_sink_) return;
+  // If the executor is gone, start() of the next epoch has them told again.
+  peak_sink_.call<&PeakSink::note_peaks>(spec_.rank, std::move(peaks))
+      .then([](const Result<void>& noted) {
+        if (!noted.ok()) log::debug("peaks were not told: {}", noted.error().message);
+      });
+}
+
 Result<void> Worker::finish_step() {
   step_ = runner_->first_begun();
   Result<StepResult> result = [&] {
@@ -423,6 +441,7 @@ Result<void> Worker::finish_step() {
   }();
   if (!result.ok()) return std::move(result).error();
   is_in_step_ = runner_->begun() > 0;
+  tell_peaks();
   const SpanScope scope(&recorder_, SpanKind::reply);
   return step_plane_->answer(*result, deadline_in(answer_timeout));
 }

@@ -110,6 +110,8 @@ class Worker final : public GroupMember {
   /// Returns none if no plan came in time.
   Result<std::optional<StepPlan>> next_plan();
   Result<void> finish_step();
+  /// Tells the executor of layers whose activations have become too large.
+  void tell_peaks();
   bool is_ready();
   ExpertRows expert_rows() const;
 
@@ -131,6 +133,7 @@ class Worker final : public GroupMember {
   std::vector<std::int64_t> uncounted_expert_rows_;
   std::unique_ptr<StepPlane> step_plane_;
   std::optional<WorkerReport> report_;  ///< of load()
+  ActorHandle<PeakSink> peak_sink_;     ///< set by start()
   std::int64_t kv_blocks_ = 0;          ///< that are allocated
   std::uint64_t earlier_rows_ = 0;      ///< of the model runners before this one
   std::mutex stop_mutex_;

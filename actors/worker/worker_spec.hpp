@@ -1,12 +1,14 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "actors/api/load_progress.hpp"
+#include "actors/step/peak_sink.hpp"
 #include "actors/worker/startup/device_memory_report.hpp"
 #include "models/checkpoint/checkpoint.hpp"
 #include "models/kv_policy/kv_policy.hpp"
@@ -39,6 +41,8 @@ struct WorkerSpec {
   KvResiduals kv_residuals = {};                    ///< see ModelLimits
   WeightEncoding encoding = WeightEncoding::plain;  ///< of the layers' matrices
   bool deterministic = false;  ///< GPUs give the same bits whatever the batch and the tensor size
+  /// Layers with larger activations in 8 bits are told to the executor; infinity: none is watched.
+  float max_activation = std::numeric_limits<float>::infinity();
   bool cascade_attention = true;  ///< on GPUs: a prefix that sequences share is read once a step
   std::int64_t max_batch_tokens = 2048;
   std::int64_t max_head_rows = 256;
@@ -54,9 +58,9 @@ struct WorkerSpec {
     archive(model_path, load_format, rank, data_parallel_size, pipeline_parallel_size,
             context_parallel_size, tensor_parallel_size, expert_parallel_size, sequence_parallel,
             data_parallel_attention, collectives, nodes, device, threads, dtype, kv_codes,
-            kv_residuals, encoding, deterministic, cascade_attention, max_batch_tokens,
-            max_head_rows, max_model_len, block_size, kv_policy, draft_model_path, draft_tokens,
-            load_progress);
+            kv_residuals, encoding, deterministic, max_activation, cascade_attention,
+            max_batch_tokens, max_head_rows, max_model_len, block_size, kv_policy, draft_model_path,
+            draft_tokens, load_progress);
   }
 };
 
@@ -76,10 +80,11 @@ struct ExecutorPlace {
   std::string name;
   std::string node;
   std::int32_t pid = 0;
+  ActorHandle<PeakSink> peaks = {};  ///< the executor itself; may be empty
 
   template <class Archive>
   void fields(Archive& archive) {
-    archive(name, node, pid);
+    archive(name, node, pid, peaks);
   }
 };
 

@@ -83,6 +83,10 @@ struct Config {
     std::int64_t pooling_tokens = 0;
     std::optional<std::int64_t> drop_tokens;
   };
+  struct Precision {
+    std::string fallback;
+    double max_activation = 0;
+  };
   struct Job {
     std::string input;   ///< empty only when loaded for Purpose::check
     std::string output;  ///< empty only when loaded for Purpose::check
@@ -118,6 +122,7 @@ struct Config {
   Parallel parallel;
   Engine engine;
   KvCache kv_cache;
+  Precision precision;
   Job job;
   Restart restart;
   Metrics metrics;

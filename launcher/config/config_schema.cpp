@@ -56,8 +56,9 @@ std::string_view to_string(ValueType type) {
 std::span<const KeySpec> config_schema() {
   static const std::vector<KeySpec> all = [] {
     std::vector<KeySpec> rows = schema::model_and_cluster_rows();
-    for (const auto& section : {schema::parallel_rows(), schema::engine_rows(),
-                                schema::kv_cache_rows(), schema::job_rows(), schema::slo_rows()}) {
+    for (const auto& section :
+         {schema::parallel_rows(), schema::engine_rows(), schema::kv_cache_rows(),
+          schema::precision_rows(), schema::job_rows(), schema::slo_rows()}) {
       rows.insert(rows.end(), section.begin(), section.end());
     }
     return rows;

@@ -17,6 +17,7 @@ std::vector<KeySpec> model_and_cluster_rows();
 std::vector<KeySpec> parallel_rows();
 std::vector<KeySpec> engine_rows();
 std::vector<KeySpec> kv_cache_rows();
+std::vector<KeySpec> precision_rows();
 std::vector<KeySpec> job_rows();
 std::vector<KeySpec> slo_rows();
 

@@ -381,6 +381,7 @@ Result<void> BatchJob::take_report(EngineReport report) {
   if (metrics_) metrics_->metrics().observe(report);
   reporter_.take(report, state_);
   count_lines();
+  for (const WidenedLayer& widened : report.widened) teller_.tell_fallback(widened);
   pending_.note_kept(report.kept_share);
   for (const std::uint64_t id : report.dropped) dropped_ += pending_.take(id) ? 1 : 0;
   if (report.first_token && !std::exchange(first_token_seen_, true)) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <filesystem>
 #include <utility>
 
@@ -101,6 +102,11 @@ Result<Fingerprint> job_fingerprint(const JobPlan& plan, const KeepGoing& keep_g
   }
   if (plan.engine.encoding != WeightEncoding::plain) {
     fingerprint.parts.push_back({"model.quantization", config.model.quantization});
+  }
+  if (std::isfinite(plan.engine.max_activation)) {
+    fingerprint.parts.push_back(
+        {"precision",
+         fmt::format("{} above {:g}", config.precision.fallback, plan.engine.max_activation)});
   }
   if (plan.engine.kv_codes) {
     fingerprint.parts.push_back({"kv_cache.dtype", std::string(to_string(*plan.engine.kv_codes))});

@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "actors/api/widened_layer.hpp"
 #include "launcher/batch/input/byte_source.hpp"
 #include "launcher/job/exit_messages.hpp"
 #include "launcher/report/report_json.hpp"
@@ -55,6 +56,12 @@ void JobTeller::tell_recovery(const EngineRecovery& recovery) {
   const std::string text = describe(recovery);
   log::warning("{}", text);
   progress_.print(text);
+}
+
+void JobTeller::tell_fallback(const WidenedLayer& widened) {
+  const std::string text = describe(widened);
+  log::warning("{}", text);
+  warn(text);
 }
 
 void JobTeller::tell_errors(const ErrorTally& tally) {

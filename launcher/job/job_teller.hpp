@@ -27,6 +27,8 @@ class JobTeller {
   void tell_journal(const Journal& journal, std::uint64_t done, std::uint64_t total);
   void tell_preflight(const PreflightReport& report);
   void tell_recovery(const EngineRecovery& recovery);
+  /// A layer that computes otherwise from now on.
+  void tell_fallback(const WidenedLayer& widened);
   /// Of a wait in which a person can do something, also with --quiet.
   void tell_wait(const std::string& message);
   void tell_errors(const ErrorTally& errors);

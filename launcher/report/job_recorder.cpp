@@ -38,6 +38,13 @@ void JobRecorder::take(const EngineReport& report) {
     figures_.steps.add(static_cast<std::size_t>(report.domain), step);
   }
   for (const Completion& completion : report.completions) take(completion);
+  for (const WidenedLayer& layer : report.widened) {
+    // An executor that has taken over is told again.
+    const bool is_known = std::ranges::any_of(widened_, [&](const Widened& known) {
+      return known.domain == report.domain && known.layer.layer == layer.layer;
+    });
+    if (!is_known) widened_.push_back({report.domain, layer});
+  }
   dropped_ += report.dropped.size();
   stats_ = report.stats;
 }
@@ -103,6 +110,7 @@ void JobRecorder::take(ProcessTelemetry telemetry) {
     telemetry.expert_rows = std::move(process.latest.expert_rows);
     telemetry.inter_token_us = std::move(process.latest.inter_token_us);
     telemetry.traffic = std::move(process.latest.traffic);
+    telemetry.kernels = std::move(process.latest.kernels);
   }
   process.latest = std::move(telemetry);
 }

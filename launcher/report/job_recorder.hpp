@@ -37,6 +37,10 @@ struct JobFacts {
   std::string model_path;
   std::string architecture;
   std::string kv_policy = "full";      ///< kv_cache.policy, with its numbers
+  std::string dtype;                   ///< of activations and of matrices that are numbers
+  std::string quantization = "none";   ///< model.quantization
+  std::string kv_dtype;                ///< of keys and values
+  std::string fallback = "none";       ///< precision.fallback
   std::string config_yaml;             ///< all keys, defaults included
   std::int64_t began_unix_s = 0;       ///< wall time
   std::int64_t experts_per_token = 0;  ///< 0: a dense model
@@ -107,6 +111,12 @@ class JobRecorder {
   const std::vector<Recovered>& recoveries() const { return recoveries_; }
   /// The first max_domain_changes of this run.
   const std::vector<DomainChange>& domain_changes() const { return domain_changes_; }
+  /// The layers that have fallen back in this run, each once.
+  struct Widened {
+    std::int32_t domain = 0;
+    WidenedLayer layer;
+  };
+  const std::vector<Widened>& widened() const { return widened_; }
   /// See EngineRecovery::given_up; of this run.
   const std::vector<std::string>& given_up_prompts() const { return given_up_prompts_; }
   /// The sum of EngineRecovery::suspects; of this run.
@@ -145,6 +155,7 @@ class JobRecorder {
   std::uint64_t suspects_ = 0;
   std::vector<Recovered> recoveries_;
   std::vector<DomainChange> domain_changes_;
+  std::vector<Widened> widened_;
   EngineStats stats_;  ///< of this run
   /// Earlier runs' figures; parts that grow with each answer and step include this run's, too.
   JobFigures figures_;

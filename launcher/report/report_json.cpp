@@ -9,6 +9,7 @@
 
 #include "actors/api/losses.hpp"
 #include "launcher/report/json_numbers.hpp"
+#include "launcher/report/precision_json.hpp"
 
 namespace troupe {
 namespace {
@@ -271,7 +272,7 @@ ordered_json experts_json(const JobRecorder& job, const std::vector<ProcessTelem
 /// What the processes of the last run told, where others were before it.
 ordered_json last_run_only_json(const JobFigures& figures) {
   if (figures.runs.size() < 2) return ordered_json::array();
-  return {"recoveries", "domain_changes", "ranks",     "hosts",
+  return {"recoveries", "domain_changes", "precision", "ranks",     "hosts",
           "links",      "experts",        "processes", "trace.json"};
 }
 
@@ -321,6 +322,7 @@ ordered_json report_json(const JobRecorder& job) {
           {"tokens", tokens_json(figures)},
           {"steps", steps_json(figures)},
           {"latency_ms", latency_json(figures)},
+          {"precision", precision_json(job, processes)},
           {"goodput", goodput_json(job.facts().objectives, figures)},
           {"over_time", over_time_json(figures.steps)},
           {"last_run_only", last_run_only_json(figures)},

@@ -30,7 +30,7 @@ Result<Head> Head::create(const LayerContext& context, const Embedding* tied) {
     TROUPE_TRY(const StoredMatrix rows, context.weights.vocabulary_rows(source));
     const WeightEncoding encoding = context.weights.encoding_of(source);
     TROUPE_TRY(head.weight_, context.ops.weights().load(rows, 1, encoding));
-    context.weights.note({source}, 0, head.weight_->kernel(), coded_form(rows, encoding).obstacle);
+    context.weights.note({source}, 0, *head.weight_, coded_form(rows, encoding).obstacle);
   }
   const int ranks = head.dense_ != nullptr ? head.dense_->size() : head.tokens_.size();
   head.rows_per_rank_.resize(static_cast<std::size_t>(ranks));

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 
 #include "models/kv_policy/kv_policy.hpp"
 #include "models/ops/kv_residual.hpp"
@@ -32,6 +33,9 @@ struct ModelLimits {
   /// activations: partial sums are f32, of max_exact_segments at most, and so are the expert
   /// outputs of a token, which one rank adds up.
   bool exact_sums = false;
+  /// Activations beyond it, where products round them to 8 bits, are told (Model::take_peaks);
+  /// infinity: none are watched.
+  float max_activation = std::numeric_limits<float>::infinity();
 
   /// Dtype of the index keys of sparse attention, by which rows choose what they attend to.
   DType index_dtype() const { return is_code(kv_dtype) ? compute : kv_dtype; }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <chrono>
+#include <cmath>
 #include <functional>
 #include <numeric>
 
@@ -102,6 +103,10 @@ Result<void> DecoderModel::build(const Checkpoint& checkpoint, const ParallelCon
   }
   TROUPE_TRY(loaded_, ops_.weights().finish_loading(on_loaded));
   kernels_ = weights.kernels();
+  if (std::isinf(limits_.max_activation)) return {};
+  TROUPE_TRY(auto fallback,
+             LayerFallback::create(ops_, weights.rounding(), own, limits_.max_activation));
+  fallback_.emplace(std::move(fallback));
   return {};
 }
 
@@ -130,7 +135,20 @@ Result<void> DecoderModel::forward(const ForwardBatch& batch, const Tensor& logi
   TROUPE_CHECK(check_batch(batch, logits));
   context_->begin_pass(batch.token_ids.elements(), batch.rows_per_context_rank);
   plan_attention(batch);
-  return batch.graph_captured && supports_graph() ? replay(batch, logits) : run(batch, logits);
+  const bool is_captured = batch.graph_captured && supports_graph();
+  TROUPE_CHECK(is_captured ? replay(batch, logits) : run(batch, logits));
+  if (fallback_) fallback_->end_pass();
+  return {};
+}
+
+Result<void> DecoderModel::widen_layers(std::span<const std::int32_t> layers) {
+  if (!fallback_) return {};
+  TROUPE_TRY(const bool any, fallback_->widen(layers));
+  if (!any) return {};
+  // Captured passes multiply codes as they were arranged before.
+  TROUPE_CHECK(ops_.stream().synchronize());
+  graphs_.clear();
+  return {};
 }
 
 void DecoderModel::plan_attention(const ForwardBatch& batch) {
@@ -245,12 +263,14 @@ Result<void> DecoderModel::run(const ForwardBatch& batch, const Tensor& logits) 
         return leaves_out_rows(rows, batch) ? rows.head_rows : rows.tokens;
       });
     }
+    if (fallback_) fallback_->begin_layer(first_layer_ + static_cast<std::int64_t>(layer));
     const StageCache& cache = caches_[layer];
     const RopeConfig& rope = config_.rope_of(first_layer_ + static_cast<std::int64_t>(layer));
     TROUPE_CHECK(layers_[layer].forward(
         hidden, passes_[cache.group], &rope == &config_.rope ? rope_ : window_rope_,
         kv_[cache.tensor], head_rows_ && layer + 1 == layers_.size() ? &*head_rows_ : nullptr));
   }
+  if (fallback_) fallback_->end_layers();
   return takes_part ? end_hidden(batch, hidden, logits) : Result<void>();
 }
 

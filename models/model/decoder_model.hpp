@@ -11,6 +11,7 @@
 #include "models/layers/decoder_layer.hpp"
 #include "models/layers/embedding.hpp"
 #include "models/layers/head.hpp"
+#include "models/model/layer_fallback.hpp"
 #include "models/model/model.hpp"
 
 namespace troupe {
@@ -40,6 +41,13 @@ class DecoderModel final : public Model {
   std::size_t weight_bytes() const override;
   const LoadedWeights& loaded() const override { return loaded_; }
   std::vector<std::string> kernels() const override { return kernels_; }
+  std::vector<LayerPeak> take_peaks() override {
+    return fallback_ ? fallback_->take_peaks() : std::vector<LayerPeak>();
+  }
+  Result<void> widen_layers(std::span<const std::int32_t> layers) override;
+  void restart_peaks() override {
+    if (fallback_) fallback_->restart();
+  }
   const ModelConfig& config() const override { return config_; }
   const ModelLimits& limits() const override { return limits_; }
 
@@ -103,6 +111,7 @@ class DecoderModel final : public Model {
   std::int64_t first_layer_ = 0;
   LoadedWeights loaded_;
   std::vector<std::string> kernels_;
+  std::optional<LayerFallback> fallback_;  // set with limits_.max_activation
   std::vector<DecoderLayer> layers_;       // of this stage
   std::vector<CacheSpec> groups_;          // cache_groups of the model
   std::vector<StageCache> caches_;         // of each of layers_

@@ -10,6 +10,7 @@
 #include "models/checkpoint/checkpoint.hpp"
 #include "models/config/model_config.hpp"
 #include "models/layers/attention/cache_spec.hpp"
+#include "models/layers/layer_peak.hpp"
 #include "models/layers/model_limits.hpp"
 #include "models/layers/parallel/context_split.hpp"
 #include "models/layers/parallel/dense_group.hpp"
@@ -115,7 +116,20 @@ class Model {
   virtual const ModelConfig& config() const = 0;
   /// The limits given at loading, with max_positions resolved.
   virtual const ModelLimits& limits() const = 0;
-  /// What its matrices are multiplied as, a line for each kernel, if the device says so.
+  /// With ModelLimits::max_activation: the layers of this rank that have exceeded it, as far as the
+  /// device is known to have computed them; each once. Never waits: peaks come back beside a pass's
+  /// logits.
+  virtual std::vector<LayerPeak> take_peaks() { return {}; }
+  /// From the next pass on, those of these layers that this rank has compute with activations of
+  /// full width (WeightOps::widen). Waits for the device, once a layer. All ranks of a replica must
+  /// call it between the same passes, so that they agree. Errors: those of widen.
+  virtual Result<void> widen_layers(std::span<const std::int32_t> /*layers*/) { return {}; }
+  /// Forgets what was seen before, in warm-up passes or another epoch; take_peaks() tells layers
+  /// that are widened again. No pass runs.
+  virtual void restart_peaks() {}
+
+  /// What its matrices were multiplied as when it was loaded, a line for each kernel, if the device
+  /// says so.
   virtual std::vector<std::string> kernels() const { return {}; }
 };
 

@@ -53,6 +53,12 @@ class DenseOps {
     do_linear(weight, x, out);
   }
 
+  /// From now on, where products of these Ops round rows of activations to 8 bits (except on GPUs
+  /// those of experts), the largest magnitude in them goes to `peak`, if it is larger than that:
+  /// one f32, at least 0, infinite for numbers that are not finite. Device memory, which must stay
+  /// until another is given; empty: nowhere. Captured passes keep theirs.
+  virtual void watch_rows(const Tensor& peak);
+
   /// linear, then silu_mul: out [rows, n / 2]. `scratch` [rows, n] may be overwritten.
   void linear_gate_up(const Linear& weight, const Tensor& x, const Tensor& scratch,
                       const Tensor& out) {
@@ -134,5 +140,7 @@ class DenseOps {
   virtual void do_gather_rows(const Tensor& x, const Tensor& rows, const Tensor& out) = 0;
   virtual void do_concat_columns(const Tensor& parts, const Tensor& out) = 0;
 };
+
+inline void DenseOps::watch_rows(const Tensor& /*peak*/) {}
 
 }  // namespace troupe

@@ -24,8 +24,11 @@ class Linear {
   virtual std::int64_t out_features() const = 0;  ///< n
   virtual std::int64_t in_features() const = 0;   ///< k
   virtual std::size_t bytes() const = 0;          ///< device memory held
-  /// What it is multiplied as, for logs: "int8 codes"; empty if the device does not say.
+  /// What it is multiplied as, for logs and reports: "int8 codes, activations as int8 (W8A8)";
+  /// empty if the device does not say.
   virtual std::string kernel() const { return {}; }
+  /// True if products round activations to 8 bits, until WeightOps::widen.
+  virtual bool rounds_rows() const { return false; }
 };
 
 /// Like Linear, with one matrix [n, k] per local expert.
@@ -37,6 +40,7 @@ class GroupedLinear {
   virtual std::int64_t in_features() const = 0;
   virtual std::size_t bytes() const = 0;
   virtual std::string kernel() const { return {}; }  ///< as Linear's
+  virtual bool rounds_rows() const { return false; }
 };
 
 }  // namespace troupe

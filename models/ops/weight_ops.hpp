@@ -56,9 +56,25 @@ class WeightOps {
   virtual Result<LoadedWeights> finish_loading(
       const std::function<void(const LoadedWeights&)>& progress) = 0;
 
+  /// From now on products of `weight`, which rounds_rows(), leave activations as they are and widen
+  /// its codes in registers (W8A16). For that the codes are rearranged once, where they are, so
+  /// that no second copy is needed. Only enqueues; captured graphs with the matrix are void.
+  /// Errors: unsupported, internal.
+  virtual Result<void> widen(Linear& weight);
+  virtual Result<void> widen(GroupedLinear& weight);
+
   /// A Linear that uses the memory of `table`, from prepare_table or load_table, which outlives it;
   /// null if GEMMs need another layout.
   virtual std::unique_ptr<Linear> share_table(const Tensor& table) = 0;
 };
+
+inline Result<void> WeightOps::widen(Linear& weight) {
+  return fail(ErrorCode::unsupported, "a matrix [{}, {}] cannot be multiplied otherwise",
+              weight.out_features(), weight.in_features());
+}
+inline Result<void> WeightOps::widen(GroupedLinear& weight) {
+  return fail(ErrorCode::unsupported, "matrices of {} experts cannot be multiplied otherwise",
+              weight.experts());
+}
 
 }  // namespace troupe

@@ -148,6 +148,17 @@
     fill("runs-table", ["Run", "Ended", "Answers", "Time"], runs.map((run) =>
       [run.began.replace("T", " ").replace("Z", " UTC"), run.outcome, short(run.answered), duration(run.seconds)]));
   }
+  if (report.precision.kernels.length > 0) {
+    document.getElementById("precision").hidden = false;
+    fill("precision-table", ["Matrices of layers", "Multiplied as"], [
+      ...report.precision.kernels.map((of) =>
+        [of.matrices + (of.ranks.length < report.ranks.length ? " (ranks " + ranks(of.ranks) + ")" : ""), of.kernel]),
+      ["keys and values", report.precision.kv_cache],
+      ...report.precision.fallen_back.map((of) =>
+        ["layer " + of.layer + ", from step " + of.step + " on (step domain " + of.domain + ")",
+          "activations of full width: " + (of.largest === null ? "some were not finite" : "one was " + trim(of.largest))]),
+    ]);
+  }
   put("processes-title", "What each process did" + lastRun);
   fill("processes", ["Process", "Doing", "Times", "Seconds"], report.processes.flatMap((process) =>
     Object.entries(process.spans).map(([name, span], i) =>
@@ -155,6 +166,8 @@
   fill("job", null, [
     ["Input", job.input], ["Output", job.output], ["Machine", job.host + ", " + job.cores + " cores"],
     ["Steps", short(steps.count) + ", " + trim(steps.mean_model_ms) + " ms each in the model"],
+    ["Numbers", [report.precision.dtype, "model.quantization " + report.precision.quantization,
+      "keys and values " + report.precision.kv_cache].join(", ")],
     ["Preemptions", short(steps.preemptions)],
     ...(tokens.drafts > 0 ? [["Guessed tokens", short(tokens.accepted_drafts) + " of " + short(tokens.drafts) + " accepted"]] : []),
     ["Version", job.version],

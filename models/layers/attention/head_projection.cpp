@@ -55,7 +55,7 @@ Result<HeadProjection> HeadProjection::load(const LayerContext& context, const W
   for (std::int64_t row = std::ssize(order); row < qkv.view()[0]; ++row) rows.push_back(row);
   TROUPE_TRY(projection.qkv_,
              context.ops.weights().prepare(take_rows(qkv, rows), 1, weights.encoding_of(query)));
-  weights.note({query, key, value}, layer, projection.qkv_->kernel(), weights.why_decoded());
+  weights.note({query, key, value}, layer, *projection.qkv_, weights.why_decoded());
   return projection;
 }
 

@@ -54,7 +54,7 @@ Result<void> LatentAttention::load_projections(const LayerContext& context, std:
   if (!has_query_down) {
     TROUPE_TRY(projection_, ops_.weights().prepare(stack_rows(query, latent), 1,
                                                    weights.encoding_of(Parameter::query)));
-    weights.note({Parameter::query, Parameter::latent_down}, layer, projection_->kernel(),
+    weights.note({Parameter::query, Parameter::latent_down}, layer, *projection_,
                  weights.why_decoded());
     return {};
   }
@@ -64,8 +64,8 @@ Result<void> LatentAttention::load_projections(const LayerContext& context, std:
              ops_.weights().prepare(query, 1, weights.encoding_of(Parameter::query_up)));
   TROUPE_TRY(latent_down_,
              ops_.weights().prepare(latent, 1, weights.encoding_of(Parameter::latent_down)));
-  weights.note({Parameter::query_up}, layer, projection_->kernel(), weights.why_decoded());
-  weights.note({Parameter::latent_down}, layer, latent_down_->kernel(), weights.why_decoded());
+  weights.note({Parameter::query_up}, layer, *projection_, weights.why_decoded());
+  weights.note({Parameter::latent_down}, layer, *latent_down_, weights.why_decoded());
   return {};
 }
 
@@ -82,7 +82,7 @@ Result<void> LatentAttention::load_heads(const LayerContext& context, std::int64
   }
   TROUPE_TRY(key_up_, ops_.weights().prepare_grouped(key_views, 1, WeightEncoding::plain));
   TROUPE_TRY(value_up_, ops_.weights().prepare_grouped(value_views, 1, WeightEncoding::plain));
-  weights.note({Parameter::latent_up}, layer, key_up_->kernel(), weights.why_decoded());
+  weights.note({Parameter::latent_up}, layer, *key_up_, weights.why_decoded());
   return {};
 }
 

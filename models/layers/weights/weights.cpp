@@ -159,15 +159,28 @@ Result<int> Weights::segments(Parameter parameter, std::int64_t layer) const {
   return segments_of(found, name, config_, shard_of(parameter).size, most);
 }
 
-void Weights::note(Stack stack, std::int64_t layer, const std::string& kernel,
+void Weights::note(Stack stack, std::int64_t layer, Linear& matrix, std::string_view why) const {
+  note_kernel(stack, layer, matrix.kernel(), why);
+  const bool is_head = is_global(*stack.begin());
+  if (matrix.rounds_rows() && !is_head) rounding_->linear[layer].push_back(&matrix);
+}
+
+void Weights::note(Stack stack, std::int64_t layer, GroupedLinear& matrices,
                    std::string_view why) const {
+  note_kernel(stack, layer, matrices.kernel(), why);
+  if (matrices.rounds_rows()) rounding_->experts[layer].push_back(&matrices);
+}
+
+void Weights::note_kernel(Stack stack, std::int64_t layer, const std::string& kernel,
+                          std::string_view why) const {
   if (kernel.empty()) return;
   std::string matrix;
   for (const Parameter parameter : stack) {
     // "q_proj" of "layers.{layer}.self_attn.q_proj.weight"
     std::string_view name = rule(parameter).name;
     if (name.ends_with(".weight")) name.remove_suffix(std::string_view(".weight").size());
-    matrix += (matrix.empty() ? "" : "+") + std::string(name.substr(name.rfind('.') + 1));
+    if (!matrix.empty()) matrix += '+';
+    matrix += name.substr(name.rfind('.') + 1);
   }
   const bool is_head = is_global(*stack.begin());  // tables are not multiplied
   kernels_->add(why.empty() ? kernel : kernel + ", " + std::string(why), is_head ? "head" : matrix,
@@ -179,7 +192,7 @@ Result<std::unique_ptr<Linear>> Weights::linear(Stack stack, std::int64_t layer)
   TROUPE_TRY(const int parts, segments(*stack.begin(), layer));
   const WeightEncoding encoding = encoding_of(*stack.begin());
   TROUPE_TRY(auto linear, ops_.weights().load(weight, parts, encoding));
-  note(stack, layer, linear->kernel(), coded_form(weight, encoding).obstacle);
+  note(stack, layer, *linear, coded_form(weight, encoding).obstacle);
   return linear;
 }
 
@@ -194,7 +207,7 @@ Result<std::unique_ptr<GroupedLinear>> Weights::grouped_linear(Stack stack,
   }
   const WeightEncoding encoding = encoding_of(*stack.begin());
   TROUPE_TRY(auto grouped, ops_.weights().load_grouped(weights, parts, encoding));
-  note(stack, layer, grouped->kernel(), coded_form(weights, encoding).obstacle);
+  note(stack, layer, *grouped, coded_form(weights, encoding).obstacle);
   return grouped;
 }
 

@@ -12,6 +12,7 @@
 #include "models/layers/model_limits.hpp"
 #include "models/layers/weights/kernel_table.hpp"
 #include "models/layers/weights/parameters.hpp"
+#include "models/layers/weights/rounding_matrices.hpp"
 #include "models/ops/ops.hpp"
 #include "models/ops/stored_matrix.hpp"
 #include "parallel/experts/expert_share.hpp"
@@ -84,14 +85,16 @@ class Weights {
   }
   /// For note() of a matrix that was made from matrix().
   std::string_view why_decoded() const { return is_quantized_ ? "as it is rearranged" : ""; }
-  /// Notes what a matrix that was loaded is multiplied as; `why`: not as the codes that it is
-  /// stored in. linear() and grouped_linear() do so themselves.
-  void note(Stack stack, std::int64_t layer, const std::string& kernel,
+  /// Notes a matrix that was loaded, and what it is multiplied as; `why`: not as the codes that it
+  /// is stored in. linear() and grouped_linear() do so themselves.
+  void note(Stack stack, std::int64_t layer, Linear& matrix, std::string_view why = {}) const;
+  void note(Stack stack, std::int64_t layer, GroupedLinear& matrices,
             std::string_view why = {}) const;
   /// What was noted, by all copies.
   std::vector<std::string> kernels() const { return kernels_->lines(); }
-  const ShardOf& shard() const { return shard_; }              ///< of attention
-  const ShardOf& dense_shard() const { return dense_shard_; }  ///< of what is_dense
+  const RoundingMatrices& rounding() const { return *rounding_; }  ///< but for the head
+  const ShardOf& shard() const { return shard_; }                  ///< of attention
+  const ShardOf& dense_shard() const { return dense_shard_; }      ///< of what is_dense
   /// The weights of another shard, which need not be a tensor rank's, but for experts.
   Weights with_shard(ShardOf shard) const {
     Weights others = *this;
@@ -108,6 +111,8 @@ class Weights {
     if (is_expert(parameter)) return experts_.part;
     return is_dense(parameter) ? dense_shard_ : shard_;
   }
+  void note_kernel(Stack stack, std::int64_t layer, const std::string& kernel,
+                   std::string_view why) const;
   /// The stack's matrices of an expert, one below the other.
   Result<StoredMatrix> stacked(Stack stack, std::int64_t layer, std::int64_t expert) const;
   /// This rank's rows and columns of a parameter that is stored as expert_columns. A vector has one
@@ -127,6 +132,7 @@ class Weights {
   WeightEncoding encoding_;
   bool is_quantized_;
   std::shared_ptr<KernelTable> kernels_ = std::make_shared<KernelTable>();
+  std::shared_ptr<RoundingMatrices> rounding_ = std::make_shared<RoundingMatrices>();
   bool exact_sums_;
   Ops& ops_;
 };

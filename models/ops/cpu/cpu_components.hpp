@@ -69,6 +69,14 @@ class CpuWeightOps final : public WeightOps {
       const std::function<void(const LoadedWeights&)>& /*progress*/) override {
     return LoadedWeights{};
   }
+  Result<void> widen(Linear& weight) override {
+    static_cast<CpuLinear&>(weight).widen(context_.pool());
+    return {};
+  }
+  Result<void> widen(GroupedLinear& weight) override {
+    static_cast<CpuGroupedLinear&>(weight).widen(context_.pool());
+    return {};
+  }
   std::unique_ptr<Linear> share_table(const Tensor& /*table*/) override { return nullptr; }
 
  private:
@@ -83,6 +91,10 @@ class CpuWeightOps final : public WeightOps {
 class CpuDenseOps final : public DenseOps {
  public:
   explicit CpuDenseOps(CpuContext& context) : context_(context) {}
+
+  void watch_rows(const Tensor& peak) override {
+    context_.set_peak(peak.empty() ? nullptr : peak.as<float>());
+  }
 
  private:
   void do_embed(const Tensor& table, const Tensor& ids, std::int64_t vocab_begin,

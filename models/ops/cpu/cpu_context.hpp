@@ -33,6 +33,10 @@ class CpuContext {
       if (scratch->elements() < floats) scratch = HostTensor(DType::f32, Shape{floats});
     }
   }
+  /// GemmJob::peak of products from now on; null: none.
+  void set_peak(float* peak) { peak_ = peak; }
+  float* peak() const { return peak_; }
+
   float* scratch(int member) const { return scratch_[member]->as<float>(); }
 
   /// Calls body(begin, end, member) for parts of [0, rows), on the team if `bytes` is worth it.
@@ -53,6 +57,7 @@ class CpuContext {
   const Kernels& kernels_;
   ThreadPool pool_;
   std::vector<HostTensor> scratch_;  // one a member
+  float* peak_ = nullptr;
 };
 
 /// Allocates zeroed memory. Errors: resource_exhausted, which names the requested bytes.

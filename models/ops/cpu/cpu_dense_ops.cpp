@@ -74,6 +74,7 @@ void CpuDenseOps::do_linear(const Linear& weight, const Tensor& x, const Tensor&
   job.x = x.as<float>();
   job.out = out.as<float>();
   job.row_end = rows;
+  job.peak = context_.peak();
   // A product streams its weights (about 10 bytes a nanosecond) or is bound by its FMAs (about 100
   // a nanosecond).
   const std::int64_t work =

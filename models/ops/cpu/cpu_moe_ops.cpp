@@ -60,6 +60,7 @@ void run_grouped(CpuContext& context, const PackedWeights& packed, std::int64_t 
       job.panel_begin = range.begin;
       job.panel_end = range.end;
       job.scratch = context.scratch(member);
+      job.peak = context.peak();
       context.kernels().multiply(job);
     }
   };

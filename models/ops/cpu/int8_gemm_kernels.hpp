@@ -132,6 +132,15 @@ struct Int8Rows {
   float* scales;         // [segments][rows]
 };
 
+/// Raises `peak`, which other threads raise, too, to `largest`, at least 0.
+TROUPE_INLINE void raise(float* peak, float largest) {
+  float known = 0.0F;
+  __atomic_load(peak, &known, __ATOMIC_RELAXED);
+  while (known < largest && !__atomic_compare_exchange(peak, &known, &largest, true,
+                                                       __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
+  }
+}
+
 /// Rounds row `row` of `rows`. A segment with a number that is not finite gets a scale of NaN.
 TROUPE_INLINE void round_row(const GemmJob& job, const float* x, int row, int rows,
                              const Int8Rows& out) {
@@ -149,7 +158,11 @@ TROUPE_INLINE void round_row(const GemmJob& job, const float* x, int row, int ro
     }
     const float most = reduce_max(largest);
     const float factor = most > 1e-30F ? 127.0F / most : 0.0F;
-    out.scales[segment * rows + row] = most / 127.0F + reduce_add(not_finite);
+    const float nan_or_zero = reduce_add(not_finite);
+    out.scales[segment * rows + row] = most / 127.0F + nan_or_zero;
+    if (job.peak != nullptr) {
+      raise(job.peak, nan_or_zero == 0.0F ? most : __builtin_inff());
+    }
     const F16 factors = broadcast(factor);
     for (; run != job.codes.runs + job.codes.run_count && run->begin < end; ++run) {
       IntSums sum = no_sums();

@@ -51,6 +51,9 @@ struct GemmJob {
   const std::int32_t* scatter = nullptr;
   std::int64_t row_begin = 0, row_end = 0;
   float* scratch = nullptr;  ///< gemm_scratch_floats(k, segments) floats, 64-byte aligned
+  /// With codes.rounds_rows: raised to the largest magnitude of the rows, infinity if one is not
+  /// finite; other threads raise it, too. May be null.
+  float* peak = nullptr;
 };
 /// Of numbers and of codes.
 std::int64_t gemm_scratch_floats(std::int64_t k, int segments);

@@ -100,6 +100,24 @@ void pack_row(const CodedRow& row, const CodedForm& form, std::span<const CodeRu
   }
 }
 
+/// Turns a panel whose codes are as with CodePanels::rounds_rows into one as without. Runs become
+/// shorter by their padding, so that nothing is written before it is read.
+void widen_panel(std::uint8_t* panel, std::span<const CodeRun> runs) {
+  constexpr std::int64_t four_columns = 4 * panel_columns;
+  const std::uint8_t* from = panel;
+  for (const CodeRun& run : runs) {
+    for (std::int64_t done = 0; done < run.count; done += 4, from += four_columns) {
+      std::array<std::uint8_t, four_columns> block;  // [32][4]
+      std::copy_n(from, four_columns, block.begin());
+      for (std::int64_t i = 0; i < std::min<std::int64_t>(4, run.count - done); ++i) {
+        for (std::int64_t column = 0; column < panel_columns; ++column) {
+          *panel++ = block[static_cast<std::size_t>(4 * column + i)] ^ 0x80U;
+        }
+      }
+    }
+  }
+}
+
 }  // namespace
 
 DType stored_dtype(DType given, DType model) { return given == DType::bf16 ? given : model; }
@@ -183,13 +201,26 @@ Result<PackedWeights> PackedWeights::pack_codes(std::span<const StoredMatrix> we
   return packed;
 }
 
+void PackedWeights::widen(ThreadPool& pool) {
+  if (!form_.rounds_rows) return;
+  const std::int64_t panels = matrices_ * panels_per_matrix();
+  const std::int64_t panel_bytes = panels_->shape()[2];
+  pool.run([&](int member) {
+    const Range range = split_evenly(panels, member, pool.size());
+    for (std::int64_t panel = range.begin; panel < range.end; ++panel) {
+      widen_panel(panels_->as<std::uint8_t>() + panel * panel_bytes, runs_);
+    }
+  });
+  form_.rounds_rows = false;
+}
+
 std::string PackedWeights::kernel() const {
   if (runs_.empty()) return std::string(to_string(dtype()));
   return fmt::format(
       "{} codes{}{}{}", name_of(form_.kind),
       form_.group_columns > 0 ? fmt::format(", groups of {}", form_.group_columns) : "",
       zero_points_->empty() ? "" : ", zero points",
-      form_.rounds_rows ? ", activations as int8" : "");
+      form_.rounds_rows ? ", activations as int8 (W8A8)" : ", activations as f32");
 }
 
 GemmJob PackedWeights::job(std::int64_t matrix) const {

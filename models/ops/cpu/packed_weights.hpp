@@ -14,7 +14,8 @@ namespace troupe {
 /// bf16, all others take the model's.
 DType stored_dtype(DType given, DType model);
 
-/// One or more matrices [n, k] in panels (kernels.hpp), matrix after matrix. Immutable.
+/// One or more matrices [n, k] in panels (kernels.hpp), matrix after matrix. Immutable but for
+/// widen().
 class PackedWeights {
  public:
   /// Errors: invalid_argument unless all weights are [n, k] of one shape and f32, bf16 or f16, and
@@ -25,6 +26,12 @@ class PackedWeights {
   /// Errors: as above, of segments. Throws std::bad_alloc.
   static Result<PackedWeights> pack_codes(std::span<const StoredMatrix> weights,
                                           const CodedForm& form, int segments, ThreadPool& pool);
+
+  /// True if products round activations, too (CodePanels::rounds_rows).
+  bool rounds_rows() const { return form_.rounds_rows; }
+  /// Ends that: rearranges the codes, panel by panel where they are, as a matrix of the same form
+  /// that rounds no rows has them. No product may run meanwhile.
+  void widen(ThreadPool& pool);
 
   std::int64_t matrices() const { return matrices_; }
   std::int64_t n() const { return n_; }
@@ -56,6 +63,8 @@ class CpuLinear final : public Linear {
   std::int64_t in_features() const override { return packed_.k(); }
   std::size_t bytes() const override { return packed_.bytes(); }
   std::string kernel() const override { return packed_.kernel(); }
+  bool rounds_rows() const override { return packed_.rounds_rows(); }
+  void widen(ThreadPool& pool) { packed_.widen(pool); }
   const PackedWeights& packed() const { return packed_; }
 
  private:
@@ -70,6 +79,8 @@ class CpuGroupedLinear final : public GroupedLinear {
   std::int64_t in_features() const override { return packed_.k(); }
   std::size_t bytes() const override { return packed_.bytes(); }
   std::string kernel() const override { return packed_.kernel(); }
+  bool rounds_rows() const override { return packed_.rounds_rows(); }
+  void widen(ThreadPool& pool) { packed_.widen(pool); }
   const PackedWeights& packed() const { return packed_; }
 
  private:

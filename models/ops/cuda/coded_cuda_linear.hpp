@@ -30,7 +30,10 @@ class CodedCudaLinear final : public CudaLinear {
     const CodedPanels& layout = weight_.layout;
     return static_cast<std::size_t>(layout.code_bytes() + layout.scale_bytes());
   }
-  std::string kernel() const override { return describe(weight_.layout); }
+  std::string kernel() const override {
+    const char* const widths = is_packed(weight_.layout.kind) ? "W4A16" : "W8A16";
+    return describe(weight_.layout) + ", activations as bf16 (" + widths + ")";
+  }
   Result<void> multiply(CudaGemms& gemms, const Tensor& x, const Tensor& out,
                         cudaStream_t stream) const override;
   Result<bool> multiply_gated(CudaGemms& gemms, const Tensor& x, const Tensor& out,

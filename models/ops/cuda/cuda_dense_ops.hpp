@@ -18,6 +18,10 @@ class CudaDenseOps final : public DenseOps, private CudaComponent {
   /// others are made.
   std::optional<CodedRows> codes_of(const Tensor& rows) const;
 
+  void watch_rows(const Tensor& peak) override {
+    if (gemms_.fp8 != nullptr) gemms_.fp8->set_peak(peak.empty() ? nullptr : peak.as<float>());
+  }
+
  private:
   explicit CudaDenseOps(CudaContext& context) : CudaComponent(context) {}
 

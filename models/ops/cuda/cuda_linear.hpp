@@ -1,6 +1,8 @@
 #pragma once
 
 #include <optional>
+#include <string>
+#include <string_view>
 
 #include <cuda_runtime.h>
 
@@ -11,6 +13,9 @@
 #include "models/ops/linear.hpp"
 
 namespace troupe {
+
+/// What matrices in 8-bit codes are multiplied as (Linear::kernel).
+inline constexpr std::string_view fp8_kernel = "fp8 codes, activations as fp8 (W8A8)";
 
 /// The GEMMs of matrices, by the ways to store them.
 struct CudaGemms {
@@ -32,8 +37,13 @@ class CudaLinear : public Linear {
   /// The matrix, [n, k] row-major in the Ops' dtype, for kernels that read it themselves; null if
   /// it is stored otherwise.
   virtual const Tensor* plain() const = 0;
-  /// The matrix in 8-bit codes; null if it is stored otherwise.
+  /// The matrix in 8-bit codes that are multiplied with codes; null if it is stored otherwise.
   virtual const Fp8Matrix* codes() const { return nullptr; }
+  /// As WeightOps::widen, which it is called by.
+  virtual Result<void> widen(cudaStream_t /*stream*/) {
+    return fail(ErrorCode::unsupported, "a matrix [{}, {}] has no other kernel", out_features(),
+                in_features());
+  }
 };
 
 /// A weight in the layout of its file, in the Ops' dtype.
@@ -46,7 +56,9 @@ class PlainCudaLinear final : public CudaLinear {
   std::int64_t out_features() const override { return weight_->shape()[0]; }
   std::int64_t in_features() const override { return weight_->shape()[1]; }
   std::size_t bytes() const override { return weight_->bytes(); }
-  std::string kernel() const override { return kernel_; }
+  std::string kernel() const override {
+    return kernel_.empty() ? std::string(to_string(weight_->dtype())) : kernel_;
+  }
   Result<void> multiply(CudaGemms& gemms, const Tensor& x, const Tensor& out,
                         cudaStream_t stream) const override {
     if (gemms.invariant) return gemms.invariant->multiply(weight_, segments_, x, out, stream);
@@ -66,29 +78,6 @@ class PlainCudaLinear final : public CudaLinear {
   std::string kernel_;
 };
 
-/// A weight in 8-bit codes.
-class Fp8CudaLinear final : public CudaLinear {
- public:
-  explicit Fp8CudaLinear(Fp8Matrix weight) : weight_(std::move(weight)) {}
-
-  std::int64_t out_features() const override { return weight_.codes->shape()[0]; }
-  std::int64_t in_features() const override { return weight_.codes->shape()[1]; }
-  std::size_t bytes() const override { return weight_.codes->bytes() + weight_.scales->bytes(); }
-  Result<void> multiply(CudaGemms& gemms, const Tensor& x, const Tensor& out,
-                        cudaStream_t stream) const override {
-    return gemms.fp8->multiply(weight_, x, out, stream);
-  }
-  Result<bool> multiply_gated(CudaGemms& gemms, const Tensor& x, const Tensor& out,
-                              cudaStream_t stream) const override {
-    return gemms.fp8->multiply_gated(weight_, x, out, stream);
-  }
-  const Tensor* plain() const override { return nullptr; }
-  const Fp8Matrix* codes() const override { return &weight_; }
-
- private:
-  Fp8Matrix weight_;
-};
-
 /// Weights in the layout of their files, [experts, n, k] row-major, 8-bit codes of them with a
 /// scale for each row, or 4-bit codes in panels.
 class CudaGroupedLinear final : public GroupedLinear {
@@ -98,7 +87,7 @@ class CudaGroupedLinear final : public GroupedLinear {
       : weights_(std::move(weights)), kernel_(std::move(kernel)) {}
   /// `scales` [experts, n] f32.
   CudaGroupedLinear(DeviceTensor codes, DeviceTensor scales)
-      : weights_(std::move(codes)), scales_(std::move(scales)), kernel_("fp8 codes") {}
+      : weights_(std::move(codes)), scales_(std::move(scales)), kernel_(fp8_kernel) {}
   /// `panels` [experts, layout.code_bytes()] u8, of expert_panels().
   CudaGroupedLinear(DeviceTensor panels, const CodedPanels& layout)
       : weights_(std::move(panels)), layout_(layout), kernel_(describe(layout)) {}
@@ -111,7 +100,10 @@ class CudaGroupedLinear final : public GroupedLinear {
     return layout_ ? layout_->columns : weights_->shape()[2];
   }
   std::size_t bytes() const override { return weights_->bytes() + scales_->bytes(); }
-  std::string kernel() const override { return kernel_; }
+  std::string kernel() const override {
+    return kernel_.empty() ? std::string(to_string(weights_->dtype())) : kernel_;
+  }
+  bool rounds_rows() const override { return !scales_->empty(); }
   const Tensor& weights() const { return weights_.view(); }
   /// Of 8-bit codes; null: the weights are others.
   const float* scales() const { return scales_->empty() ? nullptr : scales_->as<float>(); }

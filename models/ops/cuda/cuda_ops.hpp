@@ -18,6 +18,9 @@ struct CudaOpsOptions {
   bool deterministic = false;
   /// Matrices may be held as WeightEncoding::fp8: bf16, not deterministic.
   bool has_fp8_weights = false;
+  /// Dense ones of these may be widened (WeightOps::widen): the 128 MiB that it needs are taken
+  /// with the first.
+  bool widens_fp8 = false;
   /// Prefixes that sequences share are read together also where this does not pay (cascade_pays).
   bool always_cascades = false;
 };

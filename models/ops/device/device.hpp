@@ -21,6 +21,7 @@ struct OpsOptions {
   int threads = 1;           ///< for a CPU's operations
   bool cores_are_shared = false;
   bool has_fp8_weights = false;  ///< on GPUs, see CudaOpsOptions
+  bool widens_fp8 = false;       ///< likewise
   bool deterministic = false;    ///< on GPUs, see CudaOpsOptions; CPUs' operations always are
 };
 

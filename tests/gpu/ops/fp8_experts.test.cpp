@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include "models/ops/cuda/cuda_linear.hpp"
 #include "models/ops/fp8_rows.hpp"
 #include "models/ops/stored_matrix.hpp"
 #include "models/ops/weight_format.hpp"
@@ -68,7 +69,7 @@ class Fp8Experts : public BothDevices {
     auto made = gpu_->weights().prepare_grouped(std::vector<Tensor>(owners.begin(), owners.end()),
                                                 1, WeightEncoding::fp8);
     EXPECT_TRUE(made.ok()) << made.error().message;
-    EXPECT_EQ((*made)->kernel(), "fp8 codes");
+    EXPECT_EQ((*made)->kernel(), fp8_kernel);
     EXPECT_EQ((*made)->bytes(), static_cast<std::size_t>(count * n * (k + 4)));
     return {*std::move(made), coded(all)};
   }
@@ -390,7 +391,7 @@ TEST_P(Fp8Experts, are_loaded_with_the_scales_of_whole_rows) {
     ASSERT_TRUE(loaded.ok()) << loaded.error().message;
     const auto done = gpu_->weights().finish_loading(nullptr);
     ASSERT_TRUE(done.ok()) << done.error().message;
-    ASSERT_EQ((*loaded)->kernel(), "fp8 codes");
+    ASSERT_EQ((*loaded)->kernel(), fp8_kernel);
     // Each expert multiplies the rows of a unit matrix.
     const HostTensor x(DType::f32, {count * cols.count, cols.count});
     std::vector<std::int32_t> chosen;

@@ -46,6 +46,8 @@ class Fp8Gemm {
   /// Where a kernel that makes x [rows, k] may put its codes itself; none if there are too many.
   /// Once it is enqueued, x is coded.
   std::optional<CodedRows> room_for(std::int64_t rows, std::int64_t k) const;
+  /// CodedRows::peak of codes from now on; null: none.
+  void set_peak(float* peak) { peak_ = peak; }
   /// The codes are those of `x`, until others are made or x may have changed.
   void set_coded(const Tensor& x) { coded_ = x; }
   bool is_coded(const Tensor& x) const {
@@ -54,7 +56,7 @@ class Fp8Gemm {
 
  private:
   CodedRows room() const {
-    return {memory_.codes->as<std::uint8_t>(), memory_.scales->as<float>()};
+    return {memory_.codes->as<std::uint8_t>(), memory_.scales->as<float>(), peak_};
   }
   /// Enqueues the codes and scales of the rows of x, unless they are there.
   Result<void> quantize(const Tensor& x, cudaStream_t stream);
@@ -63,6 +65,7 @@ class Fp8Gemm {
 
   DenseGemm& gemms_;
   Memory memory_;
+  float* peak_ = nullptr;
   Tensor coded_;  ///< whose codes are in memory_; empty: nobody's
 };
 

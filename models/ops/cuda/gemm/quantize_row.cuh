@@ -50,6 +50,13 @@ __device__ __forceinline__ void store_codes(std::uint8_t* to, const float (&valu
   *reinterpret_cast<uint2*>(to) = {codes_of(scaled), codes_of(scaled + 4)};
 }
 
+/// Raises a peak, at least 0, to `largest`, which is the same for numbers and for their bits. Most
+/// rows raise nothing.
+__device__ __forceinline__ void raise(float* peak, float largest) {
+  if (peak == nullptr || largest <= *static_cast<volatile float*>(peak)) return;
+  atomicMax(reinterpret_cast<int*>(peak), __float_as_int(largest));
+}
+
 /// Makes the codes of row blockIdx.x, of k columns, whose units read(column, values) gives. A
 /// thread keeps the units that it reads, at most `units`; with 0 it reads them twice. All threads
 /// call.
@@ -86,7 +93,10 @@ __device__ __forceinline__ void quantize_row(int k, const CodedRows& to, const R
       store_codes(codes + at, values[0], factor);
     }
   }
-  if (threadIdx.x == 0) to.scales[blockIdx.x] = isfinite(largest) ? scale : NAN;
+  if (threadIdx.x == 0) {
+    to.scales[blockIdx.x] = isfinite(largest) ? scale : NAN;
+    raise(to.peak, largest);
+  }
 }
 
 }  // namespace troupe::cuda

@@ -83,7 +83,10 @@ __global__ void __launch_bounds__(counted_threads)
         store_codes(codes + at, values[0], factor);
       }
     }
-    if (lane == 0) to.scales[row] = isfinite(largest) ? scale : NAN;
+    if (lane == 0) {
+      to.scales[row] = isfinite(largest) ? scale : NAN;
+      raise(to.peak, largest);
+    }
   }
 }
 

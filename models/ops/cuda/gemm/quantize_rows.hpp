@@ -12,6 +12,8 @@ namespace troupe {
 struct CodedRows {
   std::uint8_t* codes = nullptr;  ///< [rows, k]
   float* scales = nullptr;        ///< [rows]
+  /// Raised to the largest magnitude of the rows, infinity if one is not finite; null: not.
+  float* peak = nullptr;
 };
 
 /// Enqueues the codes of x [rows, k] bf16; k is a multiple of 8. The kernel starts while the

@@ -8,7 +8,7 @@
 
 #include "models/ops/coded_matrix.hpp"
 #include "models/ops/cuda/common/hopper.hpp"
-#include "models/ops/cuda/cuda_linear.hpp"
+#include "models/ops/cuda/fp8_cuda_linear.hpp"
 #include "models/ops/cuda/gemm/invariant_gemm_kernel.hpp"
 #include "models/ops/cuda/gemm/quantize_rows.hpp"
 #include "models/ops/cuda/moe/grouped_gemm.hpp"
@@ -86,7 +86,11 @@ bool CudaWeightOps::encodes_experts(WeightEncoding encoding, std::int64_t expert
 
 Result<Fp8Matrix> CudaWeightOps::allocate_codes(const Shape& shape) {
   Fp8Matrix matrix;
-  TROUPE_TRY(matrix.codes, context_.allocate_unset(DType::u8, shape));
+  const std::int64_t k = shape[shape.rank() - 1];
+  const std::int64_t padding = (k + unit_columns - 1) / unit_columns * unit_columns - k;
+  const bool is_widened = context_.options().widens_fp8 && shape.rank() == 2;
+  TROUPE_TRY(matrix.codes,
+             context_.allocate_unset(DType::u8, shape, is_widened ? shape[0] * padding : 0));
   const Shape of_rows = shape.rank() == 3 ? Shape{shape[0], shape[1]} : Shape{shape[0]};
   TROUPE_TRY(matrix.scales, context_.allocate(DType::f32, of_rows));
   return matrix;
@@ -104,6 +108,25 @@ PanelChoice CudaWeightOps::panels_of(std::span<const StoredMatrix> weights, Weig
   return choice;
 }
 
+Result<void> CudaWeightOps::allocate_decoded() {
+  if (decoded_ != nullptr) return {};
+  TROUPE_TRY(DeviceTensor decoded, context_.allocate_unset(dtype_, {decoded_elements}));
+  decoded_ = std::make_shared<const DeviceTensor>(std::move(decoded));
+  return {};
+}
+
+Result<std::unique_ptr<Linear>> CudaWeightOps::fp8_linear(Fp8Matrix matrix) {
+  if (!context_.options().widens_fp8) {
+    return std::unique_ptr<Linear>(std::make_unique<Fp8CudaLinear>(std::move(matrix), nullptr));
+  }
+  TROUPE_CHECK(allocate_decoded());
+  return std::unique_ptr<Linear>(std::make_unique<Fp8CudaLinear>(std::move(matrix), decoded_));
+}
+
+Result<void> CudaWeightOps::widen(Linear& weight) {
+  return static_cast<CudaLinear&>(weight).widen(stream());
+}
+
 std::unique_ptr<WeightUpload> CudaWeightOps::new_upload() {
   int devices = 1;
   check(cudaGetDeviceCount(&devices), "cudaGetDeviceCount");
@@ -115,10 +138,7 @@ Result<std::unique_ptr<Linear>> CudaWeightOps::load_codes(const StoredMatrix& we
                                                           WeightEncoding encoding,
                                                           const CodedPanels& panels,
                                                           WeightUpload& upload) {
-  if (decoded_ == nullptr) {
-    TROUPE_TRY(DeviceTensor decoded, context_.allocate_unset(dtype_, {decoded_elements}));
-    decoded_ = std::make_shared<const DeviceTensor>(std::move(decoded));
-  }
+  TROUPE_CHECK(allocate_decoded());
   CodedMatrix matrix{.layout = panels};
   TROUPE_TRY(matrix.panels, context_.allocate_unset(DType::u8, {panels.code_bytes()}));
   if (panels.group_columns == 0) {
@@ -159,7 +179,7 @@ Result<std::unique_ptr<Linear>> CudaWeightOps::prepare(const Tensor& weight, int
                              stream()),
         "quantising a matrix");
   TROUPE_CHECK(context_.synchronize());
-  return std::unique_ptr<Linear>(std::make_unique<Fp8CudaLinear>(std::move(matrix)));
+  return fp8_linear(std::move(matrix));
 }
 
 Result<std::unique_ptr<GroupedLinear>> CudaWeightOps::prepare_grouped(
@@ -199,7 +219,7 @@ Result<std::unique_ptr<Linear>> CudaWeightOps::load(const StoredMatrix& weight, 
   if (encodes(encoding, weight.rows, weight.columns)) {
     TROUPE_TRY(Fp8Matrix matrix, allocate_codes({weight.rows, weight.columns}));
     begin_load(weight, matrix.codes, matrix.scales);
-    return std::unique_ptr<Linear>(std::make_unique<Fp8CudaLinear>(std::move(matrix)));
+    return fp8_linear(std::move(matrix));
   }
   const PanelChoice choice = panels_of({&weight, 1}, encoding, false);
   if (choice.panels) {

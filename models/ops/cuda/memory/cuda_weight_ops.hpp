@@ -26,6 +26,8 @@ class CudaWeightOps final : public WeightOps, private CudaComponent {
                                                       int segments,
                                                       WeightEncoding encoding) override;
   Result<DeviceTensor> load_table(const StoredMatrix& weight) override;
+  Result<void> widen(Linear& weight) override;
+  using WeightOps::widen;
   Result<LoadedWeights> finish_loading(
       const std::function<void(const LoadedWeights&)>& progress) override;
   std::unique_ptr<Linear> share_table(const Tensor& table) override;
@@ -39,6 +41,9 @@ class CudaWeightOps final : public WeightOps, private CudaComponent {
   bool encodes_experts(WeightEncoding encoding, std::int64_t experts, std::int64_t n,
                        std::int64_t k) const;
   Result<Fp8Matrix> allocate_codes(const Shape& shape);
+  /// Sets decoded_.
+  Result<void> allocate_decoded();
+  Result<std::unique_ptr<Linear>> fp8_linear(Fp8Matrix matrix);
   /// The panels of a matrix, or of each expert's, that is held as codes, or why it is not.
   PanelChoice panels_of(std::span<const StoredMatrix> weights, WeightEncoding encoding,
                         bool are_experts) const;

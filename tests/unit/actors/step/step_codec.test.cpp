@@ -30,7 +30,8 @@ bool operator==(const SwapIn& a, const SwapIn& b) {
 
 bool operator==(const StepPlan& a, const StepPlan& b) {
   const auto all = [](const StepPlan& p) {
-    return std::tie(p.step, p.epoch, p.released, p.swapped_out, p.swapped_in, p.started, p.steps);
+    return std::tie(p.step, p.epoch, p.widened_layers, p.released, p.swapped_out, p.swapped_in,
+                    p.started, p.steps);
   };
   return all(a) == all(b);
 }
@@ -78,6 +79,7 @@ StepPlan full_plan() {
   sequence.sampling.allowed_token_ids = {4, 9, 11};
   sequence.sampling.bad_words = {{4}, {9, 11, 4}};
   plan.started = {sequence, NewSequence{}};
+  plan.widened_layers = {7, 0, 31};
   plan.swapped_out = {{5, {8, 1}}, {6, {0}}};
   plan.swapped_in = {{2, {4, 7}, {-1, 30, 31}}, {8, {9}, {40}}};
   plan.steps = {{7, 0, 5, {9, 3, 12}, true}, {1, 100, 1, {}, false}, {2, 31, 2, {8}, true}};

@@ -1,5 +1,6 @@
 #include "launcher/report/report_json.hpp"
 
+#include <cmath>
 #include <fstream>
 #include <set>
 #include <sstream>
@@ -47,8 +48,55 @@ TEST(ReportJson, names_the_parts_that_are_of_the_last_of_several_runs) {
   second.go_on(5, 2, first->figures(0));
   second.finish(JobOutcome::answered, "", 1'000'000);
   EXPECT_EQ(report_json(second).at("last_run_only"),
-            ordered_json::array({"recoveries", "domain_changes", "ranks", "hosts", "links",
-                                 "experts", "processes", "trace.json"}));
+            ordered_json::array({"recoveries", "domain_changes", "precision", "ranks", "hosts",
+                                 "links", "experts", "processes", "trace.json"}));
+}
+
+TEST(ReportJson, tells_what_matrices_of_which_ranks_were_multiplied_as) {
+  JobFacts of = facts();
+  of.dtype = "bf16";
+  of.quantization = "fp8";
+  of.kv_dtype = "int8";
+  JobRecorder job(of, 0);
+  for (const std::int32_t rank : {0, 1, 2}) {
+    ProcessTelemetry told = worker(rank);
+    told.kernels = {"bf16: head"};
+    if (rank < 2) told.kernels.push_back("fp8 codes, activations as fp8 (W8A8): o_proj 0-1");
+    job.take(std::move(told));
+  }
+  const ordered_json precision = report_json(job).at("precision");
+  EXPECT_EQ(precision.at("dtype"), "bf16");
+  EXPECT_EQ(precision.at("quantization"), "fp8");
+  EXPECT_EQ(precision.at("kv_cache"), "int8");
+  const auto kernel = [](const char* name, const char* matrices, std::vector<int> ranks) {
+    return ordered_json({{"kernel", name}, {"matrices", matrices}, {"ranks", std::move(ranks)}});
+  };
+  EXPECT_EQ(
+      precision.at("kernels"),
+      ordered_json::array({kernel("bf16", "head", {0, 1, 2}),
+                           kernel("fp8 codes, activations as fp8 (W8A8)", "o_proj 0-1", {0, 1})}));
+}
+
+TEST(ReportJson, tells_each_layer_that_has_fallen_back_once) {
+  JobFacts of = facts();
+  of.fallback = "w8a16";
+  JobRecorder job(of, 0);
+  EngineReport report;
+  report.widened = {{3, 5120.5F, 1, 17}, {4, INFINITY, 0, 17}};
+  job.take(report);
+  report.widened = {{3, 600.0F, 0, 2}};  // of an executor that has taken over
+  job.take(report);
+  report.domain = 1;
+  job.take(report);
+  const ordered_json precision = report_json(job).at("precision");
+  EXPECT_EQ(precision.at("fallback"), "w8a16");
+  const ordered_json& fallen = precision.at("fallen_back");
+  ASSERT_EQ(fallen.size(), 3U);
+  EXPECT_EQ(
+      fallen[0],
+      ordered_json({{"domain", 0}, {"layer", 3}, {"largest", 5120.5}, {"rank", 1}, {"step", 17}}));
+  EXPECT_EQ(fallen[1].at("largest"), nullptr);
+  EXPECT_EQ(fallen[2].at("domain"), 1);
 }
 
 TEST(ReportJson, tells_which_step_domains_were_dropped_and_are_back) {

@@ -1,0 +1,16 @@
+#pragma once
+
+#include <cstdint>
+
+#include <cuda_runtime.h>
+
+namespace troupe {
+
+/// Enqueues the panels (coded_panels.hpp) of rows of E4M3 codes: codes [rows, k] row-major; rows is
+/// a multiple of 8, k of 16. `panels`, aligned to 16 bytes, has CodedPanels::panel_bytes() for each
+/// eight rows. Kernels that take panels have no NaN: the scale of a row with such a code becomes
+/// NaN.
+cudaError_t launch_arrange_panels(const std::uint8_t* codes, std::int64_t rows, std::int64_t k,
+                                  std::uint8_t* panels, float* row_scales, cudaStream_t stream);
+
+}  // namespace troupe
