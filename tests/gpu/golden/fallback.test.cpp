@@ -20,14 +20,15 @@ using testing::IsEmpty;
 
 constexpr std::int64_t kv_blocks = 64;
 
-/// fable-draft in 8-bit codes, and what runs its steps.
+/// fable-draft in 8-bit codes, and what runs its steps, if anything.
 struct Fp8Engine {
   std::unique_ptr<Ops> ops;
   std::unique_ptr<Model> model;
   std::optional<ModelRunner> runner;
 };
 
-Result<Fp8Engine> make_engine(float max_activation, bool captures) {
+/// Without a KV cache and a runner.
+Result<Fp8Engine> load_engine(float max_activation) {
   Fp8Engine engine;
   TROUPE_TRY(engine.ops,
              make_cuda_ops(
@@ -42,6 +43,11 @@ Result<Fp8Engine> make_engine(float max_activation, bool captures) {
                                        .compute = DType::bf16,
                                        .kv_dtype = DType::bf16,
                                        .max_activation = max_activation}));
+  return engine;
+}
+
+Result<Fp8Engine> make_engine(float max_activation, bool captures) {
+  TROUPE_TRY(Fp8Engine engine, load_engine(max_activation));
   TROUPE_CHECK(
       engine.model->allocate_kv_cache(ModelRunner::blocks_to_allocate(*engine.model, kv_blocks)));
   TROUPE_TRY(ModelRunner runner, ModelRunner::create(*engine.model, *engine.ops, {}, kv_blocks));
@@ -132,7 +138,7 @@ TEST(GpuFallback, of_layers_between_captured_steps_is_that_of_steps_that_are_not
 
 TEST(GpuFallback, makes_logits_nearer_to_those_in_bf16) {
   if (max_golden_ranks() < 1) GTEST_SKIP() << "no GPU";
-  REQUIRE_OK(auto engine, make_engine(1e6F, true));
+  REQUIRE_OK(auto engine, load_engine(1e6F));
   const auto golden = golden_model("fable-draft");
   REQUIRE_OK(const auto prompts, read_prompts(golden->logits));
   REQUIRE_OK(const LoadedModel exact, load(golden->checkpoint, DType::bf16));

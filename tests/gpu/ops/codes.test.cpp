@@ -184,6 +184,38 @@ TEST_P(CodeProducts, of_large_matrices_take_parts_of_them) {
   }
 }
 
+TEST_P(CodeProducts, are_the_same_each_time) {
+  // Of more matrices than the device's cache holds, so that copies arrive late and out of order.
+  constexpr std::int64_t n = 4096, k = 4096, rows = 128;
+  constexpr int matrices = 12, rounds = 2000;
+  std::vector<std::unique_ptr<Linear>> weights;
+  for (int i = 0; i < matrices; ++i) {
+    auto prepared = gpu_->weights().prepare(narrow(random({n, k}, 0.02F)), 1, WeightEncoding::int4);
+    ASSERT_TRUE(prepared.ok()) << prepared.error().message;
+    weights.push_back(*std::move(prepared));
+  }
+  const DeviceTensor x = activation(random({rows, k}));
+  std::vector<DeviceTensor> outs;
+  std::vector<HostTensor> first;
+  for (const auto& weight : weights) {
+    outs.push_back(room(DType::f32, {rows, n}));
+    gpu_->dense().linear(*weight, x, outs.back());
+    first.push_back(back(outs.back()));
+  }
+  for (int round = 0; round < rounds; ++round) {
+    for (std::size_t i = 0; i < weights.size(); ++i) {
+      gpu_->dense().linear(*weights[i], x, outs[i]);
+    }
+  }
+  for (std::size_t i = 0; i < weights.size(); ++i) {
+    const HostTensor last = back(outs[i]);
+    for (std::int64_t j = 0; j < rows * n; ++j) {
+      ASSERT_EQ(last->as<float>()[j], first[i]->as<float>()[j])
+          << "matrix " << i << ", row " << j / n << ", column " << j % n;
+    }
+  }
+}
+
 TEST_P(CodeProducts, are_not_of_deterministic_gpus) {
   auto deterministic = make_cuda_ops({.device = 0, .dtype = DType::bf16, .deterministic = true});
   ASSERT_TRUE(deterministic.ok()) << deterministic.error().message;

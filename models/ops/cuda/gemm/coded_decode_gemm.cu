@@ -27,7 +27,7 @@ constexpr int group_panels = group_rows / 8;
 constexpr int steps = 8;  // of 16 columns in a unit
 constexpr int box_columns = 64;
 constexpr int alignment = 1024;
-constexpr int max_stages = 8;
+constexpr int max_stages = 9;
 constexpr int max_shared = 226 * 1024;
 constexpr int max_parts = 4;
 
@@ -218,7 +218,7 @@ __global__ void __launch_bounds__(threads, 1) multiply_decoded(const __grid_cons
   };
   constexpr int stride = T::shares_rows ? groups : 1;
   const int own_panel = 2 * warp + (T::shares_rows ? 0 : group * group_panels);
-  int stage = T::shares_rows ? group : 0;  // there are at least three
+  int stage = T::shares_rows ? group : 0;  // of a multiple of three, if groups share rows
   std::uint32_t odd = 0;
   for (int unit = stage; unit < count; unit += stride) {
     wait_for_bytes(shared_address(full) + 8 * stage, odd);
@@ -305,6 +305,9 @@ cudaError_t launch(const CodedGemm& wanted, int parts, cudaStream_t stream) {
   gemm.stage_bytes = (bytes + alignment - 1) / alignment * alignment;
   const int needed = T::quads * consumers * static_cast<int>(sizeof(float4));
   gemm.stages = std::min(max_stages, (max_shared - alignment) / gemm.stage_bytes);
+  // Each stage is always of the same group, which sees its barrier open every time. One that came
+  // to a stage of another group's could take the barrier of the last unit but one for its own.
+  if (T::shares_rows) gemm.stages -= gemm.stages % groups;
   const int shared = alignment + std::max(needed, gemm.stages * gemm.stage_bytes);
   auto* const kernel = multiply_decoded<T>;
   const cudaError_t allowed =
