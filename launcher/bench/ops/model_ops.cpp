@@ -41,6 +41,7 @@ Result<void> ModelOps::measure(OpsFigures& figures) {
   TROUPE_CHECK(measure_attention(figures));
   if (model_.latent) TROUPE_CHECK(measure_latent_heads(figures));
   for (const Matrix& matrix : matrices()) TROUPE_CHECK(measure_matrix(figures, matrix));
+  TROUPE_CHECK(measure_layers(figures));
   if (!model_.moe) return {};
   TROUPE_CHECK(measure_routing(figures));
   return measure_experts(figures);

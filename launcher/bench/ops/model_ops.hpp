@@ -44,6 +44,11 @@ class ModelOps {
     int segments = 1;  ///< along k
   };
 
+  /// Those of a dense layer.
+  struct LayerMatrices {
+    std::unique_ptr<Linear> qkv, out, gate_up, down;
+  };
+
   Result<void> measure_ceilings(Ceilings& ceilings);
   Result<void> measure_row_ops(OpsFigures& figures);
   Result<void> measure_matrix(OpsFigures& figures, const Matrix& matrix);
@@ -53,6 +58,10 @@ class ModelOps {
                                  std::int64_t layers, std::int64_t rows, bool is_own);
   /// Measures the per-head operations of latent attention.
   Result<void> measure_latent_heads(OpsFigures& figures);
+  /// Measures whole layers of decode steps, unless the model has experts or latent attention.
+  Result<void> measure_layers(OpsFigures& figures);
+  Result<double> measure_layer(const OpsFigures& figures, std::int64_t rows,
+                               std::span<const LayerMatrices> matrices);
   Result<void> measure_routing(OpsFigures& figures);
   Result<void> measure_experts(OpsFigures& figures);
 

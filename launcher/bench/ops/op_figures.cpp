@@ -32,6 +32,14 @@ std::string cascade_line(const OpsFigures& figures, const PassFigures& pass) {
   return text;
 }
 
+std::string layer_line(const OpsFigures& figures, std::int64_t rows) {
+  for (const LayerFigure& layer : figures.layers) {
+    if (layer.rows != rows) continue;
+    return fmt::format("  a layer's operations in turn {:>6.1f} us\n", 1e6 * layer.seconds);
+  }
+  return "";
+}
+
 }  // namespace
 
 double OpFigure::min_seconds(const Ceilings& ceilings) const {
@@ -71,7 +79,7 @@ std::string to_table(const OpsFigures& figures) {
   text += "\n";
   for (const std::int64_t rows : figures.rows) {
     const PassFigures pass = pass_of(figures, rows);
-    text += pass_line(figures, pass) + cascade_line(figures, pass);
+    text += pass_line(figures, pass) + layer_line(figures, rows) + cascade_line(figures, pass);
   }
   return text;
 }
@@ -88,6 +96,7 @@ nlohmann::ordered_json to_json(const OpsFigures& figures) {
                                {{"bytes_per_second", figures.ceilings.bytes_per_second},
                                 {"operations_per_second", figures.ceilings.operations_per_second}}},
                               {"ops", nlohmann::ordered_json::array()},
+                              {"layers", nlohmann::ordered_json::array()},
                               {"passes", nlohmann::ordered_json::array()}};
   for (const OpFigure& op : figures.ops) {
     json["ops"].push_back({{"op", op.op},
@@ -99,6 +108,9 @@ nlohmann::ordered_json to_json(const OpsFigures& figures) {
                            {"bytes", op.bytes},
                            {"operations", op.operations},
                            {"of_ceiling", op.min_seconds(figures.ceilings) / op.seconds}});
+  }
+  for (const LayerFigure& layer : figures.layers) {
+    json["layers"].push_back({{"rows", layer.rows}, {"seconds", layer.seconds}});
   }
   for (const std::int64_t rows : figures.rows) {
     const PassFigures pass = pass_of(figures, rows);

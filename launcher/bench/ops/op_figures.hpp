@@ -27,6 +27,13 @@ struct OpFigure {
   double min_seconds(const Ceilings& ceilings) const;
 };
 
+/// A layer of a decode step of a dense model: its operations one after the other, in a captured
+/// graph where the device has those.
+struct LayerFigure {
+  std::int64_t rows = 0;
+  double seconds = 0;
+};
+
 struct OpsFigures {
   std::string model = {}, device = {}, dtype = {};
   int tensor_parallel_size = 1;
@@ -36,6 +43,7 @@ struct OpsFigures {
   Ceilings ceilings = {};
   std::vector<std::int64_t> rows = {};
   std::vector<OpFigure> ops = {};
+  std::vector<LayerFigure> layers = {};
 };
 
 /// A pass of `rows` tokens through one worker, one operation after the other.
