@@ -25,6 +25,7 @@ constexpr std::size_t repetitions = max_tensor_bytes / pattern_bytes + 2;
 constexpr std::size_t mapped_bytes = repetitions * pattern_bytes;
 constexpr std::int64_t max_norm_elements = 1 << 20;
 constexpr float largest_value = 0.04F;
+constexpr float largest_of_attention_outputs = largest_value / 128;
 /// 2^-7: random codes of MXFP4 have a standard deviation of 2.9.
 constexpr int mxfp4_scale = 127 - 7;
 
@@ -53,12 +54,12 @@ class Noise {
   int left_ = 0;
 };
 
-/// Writes values that bf16 holds exactly.
-void fill_pattern(std::byte* memory, DType dtype) {
+/// Writes values of magnitudes up to `largest` that bf16 holds exactly.
+void fill_pattern(std::byte* memory, DType dtype, float largest) {
   Noise noise;
   const std::size_t count = pattern_bytes / size_of(dtype);
   for (std::size_t i = 0; i < count; ++i) {
-    const BFloat16 value = to_bfloat16(noise.next() * largest_value);
+    const BFloat16 value = to_bfloat16(noise.next() * largest);
     if (dtype == DType::f32) {
       reinterpret_cast<float*>(memory)[i] = to_float(value);
     } else {
@@ -121,7 +122,9 @@ Result<DummyWeights> DummyWeights::create(DType dtype, bool has_mxfp4) {
   DummyWeights weights;
   weights.dtype_ = dtype == DType::f32 ? DType::f32 : DType::bf16;
   TROUPE_TRY(weights.noise_, Pattern::create());
-  fill_pattern(weights.noise_.data(), weights.dtype_);
+  fill_pattern(weights.noise_.data(), weights.dtype_, largest_value);
+  TROUPE_TRY(weights.attention_outputs_, Pattern::create());
+  fill_pattern(weights.attention_outputs_.data(), weights.dtype_, largest_of_attention_outputs);
   if (has_mxfp4) {
     TROUPE_TRY(weights.codes_, Pattern::create());
     TROUPE_TRY(weights.scales_, Pattern::create());
@@ -143,7 +146,10 @@ Result<DummyWeights> DummyWeights::create(DType dtype, bool has_mxfp4) {
 }
 
 Result<Tensor> DummyWeights::tensor(std::string_view name, const Shape& shape) const {
-  if (name.find("norm") == std::string_view::npos) return noise_.view(name, dtype_, shape);
+  if (name.find("norm") == std::string_view::npos) {
+    const bool is_attention_output = name.find("o_proj") != std::string_view::npos;
+    return (is_attention_output ? attention_outputs_ : noise_).view(name, dtype_, shape);
+  }
   if (shape.elements() > max_norm_elements) {
     return fail(ErrorCode::unsupported, "dummy weights: tensor {} {} has more than {} elements",
                 name, shape.to_string(), max_norm_elements);

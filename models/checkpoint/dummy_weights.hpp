@@ -12,7 +12,9 @@ namespace troupe {
 /// Weights for a model that has no files: every name has values, in any shape, which depend on the
 /// name and the position alone, so they are the same on every rank and machine and in either dtype.
 /// Weights with "norm" in their name are 1, all others uniform noise with a standard deviation of
-/// 0.023, a typical initialisation.
+/// 0.023, a typical initialisation; those with "o_proj" 1/128 of it. Attention adds a mean of other
+/// tokens to each: if it added more, tokens would become alike within a few layers, and a router
+/// would choose the same few experts for all.
 ///
 /// All tensors are views of patterns of 16 MiB that are mapped repeatedly: tensors of gigabytes
 /// take no memory beyond them. Values therefore repeat after some million elements. Movable; const
@@ -57,7 +59,7 @@ class DummyWeights {
   DummyWeights() = default;
 
   DType dtype_ = DType::bf16;
-  Pattern noise_, codes_, scales_;
+  Pattern noise_, attention_outputs_, codes_, scales_;
   HostTensor ones_;
 };
 

@@ -49,6 +49,15 @@ TEST(DummyWeights, of_norms_are_one) {
   EXPECT_THAT(norm.span<float>(), Each(1.0F));
 }
 
+TEST(DummyWeights, of_attention_outputs_are_small) {
+  REQUIRE_OK(const auto weights, DummyWeights::create(DType::f32));
+  REQUIRE_OK(const Tensor matrix,
+             weights.tensor("model.layers.3.self_attn.o_proj.weight", {64, 64}));
+  double squares = 0;
+  for (const float value : matrix.span<float>()) squares += std::pow(value, 2);
+  EXPECT_NEAR(std::sqrt(squares / 4096), 0.0231 / 128, 0.00001);
+}
+
 TEST(DummyWeights, reach_the_last_element_of_tensors_of_gigabytes) {
   REQUIRE_OK(const auto weights, DummyWeights::create(DType::bf16));
   for (const char* name : {"a", "b", "c", "d"}) {
