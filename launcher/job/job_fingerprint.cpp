@@ -45,7 +45,7 @@ std::vector<std::string> weight_files(const std::string& folder) {
 }
 
 std::string time_of_change(const fs::path& file) {
-  struct stat status {};
+  struct stat status{};
   if (::stat(file.c_str(), &status) != 0) return "an unknown time";
   return fmt::format("{:%Y-%m-%dT%H:%M:%S}.{:09}Z", fmt::gmtime(status.st_mtim.tv_sec),
                      status.st_mtim.tv_nsec);

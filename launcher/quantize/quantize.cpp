@@ -27,7 +27,7 @@ void on_stop(int signal) {
 
 /// Once only: the second time a signal does what it does by default.
 void tell_of_stops() {
-  struct sigaction action {};
+  struct sigaction action{};
   action.sa_handler = on_stop;
   action.sa_flags = static_cast<int>(SA_RESETHAND);
   for (const int signal : {SIGINT, SIGTERM}) (void)::sigaction(signal, &action, nullptr);

@@ -22,6 +22,7 @@ const WeightFormat& format_of(QuantizationScheme scheme) {
     case QuantizationScheme::int8:
     case QuantizationScheme::sparse_24:  // these have no codes
     case QuantizationScheme::sparse_rows:
+    case QuantizationScheme::kv_fp8:
       return weight_format(WeightCoding::int8);
     case QuantizationScheme::w4a16:
       return weight_format(WeightCoding::packed_int4);
