@@ -156,7 +156,8 @@ TROUPE_INLINE F16 load(const Fp8Code* p) {
 
 /// Loads the first n lanes; the others are zero and not read.
 template <class Code>
-requires is_code<Code> TROUPE_INLINE F16 load(const Code* p, std::int64_t n) {
+  requires is_code<Code>
+TROUPE_INLINE F16 load(const Code* p, std::int64_t n) {
   constexpr int parts = numbers_in<Code>;
   Code lanes[16 / parts];
   for (Code& lane : lanes) lane.bits = parts == 2 ? 0x88 : 0;
