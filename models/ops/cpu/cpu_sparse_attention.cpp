@@ -25,7 +25,8 @@ void rotate_first(float* x, const float* row, std::int64_t rotated) {
 template <class Stored>
 void store_index_key(const float* key, std::int64_t dim, const Tensor& cache, std::int32_t slot,
                      std::int64_t block_size) {
-  Stored* stored = cache.as<Stored>() + slot / block_size * dim * block_size + slot % block_size;
+  auto* stored =
+      static_cast<Stored*>(cache.data()) + slot / block_size * dim * block_size + slot % block_size;
   for (std::int64_t i = 0; i < dim; ++i) narrow(key[i], stored[i * block_size]);
 }
 
