@@ -13,7 +13,7 @@ namespace {
 float scale_of(float largest) { return largest > 0.0F ? largest / e4m3_max : 1.0F; }
 
 void add_error(const Tensor& cache, float scale, double& error, double& norm) {
-  for (const float number : cache.span<const float>()) {
+  for (const float number : cache.span<float>()) {
     const float rounded = e4m3_to_float(float_to_e4m3(number / scale)) * scale;
     error += std::pow(static_cast<double>(rounded) - number, 2);
     norm += std::pow(static_cast<double>(number), 2);
@@ -46,7 +46,7 @@ Result<void> check_kv_scales(const ModelConfig& config, const Checkpoint& checkp
 
 void KvRange::add(const KvLayer& cache) {
   const auto widen = [](float& largest, const Tensor& numbers) {
-    const float found = largest_magnitude(numbers.span<const float>());
+    const float found = largest_magnitude(numbers.span<float>());
     if (!(found <= largest)) largest = found;
   };
   widen(key_, cache.keys);
