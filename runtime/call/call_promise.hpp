@@ -54,10 +54,12 @@ class CallState final : public State<T>, public AnswerReceiver {
     }
   }
 
-  /// Says which call it is. Nothing is kept of one that is answered.
+  /// Says which call it is. It is kept as long as this is: so the memory of a call within the
+  /// process is freed where it was allocated, not by the actor's thread, for which the heap would
+  /// be locked.
   void set_ticket(CallTicket ticket) {
     const std::lock_guard lock(this->mutex_);
-    if (!this->done_) ticket_ = std::move(ticket);
+    ticket_ = std::move(ticket);
   }
   void cancel() override {
     std::unique_lock lock(this->mutex_);
@@ -70,11 +72,8 @@ class CallState final : public State<T>, public AnswerReceiver {
  private:
   template <class Answer>
   void put(const std::shared_ptr<AnswerReceiver>& self, Answer answer) {
-    CallTicket answered;  // destroyed without the lock
-    this->complete_with(std::static_pointer_cast<CallState>(self), [&] {
-      this->answer_ = std::move(answer);
-      answered = std::exchange(ticket_, {});
-    });
+    this->complete_with(std::static_pointer_cast<CallState>(self),
+                        [&] { this->answer_ = std::move(answer); });
   }
   Result<T> decode_answer(const Bytes& encoded) const override {
     if constexpr (std::is_void_v<T>) {

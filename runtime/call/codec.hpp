@@ -17,13 +17,11 @@
 #include <vector>
 
 #include "runtime/base/result.hpp"
+#include "runtime/call/bytes.hpp"
 
 namespace troupe {
 
 class CallHub;
-
-/// The bytes of an encoded value.
-using Bytes = std::vector<std::byte>;
 
 namespace codec_detail {
 inline const std::weak_ptr<CallHub> no_hub{};
@@ -60,11 +58,7 @@ class Encoder {
   }
 
   void put_raw(const void* data, std::size_t bytes) {
-    if (bytes == 0) return;
-    const std::size_t end = bytes_.size();
-    if (bytes_.capacity() < end + bytes) bytes_.reserve(std::max(2 * end, end + bytes));
-    bytes_.resize(end + bytes);
-    std::memcpy(bytes_.data() + end, data, bytes);
+    bytes_.append({static_cast<const std::byte*>(data), bytes});
   }
   void reserve(std::size_t bytes) { bytes_.reserve(bytes); }
   std::size_t size() const { return bytes_.size(); }
@@ -177,6 +171,8 @@ template <class T>
 struct IsVector : std::false_type {};
 template <class T>
 struct IsVector<std::vector<T>> : std::true_type {};
+template <>
+struct IsVector<Bytes> : std::true_type {};
 template <class T>
 struct IsArray : std::false_type {};
 template <class T, std::size_t n>

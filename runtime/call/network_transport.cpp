@@ -249,7 +249,7 @@ class NetworkTransport final : public Transport {
   }
 
   void on_frame(const std::shared_ptr<NetworkLink>& link, std::vector<std::byte>& frame) {
-    auto moved = std::make_shared<std::vector<std::byte>>(std::move(frame));
+    auto moved = std::make_shared<Bytes>(std::move(frame));
     hand_over([this, link, moved] { events_.on_frame(link, *moved); });
   }
 

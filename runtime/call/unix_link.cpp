@@ -70,7 +70,7 @@ Result<void> UnixLink::send(std::span<const std::byte> body, std::span<const std
   for (const auto part : {head, body, trailer}) {
     const std::size_t skipped = std::min(sent, part.size());
     sent -= skipped;
-    rest.insert(rest.end(), part.begin() + static_cast<std::ptrdiff_t>(skipped), part.end());
+    rest.append(part.subspan(skipped));
   }
   queued_bytes_ += rest.size();
   queue_.push_back(std::move(rest));

@@ -28,7 +28,7 @@ void StackReader::begin(std::uint64_t request, ProcessReport of) {
       auto stack = process_stack(of.pid, limit);
       if (stack.ok()) {
         const auto text = std::as_bytes(std::span(*stack));
-        of.bytes.assign(text.begin(), text.end());
+        of.bytes = Bytes(text.begin(), text.end());
         report.processes.push_back(std::move(of));
       } else {
         report.problem = stack.error().message;

@@ -1,13 +1,12 @@
-// What many actors cost the driver's process. `runtime_actors [THOUSANDS]`, 1,000 without it.
-// Churn: so many thousand in-process actors are spawned and ended while 10,000 others live; its
-// rate, the resident memory and the time of a call must stay as they are at the start.
-// Calls: within the driver's process, beside those 10,000.
-// Waits: a chain of in-process actors, each of which waits for the next in its method.
-// Deaths: actors of the driver's process end, watched by actors of another process; the time for
-// each death and watcher must not depend on how many there are.
-// Restarts: from kill -9 of an actor's process to the first answer of its next incarnation.
-// Lost nodes: 256 agents with an actor each; some are killed, while the others are called. Agents
-// stand for other machines, so they leave the driver its core (nice 19).
+// What many actors cost the driver's process. `runtime_actors [THOUSANDS [calls]]`, 1,000 without
+// it; `calls`: the calls alone. Churn: so many thousand in-process actors are spawned and ended
+// while 10,000 others live; its rate, the resident memory and the time of a call must stay as they
+// are at the start. Calls: within the driver's process, beside those 10,000. Waits: a chain of
+// in-process actors, each of which waits for the next in its method. Deaths: actors of the driver's
+// process end, watched by actors of another process; the time for each death and watcher must not
+// depend on how many there are. Restarts: from kill -9 of an actor's process to the first answer of
+// its next incarnation. Lost nodes: 256 agents with an actor each; some are killed, while the
+// others are called. Agents stand for other machines, so they leave the driver its core (nice 19).
 // Ray's figures on a two-core machine: actors need a process each, 22/s are spawned.
 #include <algorithm>
 #include <chrono>
@@ -332,8 +331,12 @@ Result<void> bench_lost_nodes(std::size_t nodes, std::size_t killed) {
   return {};
 }
 
-Result<void> bench(int thousands) {
+Result<void> bench(int thousands, bool calls_only) {
   TROUPE_TRY(const auto cluster, Cluster::start({}));
+  if (calls_only) {
+    TROUPE_TRY(const auto living, spawn_local(*cluster, living_actors));
+    return bench_calls(living);
+  }
   TROUPE_CHECK(bench_churn(*cluster, thousands));
   TROUPE_CHECK(bench_waits(*cluster, 1000));
   for (const int watchers : {1, 10, 100, 1000}) {
@@ -357,7 +360,7 @@ int main(int argc, char** argv) {
   types.add<troupe::Victim>();
   troupe::init(argc, argv, types);
   const int thousands = argc > 1 ? std::atoi(argv[1]) : 1000;
-  const auto done = troupe::bench(thousands);
+  const auto done = troupe::bench(thousands, argc > 2 && std::string_view(argv[2]) == "calls");
   if (!done.ok()) std::fprintf(stderr, "%s\n", done.error().message.c_str());
   return done.ok() ? 0 : 1;
 }
