@@ -26,8 +26,11 @@ class Bytes {
   using const_iterator = const std::byte*;
   static constexpr std::size_t small_capacity = 39;
 
-  Bytes() noexcept {}
-  explicit Bytes(std::size_t size) { resize(size); }
+  Bytes() noexcept = default;
+  explicit Bytes(std::size_t size, std::byte value = {}) {
+    resize(size);
+    std::ranges::fill(*this, value);
+  }
   /// Takes the vector's memory.
   Bytes(std::vector<std::byte> bytes) noexcept { become_large(std::move(bytes)); }  // NOLINT
   Bytes(std::initializer_list<std::byte> bytes) : Bytes(bytes.begin(), bytes.end()) {}
@@ -137,7 +140,7 @@ class Bytes {
   }
 
   /// The bytes, or the vector that has them.
-  alignas(std::vector<std::byte>) std::array<std::byte, small_capacity> small_;
+  alignas(std::vector<std::byte>) std::array<std::byte, small_capacity> small_{};
   std::uint8_t small_size_ = 0;  ///< large_mark: they are in large()
 };
 static_assert(sizeof(Bytes) == 40);

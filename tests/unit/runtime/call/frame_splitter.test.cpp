@@ -6,7 +6,7 @@ namespace troupe {
 
 Bytes framed(const Bytes& body) {
   Bytes bytes = encode(static_cast<std::uint32_t>(body.size()));
-  bytes.insert(bytes.end(), body.begin(), body.end());
+  bytes.append(body);
   return bytes;
 }
 
@@ -16,7 +16,7 @@ TEST(FrameSplitter, cuts_a_stream_however_it_arrives) {
   for (const std::size_t size : {1, 2, 3, 64, 65, 200, 1}) {
     sent.emplace_back(size, std::byte{static_cast<unsigned char>(size)});
     const Bytes frame = framed(sent.back());
-    stream.insert(stream.end(), frame.begin(), frame.end());
+    stream.append(frame);
   }
   for (std::size_t most = 1; most <= 70; ++most) {
     FrameSplitter splitter(1000);
@@ -46,7 +46,7 @@ TEST(FrameSplitter, refuses_lengths_out_of_bounds_and_lets_a_frame_raise_the_lim
   FrameSplitter splitter(10);
   Bytes two = framed(Bytes(10));
   const Bytes larger = framed(Bytes(11));
-  two.insert(two.end(), larger.begin(), larger.end());
+  two.append(larger);
   int frames = 0;
   const auto taken = splitter.consume(two, [&](Bytes&) -> Result<void> {
     splitter.set_limit(11);
