@@ -90,10 +90,7 @@ class ClusterImpl final : public Cluster {
   Result<ActorAddress> find_address(std::string_view name, std::string_view type) const override {
     return registry_->find(name, type);
   }
-  CallTicket submit_task(SubmittedTask task, CallCompletion done) override {
-    return tasks_->submit(std::move(task), std::move(done));
-  }
-  SendTask task_sender() const override { return services_->submit_task; }
+  const SendTask& task_sender() const override { return services_->submit_task; }
 
  private:
   using LocalActors = std::unordered_map<ActorId, std::shared_ptr<ActorCell>>;
