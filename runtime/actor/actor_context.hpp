@@ -14,7 +14,7 @@
 #include "runtime/base/result.hpp"
 #include "runtime/link/port_range.hpp"
 #include "runtime/metrics/metrics_registry.hpp"
-#include "runtime/object/encoded_arguments.hpp"
+#include "runtime/object/encoded_value.hpp"
 #include "runtime/object/object_access.hpp"
 #include "runtime/process/unique_fd.hpp"
 #include "runtime/security/plane_keys.hpp"
