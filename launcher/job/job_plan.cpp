@@ -254,7 +254,7 @@ Result<void> check_arrangement(Config config) {
 
 Result<JobPlan> plan_job(Config config, const PlanOptions& options) {
   JobPlan plan;
-  plan.cores = std::max(1, static_cast<int>(usable_cpus().size()));
+  plan.cores = usable_cpu_count();
   TROUPE_TRY(config.cluster.hosts, hosts_of(config));
   TROUPE_TRY(auto arranged, arrange(config));
   plan.model = std::move(arranged.model);
