@@ -20,7 +20,6 @@
 #include "launcher/job/plan_kv_policy.hpp"
 #include "launcher/job/topology.hpp"
 #include "launcher/progress/progress_view.hpp"
-#include "launcher/terminal/format_bytes.hpp"
 #include "models/checkpoint/checkpoint.hpp"
 #include "models/config/quantization.hpp"
 #include "models/families/family.hpp"
@@ -33,6 +32,7 @@
 #include "models/ops/cpu/cpu_ops.hpp"
 #include "models/ops/device/device.hpp"
 #include "models/ops/gpu_attention.hpp"
+#include "runtime/base/format_bytes.hpp"
 #include "runtime/process/cpu_affinity.hpp"
 
 namespace troupe {

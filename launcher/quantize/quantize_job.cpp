@@ -8,12 +8,12 @@
 
 #include "launcher/quantize/calibration.hpp"
 #include "launcher/quantize/checkpoint_files.hpp"
-#include "launcher/terminal/format_bytes.hpp"
 #include "models/families/family.hpp"
 #include "models/quantize/code_grid.hpp"
 #include "models/quantize/observing_ops.hpp"
 #include "models/quantize/scale_folding.hpp"
 #include "runtime/base/content_mark.hpp"
+#include "runtime/base/format_bytes.hpp"
 #include "runtime/base/hash.hpp"
 
 namespace troupe {
