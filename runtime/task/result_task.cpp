@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "runtime/base/log.hpp"
+#include "runtime/task/object_task.hpp"
 
 namespace troupe {
 namespace {

@@ -4,14 +4,12 @@
 #include <memory>
 #include <mutex>
 #include <optional>
-#include <string>
 #include <vector>
 
 #include "runtime/call/call_hub.hpp"
 #include "runtime/object/encoded_value.hpp"
 #include "runtime/object/object_source.hpp"
 #include "runtime/object/object_store.hpp"
-#include "runtime/task/object_task.hpp"
 #include "runtime/task/task_messages.hpp"
 
 namespace troupe {

@@ -8,6 +8,7 @@
 #include "runtime/call/call_promise.hpp"
 #include "runtime/object/encoded_value.hpp"
 #include "runtime/object/reference_scan.hpp"
+#include "runtime/task/object_task.hpp"
 #include "runtime/task/result_task.hpp"
 #include "runtime/task/task_function.hpp"
 #include "runtime/task/task_messages.hpp"

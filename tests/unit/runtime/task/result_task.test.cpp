@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "runtime/task/object_task.hpp"
 #include "tests/unit/runtime/object/test_stores.hpp"
 
 namespace troupe::test {
