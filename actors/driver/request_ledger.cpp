@@ -31,8 +31,7 @@ std::string hash_of_prompt(const Request& request) {
   Hasher128 hasher;
   hasher.add(request.prompt);
   for (const std::int32_t id : request.prompt_ids) hasher.add(fmt::format("{} ", id));
-  const auto [high, low] = hasher.hash();
-  return fmt::format("{:016x}{:016x}", high, low);
+  return to_hex(hasher.hash());
 }
 
 }  // namespace

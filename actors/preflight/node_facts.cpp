@@ -132,7 +132,7 @@ CheckpointFacts look_at_checkpoint(const std::string& folder) {
 
 NodeFacts gather_facts(const FactsRequest& request) {
   NodeFacts facts;
-  facts.cores = static_cast<std::int32_t>(usable_cpus().size());
+  facts.cores = usable_cpu_count();
   facts.cpu = cpu_supports(CpuIsa::avx512) ? "avx512" : "avx2";
   facts.memory_bytes = available_memory_bytes().value_or(0);
   std::error_code error;

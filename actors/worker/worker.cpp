@@ -121,7 +121,7 @@ Result<WorkerReport> Worker::load(std::vector<std::string> nodes) {
   });
   TROUPE_TRY(groups_, WorkerGroups::create(spec_, find, recorder_));
   const DType dtype = spec_.dtype;
-  const auto cores = std::ssize(usable_cpus());
+  const auto cores = usable_cpu_count();
   std::vector<int> workers(static_cast<std::size_t>(groups_->mesh().world_size()));
   std::iota(workers.begin(), workers.end(), 0);
   const std::int64_t threads =

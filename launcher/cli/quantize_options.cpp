@@ -1,12 +1,12 @@
 #include "launcher/cli/quantize_options.hpp"
 
 #include <algorithm>
-#include <thread>
 
 #include <CLI/CLI.hpp>
 
 #include "launcher/cli/eval_options.hpp"
 #include "launcher/cli/number_checks.hpp"
+#include "runtime/process/cpu_affinity.hpp"
 
 namespace troupe {
 
@@ -241,9 +241,7 @@ Result<QuantizeOptions> QuantizeArguments::judge() const {
                 "--keep-budget: expected a share such as 5% or 0.05, found {}", keep_budget_);
   }
   options.keep_budget = *budget;
-  options.threads = threads_ > 0
-                        ? static_cast<int>(threads_)
-                        : std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  options.threads = threads_ > 0 ? static_cast<int>(threads_) : usable_cpu_count();
   return options;
 }
 

@@ -8,7 +8,6 @@
 #include <fstream>
 #include <optional>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -23,6 +22,7 @@
 #include "launcher/job/job_plan.hpp"
 #include "launcher/report/write_file.hpp"
 #include "runtime/base/log.hpp"
+#include "runtime/process/cpu_affinity.hpp"
 #include "runtime/process/temporary_folder.hpp"
 
 namespace troupe {
@@ -326,7 +326,7 @@ Result<void> Judge::compare_layers() {
     text.tokens.insert(text.tokens.end(), begin,
                        begin + static_cast<std::ptrdiff_t>(window.length));
   }
-  const int threads = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  const int threads = usable_cpu_count();
   const auto goes_on = [&](std::int64_t done, std::int64_t layers) {
     state_.phase = fmt::format("comparing layer {} of {}", done, layers);
     progress_.update(state_);

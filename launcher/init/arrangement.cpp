@@ -6,7 +6,7 @@
 #include <fmt/format.h>
 
 #include "launcher/job/mesh_table.hpp"
-#include "launcher/terminal/format_bytes.hpp"
+#include "runtime/base/format_bytes.hpp"
 
 namespace troupe {
 namespace {

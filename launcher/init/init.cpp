@@ -15,7 +15,7 @@
 #include "launcher/config/config_schema.hpp"
 #include "launcher/job/job_plan.hpp"
 #include "launcher/job/mesh_table.hpp"
-#include "launcher/terminal/format_bytes.hpp"
+#include "runtime/base/format_bytes.hpp"
 #include "runtime/node/slurm_node_starter.hpp"
 #include "runtime/process/unique_fd.hpp"
 

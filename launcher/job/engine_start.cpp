@@ -7,7 +7,7 @@
 
 #include "launcher/job/node_join.hpp"
 #include "launcher/job/node_preflight.hpp"
-#include "launcher/terminal/format_bytes.hpp"
+#include "runtime/base/format_bytes.hpp"
 #include "runtime/base/log.hpp"
 
 namespace troupe {

@@ -29,8 +29,7 @@ Result<std::string> mark_of_files(const std::string& folder,
     TROUPE_TRY(const auto mark, content_mark(file.string()));
     marks += fmt::format("{}: {}\n", name, mark);
   }
-  const auto hash = hash_128(marks);
-  return fmt::format("hash {:016x}{:016x}", hash.first, hash.second);
+  return "hash " + to_hex(hash_128(marks));
 }
 
 /// The names of the folder's safetensors files, sorted.

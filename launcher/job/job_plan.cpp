@@ -20,7 +20,6 @@
 #include "launcher/job/plan_kv_policy.hpp"
 #include "launcher/job/topology.hpp"
 #include "launcher/progress/progress_view.hpp"
-#include "launcher/terminal/format_bytes.hpp"
 #include "models/checkpoint/checkpoint.hpp"
 #include "models/config/quantization.hpp"
 #include "models/families/family.hpp"
@@ -33,6 +32,7 @@
 #include "models/ops/cpu/cpu_ops.hpp"
 #include "models/ops/device/device.hpp"
 #include "models/ops/gpu_attention.hpp"
+#include "runtime/base/format_bytes.hpp"
 #include "runtime/process/cpu_affinity.hpp"
 
 namespace troupe {
@@ -254,7 +254,7 @@ Result<void> check_arrangement(Config config) {
 
 Result<JobPlan> plan_job(Config config, const PlanOptions& options) {
   JobPlan plan;
-  plan.cores = std::max(1, static_cast<int>(usable_cpus().size()));
+  plan.cores = usable_cpu_count();
   TROUPE_TRY(config.cluster.hosts, hosts_of(config));
   TROUPE_TRY(auto arranged, arrange(config));
   plan.model = std::move(arranged.model);

@@ -5,7 +5,7 @@
 
 #include "actors/driver/kv_budget.hpp"
 #include "launcher/job/mesh_table.hpp"
-#include "launcher/terminal/format_bytes.hpp"
+#include "runtime/base/format_bytes.hpp"
 
 namespace troupe {
 namespace {

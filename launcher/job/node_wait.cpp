@@ -6,7 +6,7 @@
 #include <fmt/ranges.h>
 
 #include "launcher/config/host_port.hpp"
-#include "launcher/terminal/format_bytes.hpp"
+#include "runtime/base/format_bytes.hpp"
 #include "runtime/link/local_address.hpp"
 #include "runtime/process/shell_word.hpp"
 

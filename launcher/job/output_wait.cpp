@@ -7,7 +7,7 @@
 
 #include "launcher/batch/input/byte_source.hpp"
 #include "launcher/progress/progress_view.hpp"
-#include "launcher/terminal/format_bytes.hpp"
+#include "runtime/base/format_bytes.hpp"
 
 namespace troupe {
 namespace {

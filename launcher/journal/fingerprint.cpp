@@ -1,18 +1,11 @@
 #include "launcher/journal/fingerprint.hpp"
 
-#include <algorithm>
-#include <cerrno>
-#include <filesystem>
 #include <fstream>
 #include <sstream>
 
-#include <fcntl.h>
 #include <nlohmann/json.hpp>
-#include <unistd.h>
 
-#include "launcher/batch/output/batch_writer.hpp"
-#include "runtime/base/write_all.hpp"
-#include "runtime/process/unique_fd.hpp"
+#include "runtime/base/sync.hpp"
 
 namespace troupe {
 namespace {
@@ -47,15 +40,6 @@ Result<void> check_format(const std::string& path, const nlohmann::ordered_json&
               "{} was written by {} of Troupe, which gives other ids, seeds and error lines: that "
               "version can go on with the job, this one cannot",
               path, format == 1 ? "version 0.1.0" : "a later version");
-}
-
-Result<void> write_file(const std::string& path, std::string_view text) {
-  const UniqueFd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
-  if (!fd) return fail_errno(errno, fmt::format("cannot write {}", path));
-  TROUPE_CHECK(
-      write_all(fd.get(), std::as_bytes(std::span(text)), fmt::format("cannot write {}", path)));
-  if (::fsync(fd.get()) != 0) return fail_errno(errno, fmt::format("cannot write {}", path));
-  return {};
 }
 
 }  // namespace
@@ -112,15 +96,9 @@ Result<void> write_fingerprint(const std::string& path, const Fingerprint& finge
                              {"created", fingerprint.identity.created},
                              {"answers_depend_on", parts_json(fingerprint.parts)},
                              {"weight_times", parts_json(fingerprint.weight_times)}};
-  const std::string fresh = path + ".new";
   // Paths may hold invalid UTF-8; a fingerprint is compared, its paths are not parsed.
-  TROUPE_CHECK(
-      write_file(fresh, json.dump(2, ' ', false, ordered_json::error_handler_t::replace) + "\n"));
-  if (std::rename(fresh.c_str(), path.c_str()) != 0) {
-    return fail_errno(errno, fmt::format("cannot write {}", path));
-  }
-  sync_folder(std::filesystem::path(path).parent_path());
-  return {};
+  return write_synced(path,
+                      json.dump(2, ' ', false, ordered_json::error_handler_t::replace) + "\n");
 }
 
 }  // namespace troupe

@@ -13,6 +13,7 @@
 #include "launcher/batch/output/answer_format.hpp"
 #include "launcher/batch/output/batch_writer.hpp"
 #include "launcher/compression/compression.hpp"
+#include "runtime/base/sync.hpp"
 
 namespace troupe {
 namespace {
@@ -192,7 +193,7 @@ Result<std::uint64_t> drop_error_lines(const std::string& path, std::uint64_t wh
   if (!problem) fs::rename(kept, target, problem);
   if (problem)
     return fail(ErrorCode::io, "cannot write the output {}: {}", path, problem.message());
-  sync_folder(target.parent_path().string());
+  (void)sync_names_in(target.parent_path().string());  // where the file system can
   return size;
 }
 

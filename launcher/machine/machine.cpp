@@ -69,7 +69,7 @@ Gpus find_gpus() {
 }
 
 Machine this_machine(const std::optional<Gpus>& assumed) {
-  return {.cores = std::max(1, static_cast<int>(usable_cpus().size())),
+  return {.cores = usable_cpu_count(),
           .free_memory_bytes = available_memory_bytes().value_or(0),
           .gpus = assumed ? *assumed : find_gpus()};
 }

@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include "launcher/quantize/quantize_job.hpp"
-#include "launcher/terminal/format_bytes.hpp"
+#include "runtime/base/format_bytes.hpp"
 #include "runtime/base/sync.hpp"
 
 namespace troupe {

@@ -8,12 +8,12 @@
 
 #include "launcher/quantize/calibration.hpp"
 #include "launcher/quantize/checkpoint_files.hpp"
-#include "launcher/terminal/format_bytes.hpp"
 #include "models/families/family.hpp"
 #include "models/quantize/code_grid.hpp"
 #include "models/quantize/observing_ops.hpp"
 #include "models/quantize/scale_folding.hpp"
 #include "runtime/base/content_mark.hpp"
+#include "runtime/base/format_bytes.hpp"
 #include "runtime/base/hash.hpp"
 
 namespace troupe {
@@ -23,11 +23,6 @@ std::uint64_t bytes_of(const std::vector<TensorSpec>& specs) {
   std::uint64_t bytes = 0;
   for (const TensorSpec& spec : specs) bytes += spec.bytes;
   return bytes;
-}
-
-std::string fingerprint_of(const std::string& text) {
-  const Hash128 hash = hash_128(text);
-  return fmt::format("{:016x}{:016x}", hash.first, hash.second);
 }
 
 nlohmann::json to_json(const MatrixFigures& figures) {
@@ -121,7 +116,7 @@ Result<nlohmann::json> QuantizeJob::identity() const {
                         {"--sparsity", chosen.sparsity},
                         {"--keep", options_.keeps_layers ? "auto" : "none"},
                         {"--keep-budget", options_.keep_budget},
-                        {"--calibrate", is_calibrated() ? fingerprint_of(tokens) : ""},
+                        {"--calibrate", is_calibrated() ? to_hex(hash_128(tokens)) : ""},
                         {"--calibrate-length", is_calibrated() ? options_.calibrate_length : 0}};
   TROUPE_TRY(job["config.json of --model"], content_mark(options_.model + "/config.json"));
   std::set<std::filesystem::path> files;

@@ -91,10 +91,7 @@ class ActorCell::Context final : public ActorContext {
     services().spawn(address().id, options, std::move(type), std::move(arguments), std::move(done));
   }
   const std::shared_ptr<ActorTimers>& timers() override { return cell_.timers(); }
-  CallTicket submit_task(SubmittedTask task, CallCompletion done) override {
-    return services().submit_task(std::move(task), std::move(done));
-  }
-  SendTask task_sender() const override { return services().submit_task; }
+  const SendTask& task_sender() const override { return services().submit_task; }
 
  private:
   const HostServices& services() const { return *cell_.services_; }

@@ -14,7 +14,7 @@
 #include "runtime/base/result.hpp"
 #include "runtime/link/port_range.hpp"
 #include "runtime/metrics/metrics_registry.hpp"
-#include "runtime/object/encoded_arguments.hpp"
+#include "runtime/object/encoded_value.hpp"
 #include "runtime/object/object_access.hpp"
 #include "runtime/process/unique_fd.hpp"
 #include "runtime/security/plane_keys.hpp"
@@ -166,12 +166,8 @@ class ActorContext : public ObjectAccess {
   /// waits for a future, if it is a task itself, its resources are others'.
   template <auto function, class... Args>
   auto submit(const TaskOptions& options, Args&&... args) {
-    return task_detail::submit<function>(
-        hub(), options,
-        [this](SubmittedTask task, CallCompletion done) {
-          return submit_task(std::move(task), std::move(done));
-        },
-        std::forward<Args>(args)...);
+    return task_detail::submit<function>(hub(), options, task_sender(),
+                                         std::forward<Args>(args)...);
   }
   /// See Cluster::submit_object. The object is lost with this process, which owns it.
   template <auto function, class... Args>
@@ -185,8 +181,7 @@ class ActorContext : public ObjectAccess {
   using AddressCallback = std::function<void(Result<ActorAddress>)>;
   virtual void spawn_actor(const SpawnOptions& options, std::string type,
                            EncodedArguments arguments, AddressCallback done) = 0;
-  virtual CallTicket submit_task(SubmittedTask task, CallCompletion done) = 0;
-  virtual SendTask task_sender() const = 0;
+  virtual const SendTask& task_sender() const = 0;
 };
 
 }  // namespace troupe

@@ -14,8 +14,8 @@
 #include "runtime/call/call_hub.hpp"
 #include "runtime/call/call_promise.hpp"
 #include "runtime/call/call_scope.hpp"
-#include "runtime/call/codec.hpp"
 #include "runtime/call/future.hpp"
+#include "runtime/object/encoded_value.hpp"
 #include "runtime/object/reference_scan.hpp"
 
 namespace troupe {
@@ -88,12 +88,10 @@ class ActorHandle {
                "process's runtime",
                name())));
     }
-    const typename Traits::Arguments arguments(std::forward<Args>(args)...);
-    Encoder encoder;
-    encoder(arguments);
-    auto kept = encoder.take_kept();
+    auto arguments = encode_value(typename Traits::Arguments(std::forward<Args>(args)...));
     return Reader(StreamInbox::open(hub, address(), static_cast<std::uint16_t>(index),
-                                    encoder.take(), std::move(kept), Reader::decode_of_items()));
+                                    std::move(arguments.bytes), std::move(arguments.kept),
+                                    Reader::decode_of_items()));
   }
 
   /// Runs `task` after `delay` on a thread of this process's runtime. The task must not block: its
@@ -150,17 +148,15 @@ class ActorHandle {
               : fail(ErrorCode::cancelled,
                      "call to actor '{}' after the shutdown of this process's runtime", name()));
     }
-    const typename Traits::Arguments arguments(std::forward<Args>(args)...);
-    Encoder encoder;
-    encoder(arguments);
+    auto arguments = encode_value(typename Traits::Arguments(std::forward<Args>(args)...));
     const CallPromise<Answer> promise(
         {.place = {hub->callbacks(), id()},
          .hub = hub_,
-         .kept = encoder.take_kept(),
+         .kept = std::move(arguments.kept),
          .decodes_at_once = may_hold_refs<Answer>(),  // they are registered as they come
          .note_failure = &note_failure<method>});
-    promise.set_ticket(hub->call(address(), static_cast<std::uint16_t>(index), encoder.take(),
-                                 promise.completion(),
+    promise.set_ticket(hub->call(address(), static_cast<std::uint16_t>(index),
+                                 std::move(arguments.bytes), promise.completion(),
                                  terms_of(options, address().max_call_retries)));
     return promise.future();
   }

@@ -61,8 +61,8 @@ Result<void> ActorRegistry::check_name(const std::string& name) const {
 
 Result<ActorRegistry::Admission> ActorRegistry::admit(const SpawnOptions& options,
                                                       const std::string& type,
-                                                      const Bytes& arguments, AddressCallback done,
-                                                      ActorId owner) {
+                                                      const EncodedArguments& arguments,
+                                                      AddressCallback done, ActorId owner) {
   std::lock_guard lock(mutex_);
   const auto owning = actors_.find(owner);
   if (owner != 0 && owning == actors_.end()) {
@@ -148,7 +148,7 @@ Result<ActorRegistry::Restart> ActorRegistry::admit_again(ActorId id, std::uint3
   }
   actor.restarts->is_waiting = false;
   --waiting_;
-  return Restart{*std::move(admission), actor.restarts->arguments};
+  return Restart{*std::move(admission), actor.restarts->arguments.bytes};
 }
 
 Result<ActorRegistry::Admission> ActorRegistry::place(Actor& actor, const SpawnOptions& options) {

@@ -20,6 +20,7 @@
 #include "runtime/actor/restart_budget.hpp"
 #include "runtime/control/messages.hpp"
 #include "runtime/node/placement_table.hpp"
+#include "runtime/object/encoded_value.hpp"
 #include "runtime/state/messages.hpp"
 
 namespace troupe {
@@ -55,14 +56,19 @@ class ActorRegistry {
   };
   /// Admits an actor on a node: checks the name, places it, and finds or makes its process.
   /// on_started, on_failed or one of the ends reports the outcome of the start and calls `done`.
-  /// `arguments` are kept if it may be restarted. `owner`: the actor that spawns it, or 0;
+  /// `arguments` are kept if it may be restarted, as are their objects until its end: see
+  /// take_unneeded_objects(). `owner`: the actor that spawns it, or 0;
   /// actor_died if that is gone.
   Result<Admission> admit(const SpawnOptions& options, const std::string& type,
-                          const Bytes& arguments, AddressCallback done, ActorId owner = 0);
+                          const EncodedArguments& arguments, AddressCallback done,
+                          ActorId owner = 0);
   /// Returns the actors whose owners have gone since the last call; their names are free. They are
   /// to be stopped.
   std::vector<ActorId> take_orphans();
   bool owns(ActorId owner, ActorId actor) const;
+  /// Returns the objects of the arguments of actors that have ended for good since the last call:
+  /// to be let go outside of the lock.
+  std::vector<ObjectSharePtr> take_unneeded_objects();
   /// The next incarnation of an actor.
   struct Restart {
     Admission admission;
@@ -175,7 +181,7 @@ class ActorRegistry {
   /// What it takes to start an actor again.
   struct Restartable {
     SpawnOptions options;
-    Bytes arguments;
+    EncodedArguments arguments;
     RestartBudget budget;
     bool is_waiting = false;  ///< between two incarnations: in no process, with no reservation
     std::string last_end{};   ///< how the incarnation before ended
@@ -286,6 +292,7 @@ class ActorRegistry {
   std::unordered_map<PlacementGroupId, std::set<ActorId>> restartable_of_group_;
   std::vector<DueRestart> restarts_;
   std::vector<ActorId> orphans_;
+  std::vector<ObjectSharePtr> unneeded_objects_;
   std::map<std::string, ActorId, std::less<>> names_;
   EndedActors ended_{remembered_ends};
 };

@@ -235,6 +235,9 @@ void ActorRegistry::remove(Actors::iterator found) {
   if (actor.restarts && actor.restarts->options.bundle) {
     erase(restartable_of_group_, actor.restarts->options.bundle->group, found->first);
   }
+  if (actor.restarts) {
+    std::ranges::move(actor.restarts->arguments.objects, std::back_inserter(unneeded_objects_));
+  }
   actors_.erase(found);
 }
 
@@ -292,6 +295,11 @@ bool ActorRegistry::begin_restart(Actor& actor, ActorDown& down) {
                       ? "; it is started again"
                       : fmt::format("; it is started again in {} ms", delay->count());
   return true;
+}
+
+std::vector<ObjectSharePtr> ActorRegistry::take_unneeded_objects() {
+  std::lock_guard lock(mutex_);
+  return std::exchange(unneeded_objects_, {});
 }
 
 std::vector<DueRestart> ActorRegistry::take_restarts() {

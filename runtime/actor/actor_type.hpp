@@ -4,8 +4,6 @@
 #include <string_view>
 #include <typeinfo>
 
-#include "runtime/base/result.hpp"
-
 namespace troupe {
 
 namespace actor_detail {

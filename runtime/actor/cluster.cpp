@@ -258,7 +258,7 @@ void ClusterImpl::shutdown(milliseconds timeout) {
 Result<std::unique_ptr<Cluster>> Cluster::start(ClusterOptions options) {
   TROUPE_CHECK(check_program());
   if (options.nodes.empty()) {
-    options.nodes.push_back({"node0", static_cast<int>(usable_cpus().size()), {}});
+    options.nodes.push_back({"node0", usable_cpu_count(), {}});
   }
   if (!options.log_folder.empty()) {
     options.log_folder = std::filesystem::absolute(options.log_folder).lexically_normal().string();

@@ -287,12 +287,8 @@ class Cluster : public ObjectAccess {
   /// timeout.
   template <auto function, class... Args>
   auto submit(const TaskOptions& options, Args&&... args) {
-    return task_detail::submit<function>(
-        hub(), options,
-        [this](SubmittedTask task, CallCompletion done) {
-          return submit_task(std::move(task), std::move(done));
-        },
-        std::forward<Args>(args)...);
+    return task_detail::submit<function>(hub(), options, task_sender(),
+                                         std::forward<Args>(args)...);
   }
   /// The same, but the answer becomes an object (ObjectRef<R>), which is returned at once and may
   /// be passed to other tasks and actors before it is there: they wait in `get`, and read it where
@@ -437,8 +433,7 @@ class Cluster : public ObjectAccess {
   virtual void spawn_here(const SpawnOptions& options, std::string type, LocalFactory make,
                           AddressCallback done) = 0;
   virtual Result<ActorAddress> find_address(std::string_view name, std::string_view type) const = 0;
-  virtual CallTicket submit_task(SubmittedTask task, CallCompletion done) = 0;
-  virtual SendTask task_sender() const = 0;
+  virtual const SendTask& task_sender() const = 0;
 
  private:
   template <class A, class Start>

@@ -60,7 +60,6 @@ void ClusterImpl::publish(const std::vector<ActorDown>& downs) {
     services_->report_end(down);
     insight_.count_end(down);
     tasks_->on_down(down.id, down.message);
-    if (!down.restarts) forget_argument_objects(down.id);
     std::set<std::size_t> nodes;
     {
       std::lock_guard lock(followers_mutex_);
@@ -72,6 +71,7 @@ void ClusterImpl::publish(const std::vector<ActorDown>& downs) {
   }
   for (const DueRestart& due : registry_->take_restarts()) restarts_.add(due);
   for (const ActorId orphan : registry_->take_orphans()) begin_stop(orphan);
+  (void)registry_->take_unneeded_objects();
   for (const auto& idle : registry_->take_idle_processes()) {
     (void)agents_.send(idle.node, StopProcess{idle.process, idle.is_doomed});
   }
@@ -180,35 +180,23 @@ void ClusterImpl::spawn_remote(const SpawnOptions& options, std::string type,
               });
 }
 
-void ClusterImpl::forget_argument_objects(ActorId actor) {
-  std::vector<ObjectSharePtr> objects;  // destroyed without the lock
-  const std::lock_guard lock(mutex_);
-  if (auto node = argument_objects_.extract(actor)) objects.swap(node.mapped());
-}
-
 void ClusterImpl::spawn_owned(ActorId owner, const SpawnOptions& options, std::string type,
                               EncodedArguments encoded,
                               const ActorRegistry::AddressCallback& done) {
   if (shutting_down_) return done(fail(ErrorCode::cancelled, "the cluster is shutting down"));
-  Bytes& arguments = encoded.bytes;
-  if (auto fits = check_argument_bytes(type, arguments); !fits.ok()) {
+  if (auto fits = check_argument_bytes(type, encoded.bytes); !fits.ok()) {
     return done(std::move(fits).error());
   }
-  const auto started = [this, done,
-                        objects = std::move(encoded.objects)](Result<ActorAddress> address) {
-    if (address.ok() && address->is_restartable) {
-      services_->hub->mark_moved(*address);
-      const std::lock_guard lock(mutex_);
-      if (!objects.empty()) argument_objects_[address->id] = objects;
-    }
+  const auto started = [this, done, objects = encoded.objects](Result<ActorAddress> address) {
+    if (address.ok() && address->is_restartable) services_->hub->mark_moved(*address);
     done(std::move(address));
   };
   std::optional<ActorFailed> unsent;
   const auto refused = [&]() -> std::optional<Error> {
     std::lock_guard lock(spawning_);
-    auto admitted = registry_->admit(options, type, arguments, started, owner);
+    auto admitted = registry_->admit(options, type, encoded, started, owner);
     if (!admitted.ok()) return std::move(admitted).error();
-    const auto sent = send_start(*admitted, std::move(arguments));
+    const auto sent = send_start(*admitted, std::move(encoded.bytes));
     if (!sent.ok()) unsent = {admitted->address.id, sent.error().code, sent.error().message};
     return std::nullopt;
   }();

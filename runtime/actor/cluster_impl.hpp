@@ -90,10 +90,7 @@ class ClusterImpl final : public Cluster {
   Result<ActorAddress> find_address(std::string_view name, std::string_view type) const override {
     return registry_->find(name, type);
   }
-  CallTicket submit_task(SubmittedTask task, CallCompletion done) override {
-    return tasks_->submit(std::move(task), std::move(done));
-  }
-  SendTask task_sender() const override { return services_->submit_task; }
+  const SendTask& task_sender() const override { return services_->submit_task; }
 
  private:
   using LocalActors = std::unordered_map<ActorId, std::shared_ptr<ActorCell>>;
@@ -119,7 +116,6 @@ class ClusterImpl final : public Cluster {
   static void forget_local(const std::shared_ptr<ClusterGate>& gate, ActorId id,
                            const std::vector<ActorDown>& downs);
   void spawn_for(std::size_t node, SpawnRequest request);
-  void forget_argument_objects(ActorId actor);
   /// Ends the actor if it is the owner's.
   void stop_owned(ActorId owner, ActorId actor) {
     if (registry_->owns(owner, actor)) begin_stop(actor);
@@ -151,8 +147,6 @@ class ClusterImpl final : public Cluster {
   std::mutex mutex_;
   LocalActors local_;
   const std::shared_ptr<const ActorCell::Events> local_events_ = local_events();
-  /// Objects that construction arguments refer to, for later incarnations.
-  std::map<ActorId, std::vector<ObjectSharePtr>> argument_objects_;
   std::mutex followers_mutex_;
   Followers<std::size_t> followers_;  ///< nodes
   std::mutex spawning_;  ///< agents get actors in the order in which they were admitted

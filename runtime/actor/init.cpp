@@ -1,16 +1,12 @@
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
-#include <filesystem>
 #include <string_view>
-
-#include <unistd.h>
 
 #include "runtime/actor/actor_process.hpp"
 #include "runtime/actor/cluster.hpp"
 #include "runtime/actor/cluster_impl.hpp"
 #include "runtime/actor/task_worker_actor.hpp"
-#include "runtime/base/log.hpp"
 #include "runtime/node/agent.hpp"
 #include "runtime/node/node_starter.hpp"
 #include "runtime/process/open_files.hpp"
@@ -35,8 +31,6 @@ void init(int argc, char** argv, const ActorTypes& types) {
   was_initialised = true;
   raise_open_file_limit();
   types_of_init() = types;
-  // Until the program opens a log of its own; spdlog's own logger writes to stdout.
-  (void)log::open(std::filesystem::path(argv[0]).filename().string(), "", log::Level::warning);
   if (argc < 2) return;
   const std::string_view role = argv[1];
   constexpr int parent_fd = 3;

@@ -6,7 +6,6 @@
 #include <functional>
 #include <map>
 #include <mutex>
-#include <optional>
 #include <vector>
 
 #include "runtime/control/messages.hpp"

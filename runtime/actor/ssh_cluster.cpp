@@ -14,7 +14,7 @@ namespace troupe {
 Result<ClusterOptions> ssh_cluster(std::string_view hosts) {
   ClusterOptions options;
   if (hosts.empty()) return options;
-  const auto cpus = static_cast<int>(usable_cpus().size());
+  const auto cpus = usable_cpu_count();
   SshNodeStarter::Options ssh;
   std::set<std::string> taken;
   for (std::string_view rest = hosts;;) {

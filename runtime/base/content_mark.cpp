@@ -19,8 +19,7 @@ void add_bytes(std::ifstream& file, std::uint64_t bytes, std::string& buffer, Ha
 }
 
 std::string mark(std::uint64_t size, const Hasher128& hasher) {
-  const auto [high, low] = hasher.hash();
-  return fmt::format("{} bytes, hash {:016x}{:016x}", size, high, low);
+  return fmt::format("{} bytes, hash {}", size, to_hex(hasher.hash()));
 }
 
 }  // namespace

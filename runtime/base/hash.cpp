@@ -1,5 +1,7 @@
 #include "runtime/base/hash.hpp"
 
+#include <fmt/format.h>
+
 #define XXH_INLINE_ALL  // so that programs on the runtime need not link it
 #include <xxhash.h>
 
@@ -12,6 +14,10 @@ Hash128 halves(const XXH128_hash_t& hash) { return {hash.high64, hash.low64}; }
 
 Hash128 hash_128(std::string_view text, std::uint64_t seed) {
   return halves(XXH3_128bits_withSeed(text.data(), text.size(), seed));
+}
+
+std::string to_hex(const Hash128& hash) {
+  return fmt::format("{:016x}{:016x}", hash.first, hash.second);
 }
 
 struct Hasher128::State {

@@ -1,11 +1,15 @@
 #include "runtime/base/log.hpp"
 
+#include <atomic>
+#include <cerrno>
+#include <memory>
 #include <mutex>
 #include <utility>
+#include <vector>
 
+#include <spdlog/logger.h>
 #include <spdlog/sinks/base_sink.h>
 #include <spdlog/sinks/stdout_sinks.h>
-#include <spdlog/spdlog.h>
 
 #include "runtime/base/line_file.hpp"
 
@@ -49,12 +53,34 @@ class FileSink final : public spdlog::sinks::base_sink<std::mutex> {
   LineFile file_;
 };
 
-/// The logger of a process that has not opened a file: writes warnings and errors to stderr.
+/// Of a process without a log file: writes warnings and errors to stderr.
 std::shared_ptr<spdlog::logger> stderr_logger(std::string_view process_name) {
   auto logger = std::make_shared<spdlog::logger>(std::string(process_name),
                                                  std::make_shared<spdlog::sinks::stderr_sink_mt>());
   logger->set_level(spdlog::level::warn);
   logger->set_pattern("%n: %l: %v");
+  return logger;
+}
+
+/// What this process logs by. Not spdlog's default logger, which is the program's own.
+class CurrentLogger {
+ public:
+  spdlog::logger& get() { return *current_.load(); }
+  /// The one before stays, as other threads may write by it just now.
+  void replace(std::shared_ptr<spdlog::logger> logger) {
+    const std::lock_guard lock(mutex_);
+    current_ = all_.emplace_back(std::move(logger)).get();
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<std::shared_ptr<spdlog::logger>> all_{stderr_logger(program_invocation_short_name)};
+  std::atomic<spdlog::logger*> current_ = all_.front().get();
+};
+
+/// Never destroyed, as threads may log until the process ends.
+CurrentLogger& current_logger() {
+  static auto& logger = *new CurrentLogger;
   return logger;
 }
 
@@ -69,11 +95,11 @@ std::string path_of(const spdlog::logger& logger) {
 
 }  // namespace
 
-std::string destination() { return path_of(*spdlog::default_logger_raw()); }
+std::string destination() { return path_of(current_logger().get()); }
 
 Result<void> open(std::string_view process_name, const std::string& path, Level threshold) {
   if (path.empty()) {
-    spdlog::set_default_logger(stderr_logger(process_name));
+    current_logger().replace(stderr_logger(process_name));
     return {};
   }
   try {
@@ -88,7 +114,7 @@ Result<void> open(std::string_view process_name, const std::string& path, Level 
     logger->set_level(to_spdlog(threshold));
     logger->flush_on(spdlog::level::debug);  // stderr is buffered, files are not
     logger->set_pattern("%Y-%m-%dT%H:%M:%S.%fZ %L %n: %v", spdlog::pattern_time_type::utc);
-    spdlog::set_default_logger(std::move(logger));
+    current_logger().replace(std::move(logger));
   } catch (const spdlog::spdlog_ex& e) {
     return fail(ErrorCode::io, "cannot open the log file {}: {}", path, e.what());
   }
@@ -105,7 +131,7 @@ Result<Level> parse_level(std::string_view name) {
 }
 
 void write(Level level, std::string_view message) {
-  spdlog::default_logger_raw()->log(to_spdlog(level), message);
+  current_logger().get().log(to_spdlog(level), message);
 }
 
 }  // namespace troupe::log

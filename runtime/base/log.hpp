@@ -17,8 +17,9 @@ inline constexpr const char* to_stderr = "-";
 
 /// Sends this process's log to `path` (appended, flushed at every line) with `process_name` on each
 /// line. Lines that a full disk does not take are dropped, and counted in the log once there is
-/// room. Before this call, and with an empty path, only lines of `warning` and above, to stderr.
-/// Call once, from the main thread, before other threads log.
+/// room. Before the first call, and with an empty path, only lines of `warning` and above, to
+/// stderr. A later call takes the place of an earlier one. Callable from any thread. Errors: io and
+/// what errno says.
 Result<void> open(std::string_view process_name, const std::string& path, Level threshold);
 
 /// Where this process's log goes since open(): its path, or to_stderr, as before.

@@ -50,10 +50,9 @@ struct State {
     if (is_over) return;
     auto message = session.on_frame(frame);
     if (!message.ok()) return give_up(message.error());
-    if (!*message) return;
-    if (std::holds_alternative<Suspend>(**message)) lease->suspend();
-    if (std::holds_alternative<Resume>(**message)) lease->resume();
-    events.on_message(**std::move(message));
+    if (std::holds_alternative<Suspend>(*message)) lease->suspend();
+    if (std::holds_alternative<Resume>(*message)) lease->resume();
+    events.on_message(*std::move(message));
   }
 };
 

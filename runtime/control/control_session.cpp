@@ -10,11 +10,10 @@ ControlSession ControlSession::with_driver() {
   return {ControlEdge::driver_to_agent, std::nullopt};
 }
 
-Result<std::optional<ControlMessage>> ControlSession::on_frame(std::span<const std::byte> frame) {
+Result<ControlMessage> ControlSession::on_frame(std::span<const std::byte> frame) {
   TROUPE_TRY(auto message, decode_message(frame, incoming_));
   TROUPE_CHECK(check_hello(message));
-  if (std::holds_alternative<Heartbeat>(message)) return std::optional<ControlMessage>();
-  return std::optional<ControlMessage>(std::move(message));
+  return message;
 }
 
 Result<void> ControlSession::check_hello(const ControlMessage& message) {

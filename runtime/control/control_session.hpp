@@ -22,9 +22,8 @@ class ControlSession {
   /// The agent's end: the peer is the driver.
   static ControlSession with_driver();
 
-  /// Checks a frame: returns the message to hand on, or none for a heartbeat. After an error the
-  /// connection must be closed.
-  Result<std::optional<ControlMessage>> on_frame(std::span<const std::byte> frame);
+  /// Checks a frame and returns its message. After an error the connection must be closed.
+  Result<ControlMessage> on_frame(std::span<const std::byte> frame);
   /// True once the agent has introduced itself; always true of the driver.
   bool is_greeted() const { return !expected_; }
 

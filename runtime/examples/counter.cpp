@@ -50,8 +50,8 @@ troupe::Result<void> count(std::string_view hosts) {
 }
 
 int main(int argc, char** argv) {
-  troupe::init(argc,
-               argv);  // first: actors live in this same program, which does not come back here
+  // First: actors live in this same program, started again, which does not come back from here.
+  troupe::init(argc, argv);
   const bool over_hosts = argc == 3 && std::string_view(argv[1]) == "--hosts";
   if (argc > 1 && !over_hosts) {
     std::puts("counter [--hosts h1,h2,...]: counts on every node of a cluster");

@@ -92,7 +92,7 @@ troupe::Result<void> crawl_all(std::string_view hosts) {
   while (!frontier.empty() || !fetching.empty() || !reading.empty()) {
     for (; !frontier.empty() && fetching.size() + reading.size() < under_way;
          frontier.pop_front()) {
-      fetching.push_back(cluster->submit<&fetch>(troupe::TaskOptions{}, frontier.front()));
+      fetching.push_back(cluster->submit<&fetch>({}, frontier.front()));
     }
     for (; !fetching.empty() && (reading.empty() || fetching.front().ready());
          fetching.pop_front()) {

@@ -13,6 +13,7 @@
 #include <sstream>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <troupe/troupe.hpp>
@@ -83,12 +84,12 @@ troupe::Result<Counts> count_words(std::string_view hosts) {
   TROUPE_TRY(auto options, troupe::ssh_cluster(hosts));
   TROUPE_TRY(const auto cluster, troupe::Cluster::start(std::move(options)));
   auto nodes = cluster->nodes();
-  if (nodes.size() == 1)
-    nodes.push_back(nodes.front());  // two processes, to have something to pass
+  if (nodes.size() == 1) nodes.push_back(nodes.front());  // two actors, to have something to pass
 
   std::vector<troupe::Future<troupe::ActorHandle<WordCounter>>> spawned;
-  for (const auto& node : nodes)
+  for (const auto& node : nodes) {
     spawned.push_back(cluster->spawn<WordCounter>({.node = node.spec.name}));
+  }
   TROUPE_TRY(const auto counters, all(std::move(spawned)));
   const auto parts = static_cast<int>(counters.size());
 

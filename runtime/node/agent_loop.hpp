@@ -23,7 +23,6 @@
 #include "runtime/process/child_channel.hpp"
 #include "runtime/process/child_starter.hpp"
 #include "runtime/process/cpu_affinity.hpp"
-#include "runtime/security/plane_keys.hpp"
 
 namespace troupe {
 

@@ -5,6 +5,7 @@
 #include <fmt/ranges.h>
 #include <unistd.h>
 
+#include "runtime/base/line_file.hpp"
 #include "runtime/base/log.hpp"
 #include "runtime/base/write_all.hpp"
 #include "runtime/node/agent_loop.hpp"

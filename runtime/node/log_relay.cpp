@@ -9,6 +9,8 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include "runtime/base/line_file.hpp"
+
 namespace troupe {
 namespace {
 

@@ -6,7 +6,6 @@
 #include <string_view>
 #include <thread>
 
-#include "runtime/base/line_file.hpp"
 #include "runtime/base/result.hpp"
 #include "runtime/process/unique_fd.hpp"
 

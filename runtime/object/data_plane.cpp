@@ -365,7 +365,7 @@ Result<void> pull_object(const DataPlace& from, const std::string& own_name, con
   };
   // A connection pays once it has a few pieces to fetch, and a core to decrypt them.
   const std::size_t pieces = (target.size() + data_piece - 1) / data_piece;
-  const std::size_t most = std::clamp<std::size_t>(usable_cpus().size(), 1, 4);
+  const auto most = static_cast<std::size_t>(std::min(usable_cpu_count(), 4));
   const std::size_t connections = std::clamp<std::size_t>(pieces / 4, 1, most);
   std::vector<Result<void>> results(connections);
   std::vector<std::thread> threads;

@@ -1,9 +1,7 @@
 #pragma once
 
 #include <memory>
-#include <mutex>
 #include <utility>
-#include <vector>
 
 #include "runtime/call/codec.hpp"
 #include "runtime/object/borrow.hpp"

@@ -12,6 +12,7 @@
 #include "runtime/call/call_hub.hpp"
 #include "runtime/call/codec.hpp"
 #include "runtime/link/port_range.hpp"
+#include "runtime/object/encoded_value.hpp"
 #include "runtime/object/object_info.hpp"
 #include "runtime/object/object_ref.hpp"
 #include "runtime/object/object_source.hpp"
@@ -161,11 +162,8 @@ Result<ObjectRef<T>> put_object(ObjectStore& store, const T& value) {
   if constexpr (BlockType<T>) {
     TROUPE_TRY(share, store.put_bytes(std::as_bytes(std::span(value)), {}));
   } else {
-    Encoder encoder;
-    encoder(value);
-    auto kept = encoder.take_kept();
-    const Bytes bytes = encoder.take();
-    TROUPE_TRY(share, store.put_bytes(bytes, std::move(kept)));
+    auto encoded = encode_value(value);
+    TROUPE_TRY(share, store.put_bytes(encoded.bytes, std::move(encoded.kept)));
   }
   return ObjectRef<T>(std::move(share));
 }

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <atomic>
 #include <type_traits>
 
 #include "runtime/call/codec.hpp"

@@ -1,6 +1,7 @@
 #include "runtime/object/segment_pool.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <bit>
 
 #include <errno.h>

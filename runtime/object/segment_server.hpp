@@ -76,17 +76,13 @@ class SegmentClient {
   Result<Given> ask(const std::string& server, const SegmentAsk& ask);
   /// Closes the connection to a server whose process has ended.
   void forget(const std::string& server);
-  std::size_t connections() const {
-    const std::lock_guard lock(mutex_);
-    return connections_.size();
-  }
 
  private:
   struct Connection {
     std::mutex mutex;
     UniqueFd socket;
   };
-  mutable std::mutex mutex_;
+  std::mutex mutex_;
   std::map<std::string, std::shared_ptr<Connection>> connections_;
 };
 

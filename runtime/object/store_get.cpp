@@ -19,20 +19,6 @@ bool means_gone(ErrorCode code) { return is_actor_gone(code) || code == ErrorCod
 
 }  // namespace
 
-template <class Reply>
-StoreImpl::Asked StoreImpl::ask(const std::string& endpoint, StoreMethod method, Bytes request,
-                                std::function<void(Result<Reply>)> done) {
-  return {.call =
-              hub_->call(address_of_store(endpoint), static_cast<std::uint16_t>(method),
-                         std::move(request), [done = std::move(done)](const Result<Bytes>& answer) {
-                           if (!answer.ok()) return done(answer.error());
-                           done(decode<Reply>(*answer));
-                         })};
-}
-
-template StoreImpl::Asked StoreImpl::ask<AwaitReply>(const std::string&, StoreMethod, Bytes,
-                                                     std::function<void(Result<AwaitReply>)>);
-
 void StoreImpl::give_up(const Asked& asked) {
   if (asked.wait != 0) return end_wait(asked.wait);
   hub_->cancel(asked.call);
@@ -85,8 +71,7 @@ Result<Located> StoreImpl::locate_by(LocateRequest& request, const ObjectAddress
         [&](LocateDone done) {
           if (object.id.owner == self_)
             return Asked{.wait = locate(request, {self_}, std::move(done))};
-          return ask<Located>(object.owner_endpoint, StoreMethod::locate, encode(request),
-                              std::move(done));
+          return ask<Located>(object.owner_endpoint, StoreMethod::locate, request, std::move(done));
         },
         late);
     if (located.ok() || !is_actor_gone(located.error().code)) return located;
@@ -229,7 +214,7 @@ Result<std::optional<ObjectData>> StoreImpl::open_by(const ObjectSharePtr& share
         deadline,
         [&](OpenDone done) {
           if (!is_here) {
-            return ask<OpenReply>(holder, StoreMethod::open, encode(request), std::move(done));
+            return ask<OpenReply>(holder, StoreMethod::open, request, std::move(done));
           }
           open(request, {self_}, std::move(done));
           return Asked{};

@@ -10,7 +10,6 @@
 #include <set>
 #include <stop_token>
 #include <string>
-#include <thread>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -208,9 +207,20 @@ class StoreImpl final : public ObjectStore,
     CallTicket call{};
     WaitNumber wait = 0;
   };
-  template <class Reply>
-  Asked ask(const std::string& endpoint, StoreMethod method, Bytes request,
-            std::function<void(Result<Reply>)> done);
+  /// Calls a method of another store.
+  CallTicket call_store(const std::string& endpoint, StoreMethod method, Bytes request,
+                        CallCompletion done, const CallTerms& terms = {}) {
+    return hub_->call(address_of_store(endpoint), static_cast<std::uint16_t>(method),
+                      std::move(request), std::move(done), terms);
+  }
+  template <class Reply, class Request>
+  Asked ask(const std::string& endpoint, StoreMethod method, const Request& request,
+            std::function<void(Result<Reply>)> done) {
+    return {.call = call_store(endpoint, method, encode(request),
+                               [done = std::move(done)](const Result<Bytes>& answer) {
+                                 done(answer.ok() ? decode<Reply>(*answer) : answer.error());
+                               })};
+  }
   void give_up(const Asked& asked);
   template <class Reply, class Ask, class Late>
   Result<Reply> wait_for_reply(Deadline& deadline, Ask&& ask, const Late& late);

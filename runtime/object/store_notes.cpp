@@ -33,8 +33,7 @@ void StoreImpl::send_notes(StoreId peer) {
   }
   StoreNotes message{endpoint_, {}};
   for (const OutNote& one : notes) message.notes.push_back(one.note);
-  hub_->call(address_of_store(endpoint), static_cast<std::uint16_t>(StoreMethod::notes),
-             encode(message),
+  call_store(endpoint, StoreMethod::notes, encode(message),
              [weak = weak_from_this(), peer, sent = std::move(notes)](const Result<Bytes>& answer) {
                if (const auto self = weak.lock()) self->on_notes_answered(peer, sent, answer);
              });

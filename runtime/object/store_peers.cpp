@@ -28,7 +28,7 @@ void StoreImpl::watch_peer(const std::string& endpoint, Later& later) {
 }
 
 void StoreImpl::watch(const std::string& endpoint) {
-  hub_->call(address_of_store(endpoint), static_cast<std::uint16_t>(StoreMethod::live), {},
+  call_store(endpoint, StoreMethod::live, {},
              [weak = weak_from_this(), endpoint](const Result<Bytes>& answer) {
                const auto self = weak.lock();
                if (!self || self->is_stopping_ || answer.ok()) return;
@@ -43,8 +43,8 @@ void StoreImpl::watch(const std::string& endpoint) {
 
 void StoreImpl::look_for_peer(const std::string& endpoint, int tries, std::string cause) {
   if (tries == 0) return on_peer_gone(store_at(endpoint), cause);
-  hub_->call(
-      address_of_store(endpoint), static_cast<std::uint16_t>(StoreMethod::are_you_there), {},
+  call_store(
+      endpoint, StoreMethod::are_you_there, {},
       [weak = weak_from_this(), endpoint, tries, cause](const Result<Bytes>& answer) {
         const auto self = weak.lock();
         if (!self || self->is_stopping_) return;

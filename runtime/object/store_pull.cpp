@@ -71,18 +71,16 @@ void StoreImpl::run_pull(const ObjectAddress& object, const std::vector<std::str
 Result<void> StoreImpl::pull_from(const std::string& source, const ObjectId& object,
                                   std::span<std::byte> target) {
   const OpenRequest request{object, endpoint_, true};
-  const Promise<Bytes> promise;
+  const Promise<OpenReply> opened;
   const Promise<Key> key;
   const std::stop_callback when_stopping(stopping_.get_token(), [&] {
     const Error why = fail(ErrorCode::cancelled, "this process is shutting down");
-    promise.complete(why);
+    opened.complete(why);
     key.complete(why);
   });
-  (void)hub_->call(address_of_store(source), static_cast<std::uint16_t>(StoreMethod::open),
-                   encode(request),
-                   [promise](Result<Bytes> answer) { promise.complete(std::move(answer)); });
-  TROUPE_TRY(const Bytes answer, promise.future().get(options_.pull_timeout));
-  TROUPE_TRY(const auto reply, decode<OpenReply>(answer));
+  (void)ask<OpenReply>(source, StoreMethod::open, request,
+                       [opened](Result<OpenReply> reply) { opened.complete(std::move(reply)); });
+  TROUPE_TRY(const auto reply, opened.future().get(options_.pull_timeout));
   const std::string name = source.substr(0, source.find(' '));
   options_.keys.ask(name, [key](Result<Key> answer) { key.complete(std::move(answer)); });
   TROUPE_TRY(const Key pair, key.future().get(options_.pull_timeout));

@@ -84,12 +84,9 @@ Result<void> StoreImpl::hold_result(const ObjectAddress& object, std::span<const
   finish(std::move(later));
   if (is_here) return fail(ErrorCode::already_exists, "the object is held here already");
   const Promise<bool> wanted;
-  hub_->call(address_of_store(object.owner_endpoint),
-             static_cast<std::uint16_t>(StoreMethod::offer),
-             encode(StoreOffer{object.id, endpoint_, options_.locality, bytes.size()}),
-             [wanted](const Result<Bytes>& answer) {
-               wanted.complete(answer.ok() ? decode<bool>(*answer) : answer.error());
-             });
+  (void)ask<bool>(object.owner_endpoint, StoreMethod::offer,
+                  StoreOffer{object.id, endpoint_, options_.locality, bytes.size()},
+                  [wanted](Result<bool> answer) { wanted.complete(std::move(answer)); });
   const auto is_wanted = wanted.future().get(offer_limit);
   if (is_wanted.ok() && *is_wanted) return {};
   drop_held(object.id);
@@ -132,8 +129,7 @@ void StoreImpl::cancel(const ObjectSharePtr& share) {
   if (!share) return;
   const ObjectAddress& object = share->address();
   if (object.id.owner == self_) return cancel_own(object.id);
-  hub_->call(address_of_store(object.owner_endpoint),
-             static_cast<std::uint16_t>(StoreMethod::cancel), encode(object.id),
+  call_store(object.owner_endpoint, StoreMethod::cancel, encode(object.id),
              [](const Result<Bytes>&) {});
 }
 

@@ -94,13 +94,11 @@ bool StoreImpl::spill_least_used(const NodeLedger& node, std::size_t bytes) {
 }
 
 bool StoreImpl::make_room_at(const std::string& victim, std::size_t bytes) {
-  const Promise<Bytes> promise;
-  hub_->call(address_of_store(victim), static_cast<std::uint16_t>(StoreMethod::make_room),
-             encode<std::uint64_t>(bytes),
-             [promise](Result<Bytes> answer) { promise.complete(std::move(answer)); });
-  const auto answer = promise.future().get(room_timeout);
-  if (!answer.ok()) return ledger_.load()->clear_ended();
-  return decode<std::uint64_t>(*answer).ok() && *decode<std::uint64_t>(*answer) > 0;
+  const Promise<std::uint64_t> freed;
+  (void)ask<std::uint64_t>(victim, StoreMethod::make_room, std::uint64_t{bytes},
+                           [freed](Result<std::uint64_t> answer) { freed.complete(answer); });
+  const auto answer = freed.future().get(room_timeout);
+  return answer.ok() ? *answer > 0 : ledger_.load()->clear_ended();
 }
 
 std::uint64_t StoreImpl::make_room(std::uint64_t bytes) {

@@ -218,8 +218,7 @@ class StoreImpl::ReadyWait {
     if (owner == store_.self_) {
       asked_[owner] = {.wait = store_.await(request, {store_.self_}, done)};
     } else {
-      asked_[owner] =
-          store_.ask<AwaitReply>(pending.endpoint, StoreMethod::await, encode(request), done);
+      asked_[owner] = store_.ask<AwaitReply>(pending.endpoint, StoreMethod::await, request, done);
     }
   }
 

@@ -1,5 +1,6 @@
 #include "runtime/process/cpu_affinity.hpp"
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <fstream>
@@ -61,6 +62,8 @@ std::vector<int> usable_cpus() {
   }
   return cpus;
 }
+
+int usable_cpu_count() { return std::max(1, static_cast<int>(usable_cpus().size())); }
 
 std::vector<int> cpus_near(const std::filesystem::path& device) {
   std::ifstream file(device / "local_cpulist");

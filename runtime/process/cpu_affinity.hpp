@@ -15,6 +15,8 @@ Result<std::vector<int>> parse_cpu_list(std::string_view list);
 
 /// Returns the ids of the CPUs that this thread may run on, ascending.
 std::vector<int> usable_cpus();
+/// The number of them, at least 1: how many threads that compute pay.
+int usable_cpu_count();
 
 /// Returns the ids of the CPUs that a PCI device is attached to, by the file `local_cpulist` in the
 /// device's folder, e.g. /sys/bus/pci/devices/0000:19:00.0. Empty if it is not there or cannot be

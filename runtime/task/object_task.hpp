@@ -3,7 +3,6 @@
 #include <memory>
 #include <span>
 #include <type_traits>
-#include <utility>
 
 #include "runtime/call/encode_answer.hpp"
 #include "runtime/object/object_id.hpp"

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "runtime/base/log.hpp"
+#include "runtime/task/object_task.hpp"
 
 namespace troupe {
 namespace {
@@ -120,7 +121,7 @@ void ResultTask::on_answer(Result<Bytes> answer) {
   if (lost && store && store->is_pending(object_.id)) recompute(*lost);
 }
 
-void ResultTask::fulfil(Result<Value> value) {
+void ResultTask::fulfil(Result<EncodedValue> value) {
   const auto hub = hub_.lock();
   const auto store = hub ? hub->objects() : nullptr;
   if (!store) return;

@@ -4,18 +4,18 @@
 #include <memory>
 #include <mutex>
 #include <optional>
-#include <string>
 #include <vector>
 
 #include "runtime/call/call_hub.hpp"
+#include "runtime/object/encoded_value.hpp"
 #include "runtime/object/object_source.hpp"
 #include "runtime/object/object_store.hpp"
-#include "runtime/task/object_task.hpp"
 #include "runtime/task/task_messages.hpp"
 
 namespace troupe {
 
-/// Gives a task to the TaskService. It outlives the actor that has submitted the task.
+/// Gives a task to the TaskService; returns the ticket to cancel it by. It outlives the actor that
+/// has submitted the task.
 using SendTask = std::function<CallTicket(SubmittedTask task, CallCompletion done)>;
 
 /// The task that computes an object of this process: its lineage. The arguments, with the objects
@@ -24,13 +24,8 @@ using SendTask = std::function<CallTicket(SubmittedTask task, CallCompletion don
 class ResultTask final : public ObjectSource, public std::enable_shared_from_this<ResultTask> {
  public:
   using Kept = std::vector<std::shared_ptr<const void>>;
-  /// An object's bytes, and what they refer to.
-  struct Value {
-    Bytes bytes;
-    Kept kept;
-  };
   /// What a task has answered with as the object; see task_detail::ObjectAnswer.
-  using ToObject = Result<Value> (*)(Bytes answer, const std::weak_ptr<CallHub>& hub);
+  using ToObject = Result<EncodedValue> (*)(Bytes answer, const std::weak_ptr<CallHub>& hub);
 
   /// Makes the object and submits the task, whose arguments are encoded and refer to `kept`.
   static ObjectSharePtr start(ObjectStore& store, const std::weak_ptr<CallHub>& hub, SendTask send,
@@ -50,7 +45,7 @@ class ResultTask final : public ObjectSource, public std::enable_shared_from_thi
   bool wait_for_room();
   Error cancelled_early() const;
   void on_answer(Result<Bytes> answer);
-  void fulfil(Result<Value> value);
+  void fulfil(Result<EncodedValue> value);
 
   const std::weak_ptr<CallHub> hub_;
   const SendTask send_;

@@ -2,9 +2,7 @@
 
 #include <chrono>
 #include <cstddef>
-#include <deque>
 #include <list>
-#include <map>
 #include <memory>
 #include <optional>
 #include <set>
@@ -14,7 +12,7 @@
 #include <vector>
 
 #include "runtime/base/result.hpp"
-#include "runtime/call/call_hub.hpp"
+#include "runtime/call/call_completion.hpp"
 #include "runtime/node/resource_room.hpp"
 #include "runtime/task/task_messages.hpp"
 

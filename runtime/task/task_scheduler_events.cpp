@@ -12,6 +12,11 @@ namespace {
 
 constexpr int max_lost_starts = 3;
 
+Error not_in_time(const TaskScheduler::Task& task) {
+  return fail(ErrorCode::timed_out, "task {} has not {} in its time", task.name,
+              task.worker == 0 ? "begun" : "ended");
+}
+
 }  // namespace
 
 void TaskScheduler::answer(Task& task, Result<Bytes> result) {
@@ -108,7 +113,9 @@ void TaskScheduler::on_report(TaskReport report, Clock::time_point now) {
     const auto entry = index_.find(one.task);
     if (entry == index_.end() || entry->second->worker != worker.id) continue;
     const Tasks::iterator task = entry->second;
-    answer(*task, one.take());
+    // A task may see the end of its time before on_time does, and end because of it.
+    const bool is_late = task->deadline && *task->deadline <= now;
+    answer(*task, is_late ? not_in_time(*task) : one.take());
     worker.flight_bytes -= task->arguments.size();
     unlist(*task);
     worker.flight.erase(task);
@@ -209,8 +216,7 @@ void TaskScheduler::on_room(Clock::time_point now) {
 void TaskScheduler::on_time(Clock::time_point now) {
   while (!deadlines_.empty() && deadlines_.begin()->first <= now) {
     const Tasks::iterator task = index_.find(deadlines_.begin()->second)->second;
-    end_early(task, fail(ErrorCode::timed_out, "task {} has not {} in its time", task->name,
-                         task->worker == 0 ? "begun" : "ended"));
+    end_early(task, not_in_time(*task));
   }
   for (auto& [index, node] : nodes_) {
     for (Worker* next = node.next_to_stop(); next != nullptr; next = node.next_to_stop()) {

@@ -21,10 +21,14 @@ TaskScheduler::Limits limits_of(const TaskLimits& limits) {
   return made;
 }
 
-/// A task that was submitted in this process, for those who want to cancel it.
-class LocalTask final : public IncomingCallState {
+/// A task that was submitted in this process: what its submitter cancels it by, and what receives
+/// its answer.
+class LocalTask final : public IncomingCallState, public AnswerReceiver {
  public:
   explicit LocalTask(CallCompletion done) : done_(std::move(done)) {}
+  void receive(const std::shared_ptr<AnswerReceiver>& /*self*/, Result<Bytes> answer) override {
+    IncomingCallState::answer(std::move(answer));
+  }
 
  private:
   void take_answer(CallAnswer answer) override {
@@ -81,7 +85,7 @@ CallTicket TaskService::submit(SubmittedTask task, CallCompletion done) {
   const auto local = std::make_shared<LocalTask>(std::move(done));
   const CancelToken token(local);
   (void)local->begin();  // the scheduler answers, also when it is cancelled
-  submit_now(std::move(task), CallReply(local), token, std::move(lock));
+  submit_now(std::move(task), CallCompletion(local), token, std::move(lock));
   return {task_service_id, 0, token};
 }
 

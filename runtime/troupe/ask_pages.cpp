@@ -4,6 +4,7 @@
 #include <iterator>
 #include <limits>
 
+#include "runtime/base/terminal_text.hpp"
 #include "runtime/troupe/reach.hpp"
 #include "runtime/troupe/text_table.hpp"
 

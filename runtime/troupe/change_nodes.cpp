@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include "runtime/base/deadline.hpp"
+#include "runtime/base/terminal_text.hpp"
 #include "runtime/node/slurm_node_starter.hpp"
 #include "runtime/troupe/answer.hpp"
 #include "runtime/troupe/ask_pages.hpp"

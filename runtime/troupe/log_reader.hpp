@@ -4,7 +4,7 @@
 #include <optional>
 #include <string>
 
-#include "runtime/troupe/reach.hpp"
+#include "runtime/state/state_client.hpp"
 
 namespace troupe {
 

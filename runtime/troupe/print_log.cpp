@@ -2,6 +2,7 @@
 #include <cstdio>
 #include <set>
 
+#include "runtime/base/terminal_text.hpp"
 #include "runtime/troupe/answer.hpp"
 #include "runtime/troupe/ask_pages.hpp"
 #include "runtime/troupe/commands.hpp"

@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <cstring>
 
+#include "runtime/base/terminal_text.hpp"
 #include "runtime/link/local_address.hpp"
 #include "runtime/process/child_process.hpp"
 #include "runtime/troupe/text_table.hpp"

@@ -1,25 +1,13 @@
-#include <array>
-
 #include <fmt/ranges.h>
 
+#include "runtime/base/format_bytes.hpp"
+#include "runtime/base/terminal_text.hpp"
 #include "runtime/troupe/answer.hpp"
 #include "runtime/troupe/ask_pages.hpp"
 #include "runtime/troupe/commands.hpp"
 
 namespace troupe {
 namespace {
-
-/// "960 B", "4.0 MiB".
-std::string size_text(std::uint64_t bytes) {
-  constexpr std::array units{"B", "KiB", "MiB", "GiB", "TiB"};
-  auto size = static_cast<double>(bytes);
-  std::size_t unit = 0;
-  while (size >= 1024 && unit + 1 < units.size()) {
-    size /= 1024;
-    ++unit;
-  }
-  return unit == 0 ? fmt::format("{} B", bytes) : fmt::format("{:.1f} {}", size, units[unit]);
-}
 
 Columns<ObjectInfo> object_columns() {
   using Row = ObjectInfo;
@@ -30,7 +18,8 @@ Columns<ObjectInfo> object_columns() {
       both<Row>("OWNER", "owner", &Row::owner),
       both<Row>("OBJECT", "number", [](const Row& row) { return row.id.number; }),
       both<Row>("NODE", "node", &Row::node),
-      both<Row>("SIZE", "bytes", &Row::bytes, [](const Row& row) { return size_text(row.bytes); }),
+      both<Row>("SIZE", "bytes", &Row::bytes,
+                [](const Row& row) { return format_bytes(row.bytes); }),
       both<Row>("WHERE", "where", [](const Row& row) { return to_string(row.place); }),
       both<Row>("COPIES", "copies", &Row::copies),
       both<Row>("BORROWERS", "borrowers", &Row::borrowers),

@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include "runtime/base/terminal_text.hpp"
 #include "runtime/troupe/answer.hpp"
 #include "runtime/troupe/commands.hpp"
 

@@ -1,5 +1,6 @@
 #include <chrono>
 
+#include "runtime/base/terminal_text.hpp"
 #include "runtime/troupe/answer.hpp"
 #include "runtime/troupe/commands.hpp"
 

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "runtime/base/terminal_text.hpp"
+
 namespace troupe {
 namespace {
 

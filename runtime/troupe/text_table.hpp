@@ -4,8 +4,6 @@
 #include <string>
 #include <vector>
 
-#include "runtime/base/terminal_text.hpp"
-
 namespace troupe {
 
 /// Rows of cells under a heading, in columns of equal width. Cells are made printable.

@@ -16,6 +16,7 @@
 
 #include "launcher/batch/input/byte_source.hpp"
 #include "runtime/base/full_disk.hpp"
+#include "runtime/base/sync.hpp"
 
 namespace troupe {
 namespace {
@@ -128,7 +129,7 @@ Result<void> BatchWriter::begin_file(const std::string& folder) {
                 "has {}",
                 path_, *options_.size_before, size);
   }
-  sync_folder(folder);
+  (void)sync_names_in(folder);  // where the file system can
   file_bytes_ = synced_bytes_ = std::min(size, options_.keep_bytes);
   if (size <= options_.keep_bytes) return {};
   // Synced before the fingerprint of a new job claims the file's content.
@@ -320,11 +321,6 @@ Result<void> BatchWriter::sync_file() {
   written_blocks_ = 0;
   synced_bytes_ = file_bytes_;
   return {};
-}
-
-void sync_folder(const std::string& folder) {
-  const UniqueFd directory(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (directory) (void)::fsync(directory.get());
 }
 
 }  // namespace troupe

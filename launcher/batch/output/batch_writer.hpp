@@ -129,7 +129,4 @@ class BatchWriter {
   std::optional<OutputBacklog> backlog_;
 };
 
-/// Makes new names in `folder` survive a power cut, on file systems that can.
-void sync_folder(const std::string& folder);
-
 }  // namespace troupe

@@ -9,7 +9,7 @@
 #include "actors/telemetry/distribution.hpp"
 #include "launcher/bench/faults/fault_targets.hpp"
 #include "launcher/report/json_numbers.hpp"
-#include "launcher/terminal/format_bytes.hpp"
+#include "runtime/base/format_bytes.hpp"
 #include "runtime/base/terminal_text.hpp"
 
 namespace troupe {

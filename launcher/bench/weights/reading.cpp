@@ -12,6 +12,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "runtime/process/cpu_affinity.hpp"
+
 namespace troupe {
 namespace {
 
@@ -61,9 +63,7 @@ Result<std::vector<std::filesystem::path>> weight_files(const std::filesystem::p
   return fail(ErrorCode::not_found, "{}: no safetensors files", folder.string());
 }
 
-int reading_threads() {
-  return std::clamp(static_cast<int>(std::thread::hardware_concurrency()), 2, 8);
-}
+int reading_threads() { return std::clamp(usable_cpu_count(), 2, 8); }
 
 Result<double> measure_reading(std::span<const std::filesystem::path> paths, int threads) {
   struct Piece {

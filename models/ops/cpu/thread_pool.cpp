@@ -8,6 +8,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "runtime/process/cpu_affinity.hpp"
+
 namespace troupe {
 namespace {
 
@@ -24,7 +26,7 @@ void futex_wake_all(std::atomic<std::uint32_t>& word) {
 }  // namespace
 
 ThreadPool::ThreadPool(int threads, bool cores_are_shared) {
-  if (threads <= static_cast<int>(std::thread::hardware_concurrency())) {
+  if (threads <= usable_cpu_count()) {
     spin_ns_ = cores_are_shared ? spin_on_shared_cores_ns : spin_ns;
   }
   for (int member = 1; member < threads; ++member) {

@@ -11,7 +11,7 @@
 #include "runtime/actor/async/actor_executor.hpp"
 #include "runtime/actor/async/concurrency_groups.hpp"
 #include "runtime/base/task_pool.hpp"
-#include "runtime/call/call_hub.hpp"
+#include "runtime/call/incoming_call.hpp"
 
 namespace troupe {
 

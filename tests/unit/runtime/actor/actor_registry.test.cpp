@@ -148,7 +148,7 @@ TEST(ActorRegistry, kills_each_process_of_a_removed_group_once) {
 TEST(ActorRegistry, restarts_an_actor_where_there_is_room_until_its_restarts_are_used_up) {
   ActorRegistry registry({{"a", 1, {}}, {"b", 1, {}}}, PlacementStrategy::pack, {});
   const auto admitted = registry.admit({.name = "x", .resources = {.cpus = 1}, .max_restarts = 2},
-                                       "A", encode(7), [](const auto&) {});
+                                       "A", {encode(7), {}}, [](const auto&) {});
   const ActorId id = admitted->address.id;
   EXPECT_FALSE(registry.on_started({id, "first", 7})) << "the spawner hears of it by `done`";
   EXPECT_TRUE(registry.admit({.resources = {.cpus = 1}}, "A", {}, [](const auto&) {}).ok());
@@ -186,8 +186,8 @@ TEST(ActorRegistry, restarts_an_actor_where_there_is_room_until_its_restarts_are
 
 TEST(ActorRegistry, gives_a_restarted_actor_its_arguments_and_the_next_incarnation) {
   ActorRegistry registry({{"a", 0, {}}}, PlacementStrategy::pack, {});
-  const auto first =
-      registry.admit({.process = "p", .max_restarts = -1}, "A", encode(7), [](const auto&) {});
+  const auto first = registry.admit({.process = "p", .max_restarts = -1}, "A", {encode(7), {}},
+                                    [](const auto&) {});
   const ActorId id = first->address.id;
   (void)registry.on_started({id, "first", 7});
   for (std::uint32_t incarnation = 1; incarnation < 20; ++incarnation) {
@@ -208,6 +208,27 @@ TEST(ActorRegistry, gives_a_restarted_actor_its_arguments_and_the_next_incarnati
   EXPECT_TRUE(registry.forbid_restarts(id).empty()) << "it lives";
   const auto process = registry.process_of(id)->process;
   EXPECT_FALSE(registry.on_process_ended({process, 7, true, false, 9}).at(0).restarts);
+}
+
+TEST(ActorRegistry, keeps_the_objects_of_arguments_as_long_as_an_actor_may_be_restarted) {
+  ActorRegistry registry({{"a", 0, {}}}, PlacementStrategy::pack, {});
+  auto object =
+      std::make_shared<const ObjectShare>(ObjectAddress{}, std::shared_ptr<ObjectStore>());
+  const std::weak_ptr<const ObjectShare> kept = object;
+  const auto admitted = registry.admit({.process = "p", .max_restarts = 1}, "A",
+                                       {Bytes(), {std::move(object)}}, [](const auto&) {});
+  const ActorId id = admitted->address.id;
+  (void)registry.on_started({id, "first", 7});
+  ASSERT_TRUE(registry.on_process_ended({admitted->process, 7, true, false, 9}).at(0).restarts);
+  const auto again = registry.admit_again(id, 1);
+  ASSERT_TRUE(again.ok()) << again.error().message;
+  (void)registry.on_started({id, "next", 8});
+  EXPECT_TRUE(registry.take_unneeded_objects().empty());
+  EXPECT_FALSE(kept.expired());
+  const auto end = registry.on_process_ended({again->admission.process, 8, true, false, 9});
+  EXPECT_FALSE(end.at(0).restarts);
+  EXPECT_EQ(registry.take_unneeded_objects().size(), 1U);
+  EXPECT_TRUE(kept.expired());
 }
 
 TEST(ActorRegistry, restarts_an_actor_in_its_bundle_and_not_after_the_group_is_removed) {

@@ -15,6 +15,11 @@ TEST(Hash128, is_xxh3_of_128_bits_with_the_high_half_first) {
             (Hash128{0x6ffaca329bff4082ULL, 0xca5532f120a62434ULL}));
 }
 
+TEST(Hash128, is_written_with_32_digits_the_high_half_first) {
+  EXPECT_EQ(to_hex(hash_128("request-1", 7)), "2bfdd6a899c1609090d50a723bb7008a");
+  EXPECT_EQ(to_hex(Hash128{1, 0xab}), "000000000000000100000000000000ab");
+}
+
 TEST(Hash128, is_the_same_for_text_that_comes_in_pieces) {
   std::string text;
   for (int i = 0; i < 3000; ++i) text += static_cast<char>(i * 7);

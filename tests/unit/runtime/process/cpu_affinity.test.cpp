@@ -67,6 +67,15 @@ TEST_F(CpuAffinity, of_all_threads_is_the_device_s_now_and_later) {
   EXPECT_TRUE(CPU_ISSET(first_cpu(), &later));
 }
 
+TEST_F(CpuAffinity, says_how_many_cpus_this_thread_may_use) {
+  EXPECT_EQ(usable_cpu_count(), CPU_COUNT(&before_));
+  cpu_set_t one;
+  CPU_ZERO(&one);
+  CPU_SET(first_cpu(), &one);
+  ASSERT_EQ(::sched_setaffinity(0, sizeof one, &one), 0);
+  EXPECT_EQ(usable_cpu_count(), 1);
+}
+
 TEST_F(CpuAffinity, stays_as_it_is_where_the_device_s_is_not_known_or_tells_nothing) {
   EXPECT_EQ(bind_to_cpus_near(folder_.path()), std::nullopt);  // no file
   EXPECT_EQ(bind(""), std::nullopt);

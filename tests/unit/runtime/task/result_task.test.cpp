@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "runtime/task/object_task.hpp"
 #include "tests/unit/runtime/object/test_stores.hpp"
 
 namespace troupe::test {
@@ -55,12 +56,11 @@ class Submitted {
 };
 
 ObjectSharePtr start_task(const TestProcess& owner, Submitted& submitted) {
-  return ResultTask::start(
-      owner.store(), owner.weak_hub(), submitted.sender(),
-      SubmittedTask{{.max_retries = 1}, 7, Bytes(100, std::byte{5})}, {},
-      [](Bytes answer, const std::weak_ptr<CallHub>&) -> Result<ResultTask::Value> {
-        return ResultTask::Value{std::move(answer), {}};
-      });
+  return ResultTask::start(owner.store(), owner.weak_hub(), submitted.sender(),
+                           SubmittedTask{{.max_retries = 1}, 7, Bytes(100, std::byte{5})}, {},
+                           [](Bytes answer, const std::weak_ptr<CallHub>&) -> Result<EncodedValue> {
+                             return EncodedValue{std::move(answer), {}};
+                           });
 }
 
 TEST(ResultTask, keeps_its_arguments_if_its_object_is_there_when_another_worker_answers) {

@@ -199,6 +199,20 @@ TEST(TaskScheduler, answers_what_is_late_and_forgets_it) {
   EXPECT_EQ(sim.answers[0].size(), 1U) << "its answer comes too late";
 }
 
+TEST(TaskScheduler, answers_a_task_that_sees_the_end_of_its_time_first_with_that) {
+  SimulatedWorkers sim({1});
+  const TaskId task = sim.submit(1, "", 3, sim.now + 10ms);
+  sim.start_all();
+  sim.now += 10ms;
+  TaskReport report{.worker = sim.workers.begin()->first};
+  report.answers.push_back(
+      TaskReport::Answer::of(task, Error{ErrorCode::cancelled, "it was cancelled"}));
+  sim.scheduler.on_report(std::move(report), sim.now);
+  for (auto& [done, answer] : sim.scheduler.take_orders().answers) done(std::move(answer));
+  ASSERT_EQ(sim.answers[0].size(), 1U);
+  EXPECT_EQ(sim.answers[0][0], ErrorCode::timed_out);
+}
+
 TEST(TaskScheduler, ends_idle_workers_but_one) {
   SimulatedWorkers sim({4});
   for (int i = 0; i < 4; ++i) sim.submit();

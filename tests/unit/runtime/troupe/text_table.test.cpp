@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include "runtime/base/terminal_text.hpp"
+
 namespace troupe {
 namespace {
 

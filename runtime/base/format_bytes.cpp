@@ -1,4 +1,4 @@
-#include "launcher/terminal/format_bytes.hpp"
+#include "runtime/base/format_bytes.hpp"
 
 #include <array>
 
