@@ -99,6 +99,18 @@ class ActorCell::Context final : public ActorContext {
   std::unique_ptr<const std::vector<int>> devices_;  ///< null for most actors
 };
 
+/// Has a cancelled call dropped that waits for its turn among coroutines.
+class ActorCell::DropQueued final : public ActorTask {
+ public:
+  DropQueued(ActorCell& cell, CancelToken cancelled)
+      : cell_(cell), cancelled_(std::move(cancelled)) {}
+  void run_on_actor() noexcept override { cell_.async_->drop(cancelled_); }
+
+ private:
+  ActorCell& cell_;  ///< outlives it: tasks do not run after the actor's end
+  const CancelToken cancelled_;
+};
+
 ActorCell::ActorCell(Private, Start start, std::shared_ptr<const HostServices> services)
     : address_(std::move(start.address)),
       services_(std::move(services)),
@@ -216,6 +228,7 @@ Result<void> ActorCell::prepare_concurrency() {
     return max_concurrency_ > 0 ? static_cast<std::size_t>(max_concurrency_) : limit;
   };
   if (concurrency.has_coroutines) {
+    has_coroutines_ = true;
     async_ = std::make_unique<AsyncCalls>(
         *actor_,
         AsyncCalls::Options{weak_from_this(), timers(), services_->hub, load_, address_->name,
@@ -334,7 +347,7 @@ void ActorCell::deliver(IncomingCall call) {
 
 void ActorCell::drop(const CancelToken& cancelled) {
   IncomingCall dropped;  // destroyed without the lock
-  const std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_);
   if (threaded_) {
     auto call = threaded_->take(cancelled);
     if (!call) return;
@@ -343,7 +356,11 @@ void ActorCell::drop(const CancelToken& cancelled) {
   }
   const auto found = std::ranges::find_if(
       mailbox_, [&](const IncomingCall& call) { return call.cancel.state() == cancelled.state(); });
-  if (found == mailbox_.end()) return;
+  if (found == mailbox_.end()) {
+    if (!has_coroutines_ || closed_) return;
+    extras().tasks.push_back(std::make_shared<DropQueued>(*this, cancelled));
+    return wake(std::move(lock));
+  }
   dropped = std::move(*found);
   mailbox_.erase(found);
   load_->on_dropped(dropped.method);

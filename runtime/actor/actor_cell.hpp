@@ -117,6 +117,7 @@ class ActorCell final : public CallTarget,
 
  private:
   class Context;
+  class DropQueued;
   struct Private {};  ///< keeps others from the constructor
 
  public:
@@ -176,6 +177,7 @@ class ActorCell final : public CallTarget,
   const std::shared_ptr<const Events> events_;
   const int max_concurrency_;
   const bool dedicated_thread_;
+  bool has_coroutines_ = false;  ///< set before the actor is callable
 
   // Of the thread of the moment.
   std::uint32_t next_ = 0;          ///< in taken_

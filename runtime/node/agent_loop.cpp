@@ -312,6 +312,7 @@ void AgentLoop::on_child_message(ProcessId id, AgentChild& child, ChildChannel::
   if (std::holds_alternative<ActorEnded>(*decoded) ||
       std::holds_alternative<ActorFailed>(*decoded)) {
     cpus_.give_back(id);  // the driver will give them to others before the process has ended
+    child.remove_actor(*actor_of(*decoded));
   }
   driver_->send(*decoded);
 }

@@ -354,36 +354,45 @@ Result<void> pull_object(const DataPlace& from, const std::string& own_name, con
   TROUPE_TRY(const auto tls, TlsContext::create());
   std::atomic<std::uint64_t> next = 0;
   const LinkPeer self{reader_role, own_name};
-  const auto pull = [&]() -> Result<void> {
+  const auto open = [&]() -> Result<std::unique_ptr<Stream>> {
     TROUPE_TRY(auto socket, connect_socket(from, is_cancelled));
     TROUPE_TRY(auto session, TlsSession::connect(*tls, socket.get(), self.text(), data_key(key)));
-    Stream stream(std::move(socket), std::move(session), patience, is_cancelled);
-    TROUPE_CHECK(stream.handshake());
-    TROUPE_CHECK(fetch_pieces(stream, object, target, next));
-    stream.close();
-    return {};
+    auto stream =
+        std::make_unique<Stream>(std::move(socket), std::move(session), patience, is_cancelled);
+    TROUPE_CHECK(stream->handshake());
+    return stream;
   };
   // A connection pays once it has a few pieces to fetch, and a core to decrypt them.
   const std::size_t pieces = (target.size() + data_piece - 1) / data_piece;
   const auto most = static_cast<std::size_t>(std::min(usable_cpu_count(), 4));
   const std::size_t connections = std::clamp<std::size_t>(pieces / 4, 1, most);
-  std::vector<Result<void>> results(connections);
+  // A holder with many readers refuses some connections: the others fetch all pieces then.
+  std::vector<Result<void>> opened(connections), fetched(connections);
+  const auto pull = [&](std::size_t i) {
+    auto stream = open();
+    if (!stream.ok()) {
+      opened[i] = std::move(stream).error();
+      return;
+    }
+    fetched[i] = fetch_pieces(**stream, object, target, next);
+    if (fetched[i].ok()) (*stream)->close();
+  };
   std::vector<std::thread> threads;
   try {
-    for (std::size_t i = 1; i < connections; ++i) {
-      threads.emplace_back([&, i] { results[i] = pull(); });
-    }
+    for (std::size_t i = 1; i < connections; ++i) threads.emplace_back([&, i] { pull(i); });
   } catch (const std::system_error& error) {
     log::debug("{} of {} connections to fetch an object: {}", threads.size() + 1, connections,
                error.what());
   }
-  results[0] = pull();
+  pull(0);
   {
     const BlockingScope waits;
     for (auto& thread : threads) thread.join();
   }
-  for (auto& result : results) TROUPE_CHECK(std::move(result));
-  return {};
+  for (auto& result : fetched) TROUPE_CHECK(std::move(result));
+  const auto tried = std::span(opened).first(threads.size() + 1);
+  const bool is_refused = std::ranges::none_of(tried, [](const auto& one) { return one.ok(); });
+  return is_refused ? std::move(opened[0]) : Result<void>();
 }
 
 }  // namespace troupe

@@ -1,5 +1,6 @@
 #include "runtime/object/segment_server.hpp"
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstring>
@@ -21,7 +22,7 @@ namespace troupe {
 namespace {
 
 constexpr std::size_t max_connections = 1024;
-constexpr int answer_timeout_s = 5;
+constexpr std::chrono::seconds answer_timeout{5};
 
 static_assert(std::is_trivially_copyable_v<SegmentAsk>);
 
@@ -67,8 +68,7 @@ Result<SegmentClient::Given> receive_answer(int socket) {
     } while (got < 0 && errno == EINTR);
   }
   if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
-    return fail(ErrorCode::timed_out, "the holder of an object gives no descriptor within {} s",
-                answer_timeout_s);
+    return fail(ErrorCode::timed_out, "the holder of an object gives no descriptor in time");
   }
   if (got != sizeof answer) {
     return fail(ErrorCode::peer_died, "the holder of an object has ended");
@@ -90,16 +90,20 @@ Result<SegmentClient::Given> receive_answer(int socket) {
   return given;
 }
 
-/// Connects; receive_answer then waits in the kernel, for so long.
+/// Connects; receive_answer then waits in the kernel.
 Result<UniqueFd> connect_and_wait(const std::string& server) {
   TROUPE_TRY(UniqueFd socket, connect_to(server));
-  const timeval limit{.tv_sec = answer_timeout_s, .tv_usec = 0};
   const int flags = ::fcntl(socket.get(), F_GETFL);
-  if (flags < 0 || ::fcntl(socket.get(), F_SETFL, flags & ~O_NONBLOCK) != 0 ||
-      ::setsockopt(socket.get(), SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit) != 0) {
+  if (flags < 0 || ::fcntl(socket.get(), F_SETFL, flags & ~O_NONBLOCK) != 0) {
     return fail_errno(errno, "cannot set up a socket");
   }
   return socket;
+}
+
+/// Has receive_answer wait so long at most.
+bool limit_wait(int socket, std::chrono::microseconds wait) {
+  const timeval limit{.tv_sec = wait.count() / 1000000, .tv_usec = wait.count() % 1000000};
+  return ::setsockopt(socket, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit) == 0;
 }
 
 }  // namespace
@@ -173,7 +177,10 @@ bool SegmentServer::answer(int socket) {
   return false;
 }
 
-Result<SegmentClient::Given> SegmentClient::ask(const std::string& server, const SegmentAsk& ask) {
+Result<SegmentClient::Given> SegmentClient::ask(const std::string& server, const SegmentAsk& ask,
+                                                std::chrono::nanoseconds timeout) {
+  using std::chrono::microseconds;
+  const auto wait = std::clamp<std::chrono::nanoseconds>(timeout, microseconds(1), answer_timeout);
   std::shared_ptr<Connection> connection;
   {
     const std::lock_guard lock(mutex_);
@@ -181,9 +188,15 @@ Result<SegmentClient::Given> SegmentClient::ask(const std::string& server, const
     if (!found) found = std::make_shared<Connection>();
     connection = found;
   }
-  const std::lock_guard lock(connection->mutex);
+  std::unique_lock lock(connection->mutex, std::try_to_lock);
+  if (!lock && !lock.try_lock_for(wait)) {  // others wait for its answers
+    return fail(ErrorCode::timed_out, "the holder of an object gives no descriptor in time");
+  }
   if (!connection->socket) {
     TROUPE_TRY(connection->socket, connect_and_wait(server));
+  }
+  if (!limit_wait(connection->socket.get(), std::chrono::duration_cast<microseconds>(wait))) {
+    return fail_errno(errno, "cannot set up a socket");
   }
   if (::send(connection->socket.get(), &ask, sizeof ask, MSG_NOSIGNAL) != sizeof ask) {
     connection->socket.reset();

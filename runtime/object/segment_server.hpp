@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -70,16 +71,18 @@ class SegmentClient {
     UniqueFd fd;
     std::uint64_t bytes = 0;  ///< of the object, where it was asked for
   };
+  /// Waits at most `timeout`, and five seconds; a whole one of the kernel's ticks in any case.
   /// Errors: not_found if there is no such segment any more, or the object cannot be pinned at
   /// once; peer_died, timed_out of the server; io, resource_exhausted of this process, as for lack
   /// of a descriptor.
-  Result<Given> ask(const std::string& server, const SegmentAsk& ask);
+  Result<Given> ask(const std::string& server, const SegmentAsk& ask,
+                    std::chrono::nanoseconds timeout);
   /// Closes the connection to a server whose process has ended.
   void forget(const std::string& server);
 
  private:
   struct Connection {
-    std::mutex mutex;
+    std::timed_mutex mutex;
     UniqueFd socket;
   };
   std::mutex mutex_;

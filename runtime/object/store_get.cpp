@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <thread>
 
 #include "runtime/object/store_impl.hpp"
 
@@ -16,6 +17,15 @@ constexpr int max_tries = 3;
 
 /// Whether a holder does not have the object, or is gone.
 bool means_gone(ErrorCode code) { return is_actor_gone(code) || code == ErrorCode::not_found; }
+
+/// Copies that were found were gone, or refused to be read as too many read them: waits longer each
+/// time, up to 64 ms, before they are looked for again. False once the deadline is over.
+bool pause_before_round(int round, Deadline& deadline) {
+  const BlockingScope waits;
+  const auto pause = std::chrono::milliseconds(1 << std::min(round, 6));
+  std::this_thread::sleep_for(std::min<std::chrono::nanoseconds>(pause, deadline.left()));
+  return !deadline.is_over();
+}
 
 }  // namespace
 
@@ -101,7 +111,7 @@ StoreImpl::Locating::~Locating() {
 }
 
 Result<std::optional<ObjectData>> StoreImpl::get_at_once(const ObjectSharePtr& share,
-                                                         bool& is_held) {
+                                                         Deadline& deadline, bool& is_held) {
   const ObjectAddress& object = share->address();
   std::string server;
   SegmentAsk ask{.object = object.id, .reader = self_};
@@ -134,7 +144,7 @@ Result<std::optional<ObjectData>> StoreImpl::get_at_once(const ObjectSharePtr& s
     ask.pin = next_pin_++;
   }
   const PinAt pin{object.owner_endpoint, ask.pin};
-  const auto given = segments_.ask(server, ask);
+  const auto given = segments_.ask(server, ask, deadline.left());
   if (given.ok()) {
     TROUPE_TRY(auto data, map_given(share, pin, *given));
     return std::optional(std::move(data));
@@ -157,22 +167,22 @@ Result<ObjectData> StoreImpl::get_data(const ObjectSharePtr& share,
 Result<ObjectData> StoreImpl::look_for_data(const ObjectSharePtr& share,
                                             std::chrono::nanoseconds timeout) {
   const ObjectAddress& object = share->address();
-  std::optional<Deadline> deadline;
+  Deadline deadline(timeout);
   LocateRequest request;
-  constexpr int max_rounds = 64;
-  for (int round = 0; round < max_rounds; ++round) {
+  for (int round = 0;; ++round) {
     if (is_stopping_) return fail(ErrorCode::cancelled, "this process is shutting down");
     bool is_held = false;
-    TROUPE_TRY(auto there, get_at_once(share, is_held));
+    TROUPE_TRY(auto there, get_at_once(share, deadline, is_held));
     if (there) return *std::move(there);
-    if (!deadline) {
-      deadline.emplace(timeout);
-      request = {object.id, endpoint_, options_.locality, "", 0};
+    if (round == 0) request = {object.id, endpoint_, options_.locality, "", 0};
+    if (round > 1 && !pause_before_round(round - 2, deadline)) {
+      return fail(ErrorCode::timed_out,
+                  "{} copies of the object were found and could not be read in time", round);
     }
     std::string holder = endpoint_;
     if (!is_held) {
       const Locating asks(*this, object.id);
-      TROUPE_TRY(auto located, locate_by(request, object, *deadline));
+      TROUPE_TRY(auto located, locate_by(request, object, deadline));
       if (located.kind == Located::Kind::small) {
         auto bytes = std::make_shared<const Bytes>(std::move(located.bytes));
         const Lock lock(mutex_);
@@ -180,7 +190,7 @@ Result<ObjectData> StoreImpl::look_for_data(const ObjectSharePtr& share,
         return ObjectData{*bytes, bytes};
       }
       if (located.kind == Located::Kind::here) {
-        auto data = map_place(share, {object.owner_endpoint, request.pin}, located.place);
+        auto data = map_place(share, {object.owner_endpoint, request.pin}, located.place, deadline);
         if (data.ok() || !means_gone(data.error().code)) return data;
         request.failed = object.owner_endpoint;
         continue;
@@ -191,11 +201,10 @@ Result<ObjectData> StoreImpl::look_for_data(const ObjectSharePtr& share,
         holder = located.holder;
       }
     }
-    TROUPE_TRY(auto data, open_by(share, holder, *deadline));
+    TROUPE_TRY(auto data, open_by(share, holder, deadline));
     if (data) return *std::move(data);
     request.failed = holder;
   }
-  return lost(object, "its copies go as fast as they are found");
 }
 
 /// Nothing if the holder does not have the object, or is gone.
@@ -222,7 +231,7 @@ Result<std::optional<ObjectData>> StoreImpl::open_by(const ObjectSharePtr& share
         give_back);
     if (reply.ok()) {
       if (is_here) return std::optional(local_data(request.object, pin.number, reply->place.bytes));
-      auto data = map_place(share, pin, reply->place);
+      auto data = map_place(share, pin, reply->place, deadline);
       if (data.ok()) return std::optional(*std::move(data));
       if (!means_gone(data.error().code)) return data.error();
       return std::optional<ObjectData>();
@@ -277,7 +286,7 @@ void StoreImpl::unpin_at(const PinAt& pin) {
 }
 
 Result<ObjectData> StoreImpl::map_place(const ObjectSharePtr& share, const PinAt& pin,
-                                        const SegmentPlace& place) {
+                                        const SegmentPlace& place, Deadline& deadline) {
   {
     const Lock lock(mutex_);
     const auto holder = peers_.find(store_at(pin.holder));
@@ -286,7 +295,8 @@ Result<ObjectData> StoreImpl::map_place(const ObjectSharePtr& share, const PinAt
       holder->second.token = place.token;
     }
   }
-  auto given = segments_.ask(place.server, {.token = place.token, .segment = place.segment});
+  auto given = segments_.ask(place.server, {.token = place.token, .segment = place.segment},
+                             deadline.left());
   if (!given.ok()) {
     unpin_at(pin);
     return given.error();

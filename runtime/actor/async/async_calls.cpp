@@ -44,9 +44,22 @@ void AsyncCalls::begin(IncomingCall call) {
   }
   Group& group = groups_[concurrency_.group_of(call.method)];
   if (group.under_way >= group.limit || !group.queue.empty()) {
+    if (call.cancel.is_cancelled()) return options_.load->on_dropped(call.method);
     group.queue.push_back(std::move(call));
   } else {
     start(group, std::move(call));
+  }
+}
+
+void AsyncCalls::drop(const CancelToken& cancelled) {
+  for (Group& group : groups_) {
+    const auto found = std::ranges::find_if(group.queue, [&](const IncomingCall& call) {
+      return call.cancel.state() == cancelled.state();
+    });
+    if (found == group.queue.end()) continue;
+    options_.load->on_dropped(found->method);
+    group.queue.erase(found);
+    return;
   }
 }
 

@@ -38,6 +38,8 @@ class AsyncCalls final : CoroutineHost {
   void begin(IncomingCall call);
   /// Starts one of the queued calls; false if none may start now.
   bool begin_queued();
+  /// That call was cancelled: it is queued no more.
+  void drop(const CancelToken& cancelled);
   /// Destroys all coroutines and answers all calls with `why`, as those of an ended actor.
   void end(const Error& why);
 

@@ -120,6 +120,23 @@ TEST(Objects, of_an_owner_that_has_ended_hold_up_no_answer_of_a_process_that_is_
   EXPECT_TRUE(late.call<&Reader::pid>().get(limit).ok());
 }
 
+TEST(Objects, of_an_owner_that_is_stopped_are_waited_for_no_longer_than_asked) {
+  const auto cluster = start_cluster();
+  const auto maker = must(cluster->spawn<Reader>({}).get(limit));
+  const int owner = must(maker.call<&Reader::pid>().get(limit));
+  const auto first = must(maker.call<&Reader::make_and_keep>(large, 1.0F).get(limit));
+  EXPECT_TRUE(cluster->get(first, limit).ok());  // from now on its process is asked first
+  const auto second = must(maker.call<&Reader::make>(large, 1.0F).get(limit));
+  ::kill(owner, SIGSTOP);
+  const auto begin = std::chrono::steady_clock::now();
+  const auto got = cluster->get(second, std::chrono::milliseconds(50));
+  const auto took = std::chrono::steady_clock::now() - begin;
+  ::kill(owner, SIGCONT);
+  ASSERT_FALSE(got.ok());
+  EXPECT_EQ(got.error().code, ErrorCode::timed_out) << got.error().message;
+  EXPECT_LT(took, std::chrono::milliseconds(1500));
+}
+
 TEST(Objects, are_not_lost_by_a_reader_that_cannot_open_them) {
   const auto cluster = start_cluster();
   const auto reader = must(cluster->spawn<Reader>({}).get(limit));

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "runtime/actor/async/with_timeout.hpp"
+#include "tests/support/comes_true.hpp"
 #include "tests/unit/runtime/actor/async/cell_host.hpp"
 
 namespace troupe::test {
@@ -209,6 +210,28 @@ TEST_P(Coroutines, may_come_from_plain_functions_which_do_not_run_for_cancelled_
   gate_->answer(1, 3);
   EXPECT_EQ(must(third.get(limit)), 3);
   EXPECT_EQ(notes_->count("second is forwarded"), 0U);
+}
+
+TEST_P(Coroutines, leave_the_queue_of_a_full_group_when_they_are_cancelled) {
+  const auto actor = start(1);
+  const auto queued = [&]() -> std::uint64_t {
+    for (const auto& load : host_.hub().observer()->loads()) {
+      if (load.actor == actor.handle.id()) return load.queued;
+    }
+    return 0;
+  };
+  auto first = actor.call<&Asker::ask>("first");
+  ASSERT_TRUE(gate_->wait_for_calls(1));
+  for (int round = 0; round < 20; ++round) {
+    std::vector<Future<int>> calls;
+    for (int i = 0; i < 50; ++i) calls.push_back(actor.call<&Asker::ask>("later"));
+    for (auto& call : calls) call.cancel();
+    for (auto& call : calls) EXPECT_EQ(call.get(limit).error().code, ErrorCode::cancelled);
+  }
+  EXPECT_TRUE(comes_true([&] { return queued() == 1; })) << queued();
+  gate_->answer(0, 1);
+  EXPECT_EQ(must(first.get(limit)), 1);
+  EXPECT_EQ(notes_->count("later began"), 0U);
 }
 
 TEST_P(Coroutines, run_one_at_a_time_on_whichever_thread) {
