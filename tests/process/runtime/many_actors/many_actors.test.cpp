@@ -115,7 +115,7 @@ TEST_F(ManyActors, are_ended_with_their_process_and_leave_nothing_behind) {
   EXPECT_TRUE(is_actor_gone(answer.error().code)) << answer.error().message;
   const auto again = must(cluster_->spawn<Inhabitant>({.process = process}, 7).get(limit));
   EXPECT_EQ(must(again.call<&Inhabitant::number>().get(limit)), 7);
-  EXPECT_EQ(cluster_->actors().size(), 2U) << "the directory and the new one";
+  EXPECT_EQ(cluster_->actors().size(), 1U) << "the new one";
 }
 
 }  // namespace
