@@ -223,7 +223,7 @@ class Cluster : public ObjectAccess {
   ///
   /// An actor with a process of its own has one thread. Actors that share a process
   /// (SpawnOptions::process, spawn_local) share a pool of threads (TaskPool), one for each CPU and
-  /// at least two: an actor without calls costs memory only, about 2 KiB, and its methods run one
+  /// at least two: an actor without calls costs memory only, about 1 KiB, and its methods run one
   /// at a time, on whichever thread is free. A method may block: in a wait of the runtime (futures,
   /// credits, shared memory) another thread takes its place at once; in any other after 10 to 20 ms
   /// in which actors queue for a thread; and if it computes, after about a second. So what a method
