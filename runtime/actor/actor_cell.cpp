@@ -53,9 +53,11 @@ class ActorCell::Context final : public ActorContext {
   const std::string& log_path() const override { return services().log_path; }
   std::weak_ptr<CallHub> hub() const override { return services().hub; }
 
-  Result<ActorAddress> find_address(std::string_view name, std::string_view type,
+  Result<ActorAddress> find_address(std::string_view name, std::string_view name_space,
+                                    std::string_view type,
                                     std::chrono::milliseconds timeout) override {
-    auto found = services().directory.call<&Directory::find>(std::string(name), std::string(type));
+    auto found = services().directory.call<&Directory::find>(
+        std::string(name), std::string(name_space), std::string(type));
     return found.get(timeout);
   }
 

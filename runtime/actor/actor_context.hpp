@@ -64,6 +64,8 @@ class ActorContext : public ObjectAccess {
   ActorHandle<A> self() const {
     return ActorHandle<A>(address(), hub());
   }
+  /// Its full name: the one it was spawned with, behind its namespace and a '/' if that is not the
+  /// cluster's own.
   const std::string& name() const { return address().name; }
   virtual const std::string& node() const = 0;  ///< its node's name
   /// Numeric; where other hosts of the job reach its node. Empty if no other host takes part.
@@ -75,15 +77,23 @@ class ActorContext : public ObjectAccess {
   virtual const std::string& log_path() const = 0;         ///< this process's log; empty: stderr
 
   /// Looks an actor up by the name it was spawned with; waits at most `timeout` for the directory
-  /// (it does not wait for the actor to be spawned). not_found; invalid_argument if it is of
-  /// another type.
+  /// (it does not wait for the actor to be spawned). `name_space`: the one it was spawned in;
+  /// empty: the cluster's own (ClusterOptions::name_space), wherever this actor is. Errors:
+  /// not_found, which tells the namespaces that have the name; invalid_argument if it is of another
+  /// type.
+  template <class A>
+  Result<ActorHandle<A>> find(std::string_view name, std::string_view name_space,
+                              std::chrono::milliseconds timeout = std::chrono::seconds(5)) {
+    TROUPE_TRY(auto address, find_address(name, name_space, actor_type_of<A>(), timeout));
+    return ActorHandle<A>(std::move(address), hub());
+  }
   template <class A>
   Result<ActorHandle<A>> find(std::string_view name,
                               std::chrono::milliseconds timeout = std::chrono::seconds(5)) {
-    TROUPE_TRY(auto address, find_address(name, actor_type_of<A>(), timeout));
-    return ActorHandle<A>(std::move(address), hub());
+    return find<A>(name, {}, timeout);
   }
-  virtual Result<ActorAddress> find_address(std::string_view name, std::string_view type,
+  virtual Result<ActorAddress> find_address(std::string_view name, std::string_view name_space,
+                                            std::string_view type,
                                             std::chrono::milliseconds timeout) = 0;
 
   /// Starts an actor as Cluster::spawn does. This actor owns it: when this incarnation of this

@@ -20,17 +20,19 @@ Result<void> check_max_concurrency(const SpawnOptions& options, const std::strin
 
 }  // namespace
 
-Result<ActorAddress> Directory::find(const std::string& name, const std::string& type) {
-  return registry_->find(name, type);
+Result<ActorAddress> Directory::find(const std::string& name, const std::string& space,
+                                     const std::string& type) {
+  return registry_->find(name, space, type);
 }
 
 ActorRegistry::ActorRegistry(std::vector<NodeSpec> nodes, PlacementStrategy strategy,
-                             LogPlaces logs)
+                             LogPlaces logs, std::string name_space)
     : nodes_(nodes),
       strategy_(strategy),
       logs_(std::move(logs)),
       placement_(std::move(nodes)),
-      processes_of_node_(nodes_.size()) {}
+      processes_of_node_(nodes_.size()),
+      names_(std::move(name_space)) {}
 
 void ActorRegistry::name_node(std::size_t node, const std::string& name, bool on_trial) {
   std::lock_guard lock(mutex_);
@@ -48,17 +50,6 @@ void ActorRegistry::admit_node(std::size_t node) {
   placement_.admit_node(node);
 }
 
-Result<void> ActorRegistry::check_name(const std::string& name) const {
-  if (name.find('/') != std::string::npos) {
-    return fail(ErrorCode::invalid_argument,
-                "the actor name '{}' has a '/', but it names a log file", name);
-  }
-  if (names_.contains(name)) {
-    return fail(ErrorCode::already_exists, "there is an actor named '{}' already", name);
-  }
-  return {};
-}
-
 Result<ActorRegistry::Admission> ActorRegistry::admit(const SpawnOptions& options,
                                                       const std::string& type,
                                                       const EncodedArguments& arguments,
@@ -68,7 +59,7 @@ Result<ActorRegistry::Admission> ActorRegistry::admit(const SpawnOptions& option
   if (owner != 0 && owning == actors_.end()) {
     return fail(ErrorCode::actor_died, "the actor that spawns a {} is gone", type);
   }
-  TROUPE_CHECK(check_name(options.name));
+  TROUPE_CHECK(names_.check(options.name, options.name_space));
   if (options.process.find('/') != std::string::npos) {
     return fail(ErrorCode::invalid_argument,
                 "the process label '{}' has a '/', but it names a log file", options.process);
@@ -91,7 +82,8 @@ Result<ActorRegistry::Admission> ActorRegistry::admit(const SpawnOptions& option
   actor.address = std::make_shared<const ActorAddress>(
       ActorAddress{.id = next_actor_,
                    .endpoint = {},
-                   .name = actor.named ? options.name : fmt::format("{}-{}", type, next_actor_),
+                   .name = actor.named ? names_.full_name(options.name, options.name_space)
+                                       : fmt::format("{}-{}", type, next_actor_),
                    .type = type,
                    .is_restartable = options.max_restarts != 0,
                    .max_call_retries = options.max_call_retries});
@@ -104,7 +96,7 @@ Result<ActorRegistry::Admission> ActorRegistry::admit(const SpawnOptions& option
         Restartable{options, arguments, RestartBudget(options.max_restarts)});
     if (options.bundle) restartable_of_group_[options.bundle->group].insert(actor.address->id);
   }
-  if (actor.named) names_[options.name] = actor.address->id;
+  if (actor.named) names_.add(actor.address->name, actor.address->id);
   if (owner != 0 && !options.is_detached) {
     actor.hosted->owner = owner;
     auto& owned = owning->second.owned;
@@ -167,7 +159,7 @@ Result<ActorRegistry::Admission> ActorRegistry::place(Actor& actor, const SpawnO
     process.node = index;
     process.label = options.process;
     process.name = options.process.empty()
-                       ? actor.address->name
+                       ? ActorNames::file_name(actor.address->name)
                        : fmt::format("{}-{}", options.process, nodes_[index].name);
     open(actor.hosted->process, process);
   }
@@ -216,7 +208,7 @@ Result<SharedAddress> ActorRegistry::admit_local(const SpawnOptions& options,
                                                  const std::string& type,
                                                  const std::string& endpoint, int pid) {
   std::lock_guard lock(mutex_);
-  TROUPE_CHECK(check_name(options.name));
+  TROUPE_CHECK(names_.check(options.name, options.name_space));
   if (!options.node.empty() || !options.process.empty() || options.bundle ||
       !options.resources.is_nothing() || options.binds_cpus || options.max_restarts != 0) {
     return fail(ErrorCode::invalid_argument,
@@ -226,10 +218,13 @@ Result<SharedAddress> ActorRegistry::admit_local(const SpawnOptions& options,
   const ActorId id = next_actor_++;
   Actor actor;
   actor.named = !options.name.empty();
-  actor.address = std::make_shared<const ActorAddress>(ActorAddress{
-      id, endpoint, actor.named ? options.name : fmt::format("{}-{}", type, id), type});
+  actor.address = std::make_shared<const ActorAddress>(
+      ActorAddress{id, endpoint,
+                   actor.named ? names_.full_name(options.name, options.name_space)
+                               : fmt::format("{}-{}", type, id),
+                   type});
   actor.pid = pid;
-  if (actor.named) names_[options.name] = id;
+  if (actor.named) names_.add(actor.address->name, id);
   auto address = actor.address;
   actors_.emplace(id, std::move(actor));
   return address;
@@ -329,18 +324,22 @@ std::optional<ActorAddress> ActorRegistry::address_of(ActorId actor) const {
   return *found->second.address;
 }
 
-Result<ActorAddress> ActorRegistry::find(std::string_view name, std::string_view type) const {
+Result<ActorAddress> ActorRegistry::find(std::string_view name, std::string_view space,
+                                         std::string_view type) const {
   std::lock_guard lock(mutex_);
-  const auto found = names_.find(name);
-  if (found == names_.end() || !actors_.at(found->second).was_there()) {
-    return fail(ErrorCode::not_found, "no actor is named '{}'", name);
-  }
-  const ActorAddress& address = *actors_.at(found->second).address;
+  const auto found = names_.find(names_.full_name(name, space));
+  if (!found || !actors_.at(*found).was_there()) return names_.missing(name, space);
+  const ActorAddress& address = *actors_.at(*found).address;
   if (address.type != type) {
-    return fail(ErrorCode::invalid_argument, "actor '{}' is a {}, not a {}", name, address.type,
-                type);
+    return fail(ErrorCode::invalid_argument, "actor '{}' is a {}, not a {}", address.name,
+                address.type, type);
   }
   return address;
+}
+
+Error ActorRegistry::missing(std::string_view name) const {
+  std::lock_guard lock(mutex_);
+  return names_.missing(name, {});
 }
 
 bool ActorRegistry::has(ActorId actor) const {

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "runtime/actor/actor_down.hpp"
+#include "runtime/actor/actor_names.hpp"
 #include "runtime/actor/cluster.hpp"
 #include "runtime/actor/due_restart.hpp"
 #include "runtime/actor/ended_actors.hpp"
@@ -31,7 +32,9 @@ namespace troupe {
 /// alone, however many others there are.
 class ActorRegistry {
  public:
-  ActorRegistry(std::vector<NodeSpec> nodes, PlacementStrategy strategy, LogPlaces logs);
+  /// `name_space`: see ClusterOptions.
+  ActorRegistry(std::vector<NodeSpec> nodes, PlacementStrategy strategy, LogPlaces logs,
+                std::string name_space = {});
 
   /// Gives a node the name under which it has joined. `on_trial`: until admit_node() it gets actors
   /// that name it alone.
@@ -130,7 +133,11 @@ class ActorRegistry {
 
   /// Where a living actor is; empty while it is started.
   std::optional<ActorAddress> address_of(ActorId actor) const;
-  Result<ActorAddress> find(std::string_view name, std::string_view type) const;
+  /// See Cluster::find.
+  Result<ActorAddress> find(std::string_view name, std::string_view space,
+                            std::string_view type) const;
+  /// That no actor has this name, and which ones have it in other namespaces.
+  Error missing(std::string_view name) const;
   /// True while the actor is there or being made.
   bool has(ActorId actor) const;
   /// How the actor ended; `forgotten` if that is too long ago. Empty if it has not ended.
@@ -242,7 +249,6 @@ class ActorRegistry {
   Actors::const_iterator find_meant(std::string_view actor, ActorId& id) const;
   std::size_t count_actors() const;  ///< without the Directory
   ActorState state_of(const Actor& actor) const;
-  Result<void> check_name(const std::string& name) const;
   /// The node that the options ask for; empty: any.
   Result<std::string> node_asked(const SpawnOptions& options) const;
   ActorDown describe(const Actor& actor, DownCause cause, int code, const std::string& what) const;
@@ -293,7 +299,7 @@ class ActorRegistry {
   std::vector<DueRestart> restarts_;
   std::vector<ActorId> orphans_;
   std::vector<ObjectSharePtr> unneeded_objects_;
-  std::map<std::string, ActorId, std::less<>> names_;
+  ActorNames names_;
   EndedActors ended_{remembered_ends};
 };
 

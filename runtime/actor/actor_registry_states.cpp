@@ -110,15 +110,15 @@ bool is_meant(std::string_view actor, ActorId id, const std::string& name) {
 
 ActorRegistry::Actors::const_iterator ActorRegistry::find_meant(std::string_view actor,
                                                                 ActorId& id) const {
-  const auto named = names_.find(actor);
-  if (named != names_.end()) {
-    id = named->second;
+  if (const auto named = names_.find(names_.full_name(actor, {}))) {
+    id = *named;
   } else {  // "7", or a name that was made from type and id: "Worker-7"
     const auto digits = actor.substr(actor.rfind('-') + 1);
     std::from_chars(digits.data(), digits.data() + digits.size(), id);
   }
   const auto found = actors_.find(id);
-  const bool fits = found != actors_.end() && is_meant(actor, id, found->second.address->name);
+  const bool fits = found != actors_.end() &&
+                    is_meant(names_.full_name(actor, {}), id, found->second.address->name);
   return fits ? found : actors_.end();
 }
 
@@ -127,7 +127,8 @@ Result<ActorRegistry::ActorPlace> ActorRegistry::place_of(std::string_view actor
   ActorId id = 0;
   const auto found = find_meant(actor, id);
   if (found == actors_.end()) {
-    return fail(ErrorCode::not_found, "no living actor has the name or id '{}'", actor);
+    return fail(ErrorCode::not_found, "no living actor has the name or id '{}': {}", actor,
+                names_.missing(actor, {}).message);
   }
   const Actor& living = found->second;
   if (living.is_local()) return ActorPlace{living.address->name, true, {}};

@@ -263,6 +263,9 @@ Result<std::unique_ptr<Cluster>> Cluster::start(ClusterOptions options) {
   if (!options.log_folder.empty()) {
     options.log_folder = std::filesystem::absolute(options.log_folder).lexically_normal().string();
   }
+  if (options.name_space.find('/') != std::string::npos) {
+    return fail(ErrorCode::invalid_argument, "the namespace '{}' has a '/'", options.name_space);
+  }
   if (options.in_process) {
     if (options.starter || options.join || !options.address.empty()) {
       return fail(

@@ -71,6 +71,9 @@ struct NodeVerdict {
 
 struct ClusterOptions {
   std::string name{};  ///< for people, in what `troupe` shows; empty: the program's
+  /// Where names of actors are unique, and are looked up, if no other namespace is asked for. Its
+  /// actors are shown by their names alone, those of other namespaces as "NAMESPACE/NAME".
+  std::string name_space{};
   /// Empty: one node "node0" with the cpus of usable_cpus(). Those that join later are behind the
   /// others.
   std::vector<NodeSpec> nodes{};
@@ -138,8 +141,8 @@ struct ClusterOptions {
 };
 
 struct SpawnOptions {
-  std::string name{};     ///< unique among living actors; empty: made from type and id, not
-                          ///< findable
+  std::string name{};     ///< unique in its namespace among living actors; empty: made from type
+                          ///< and id, not findable
   Resources resources{};  ///< reserved until the actor is gone
   std::string node{};     ///< empty: chosen by placement
   /// If given (PlacementGroup::bundle), the resources are taken out of this bundle, and its node is
@@ -186,12 +189,15 @@ struct SpawnOptions {
   /// of the process's pool, and the class guards what they share. Calls begin in the order in which
   /// they come. Methods in a concurrency group (ConcurrencyGroups) have its limit in place of this.
   int max_concurrency = 0;
+  /// Of the name; empty: the cluster's own (ClusterOptions::name_space). Actors of one name in
+  /// different namespaces are different actors. Without a name it means nothing.
+  std::string name_space{};
 
   template <class Archive>
   void fields(Archive& archive) {
     archive(name, resources, node, bundle, process, hides_other_devices, binds_cpus, max_restarts,
             restarts_after_exit, is_detached, dedicated_thread, max_call_retries, max_concurrency,
-            limits_memory);
+            limits_memory, name_space);
   }
 };
 
@@ -217,7 +223,7 @@ class Cluster : public ObjectAccess {
   ///
   /// An actor with a process of its own has one thread. Actors that share a process
   /// (SpawnOptions::process, spawn_local) share a pool of threads (TaskPool), one for each CPU and
-  /// at least two: an actor without calls costs memory only, about 2 KiB, and its methods run one
+  /// at least two: an actor without calls costs memory only, about 1 KiB, and its methods run one
   /// at a time, on whichever thread is free. A method may block: in a wait of the runtime (futures,
   /// credits, shared memory) another thread takes its place at once; in any other after 10 to 20 ms
   /// in which actors queue for a thread; and if it computes, after about a second. So what a method
@@ -234,8 +240,8 @@ class Cluster : public ObjectAccess {
     });
   }
 
-  /// The same in this process; `options` may give only the name, dedicated_thread and
-  /// max_concurrency. The arguments are passed as they are and need not be encodable; A is not
+  /// The same in this process; `options` may give only the name, its namespace, dedicated_thread
+  /// and max_concurrency. The arguments are passed as they are and need not be encodable; A is not
   /// registered.
   template <class A, class... Args>
   Future<ActorHandle<A>> spawn_local(const SpawnOptions& options, Args&&... args) {
@@ -256,11 +262,12 @@ class Cluster : public ObjectAccess {
     });
   }
 
-  /// Returns the living actor of that name. Errors: not_found; invalid_argument if it is of another
+  /// Returns the living actor of that name in a namespace; empty: the cluster's own. Errors:
+  /// not_found, which tells the namespaces that have the name; invalid_argument if it is of another
   /// type.
   template <class A>
-  Result<ActorHandle<A>> find(std::string_view name) {
-    TROUPE_TRY(auto address, find_address(name, actor_type_of<A>()));
+  Result<ActorHandle<A>> find(std::string_view name, std::string_view name_space = {}) {
+    TROUPE_TRY(auto address, find_address(name, name_space, actor_type_of<A>()));
     return ActorHandle<A>(std::move(address), hub());
   }
 
@@ -432,7 +439,8 @@ class Cluster : public ObjectAccess {
                             EncodedArguments arguments, AddressCallback done) = 0;
   virtual void spawn_here(const SpawnOptions& options, std::string type, LocalFactory make,
                           AddressCallback done) = 0;
-  virtual Result<ActorAddress> find_address(std::string_view name, std::string_view type) const = 0;
+  virtual Result<ActorAddress> find_address(std::string_view name, std::string_view name_space,
+                                            std::string_view type) const = 0;
   virtual const SendTask& task_sender() const = 0;
 
  private:

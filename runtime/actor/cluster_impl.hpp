@@ -44,7 +44,8 @@ class ClusterImpl final : public Cluster {
         keys_(keys),
         is_local_(!options_.join && options_.starter->is_local()),
         logs_{options_.join ? "" : options_.log_folder, !is_local_},
-        registry_(std::make_shared<ActorRegistry>(options_.nodes, options_.placement, logs_)),
+        registry_(std::make_shared<ActorRegistry>(options_.nodes, options_.placement, logs_,
+                                                  options_.name_space)),
         agents_(options_, logs_, agent_events()) {}
   ~ClusterImpl() override { shutdown(std::chrono::milliseconds(1000)); }
 
@@ -87,8 +88,9 @@ class ClusterImpl final : public Cluster {
                     AddressCallback done) override;
   void spawn_here(const SpawnOptions& options, std::string type, LocalFactory make,
                   AddressCallback done) override;
-  Result<ActorAddress> find_address(std::string_view name, std::string_view type) const override {
-    return registry_->find(name, type);
+  Result<ActorAddress> find_address(std::string_view name, std::string_view name_space,
+                                    std::string_view type) const override {
+    return registry_->find(name, name_space, type);
   }
   const SendTask& task_sender() const override { return services_->submit_task; }
 

@@ -150,8 +150,9 @@ Result<LogPiece> ClusterObserver::log_of(const std::string& what) const {
   if (const auto log = registry_.log_of(what)) {
     return piece_of(or_stderr(log->path), of_node(log->node));
   }
-  return fail(ErrorCode::not_found, "no node and no actor, living or lately ended, is named '{}'",
-              what);
+  return fail(ErrorCode::not_found,
+              "no node and no actor, living or lately ended, is named '{}': {}", what,
+              registry_.missing(what).message);
 }
 
 StateReply ClusterObserver::answer_to(const AskLog& ask) const {

@@ -18,7 +18,8 @@ class Directory {
       : registry_(std::move(registry)) {}
 
   /// See ActorContext::find.
-  Result<ActorAddress> find(const std::string& name, const std::string& type);
+  Result<ActorAddress> find(const std::string& name, const std::string& space,
+                            const std::string& type);
 
   static constexpr std::string_view actor_type = "troupe.Directory";
   using Methods = troupe::Methods<&Directory::find>;

@@ -9,6 +9,7 @@
 // Both print "1000 pages with 41636 words, 1 crash survived".
 #include <cstdio>
 #include <deque>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -88,6 +89,7 @@ troupe::Result<void> crawl_all(std::string_view hosts) {
   std::deque<troupe::Future<std::string>> fetching;
   std::deque<Reading> reading;
   std::size_t next_reader = 0;
+  std::optional<troupe::Future<void>> crash;
   int done = 0, words = 0;
   while (!frontier.empty() || !fetching.empty() || !reading.empty()) {
     for (; !frontier.empty() && fetching.size() + reading.size() < under_way;
@@ -100,7 +102,7 @@ troupe::Result<void> crawl_all(std::string_view hosts) {
       const auto& reader = readers[next_reader++ % readers.size()];
       reading.push_back({text, reader, reader.call<&Reader::read>(text)});
     }
-    if (done == pages / 2) readers.front().call<&Reader::crash>();
+    if (done == pages / 2) crash = readers.front().call<&Reader::crash>();
     TROUPE_TRY(const auto page, finish(std::move(reading.front())));
     reading.pop_front();
     ++done;
@@ -110,7 +112,15 @@ troupe::Result<void> crawl_all(std::string_view hosts) {
       seen[static_cast<std::size_t>(link)] = true;
     }
   }
-  std::printf("%d pages with %d words, 1 crash survived\n", done, words);
+  if (const auto crashed = crash->get(30s);
+      !crashed.ok() && !troupe::is_actor_gone(crashed.error().code)) {
+    return crashed.error();
+  }
+  // An actor that is started again after a crash is the next incarnation of it.
+  unsigned crashes = 0;
+  for (const auto& actor : cluster->actors()) crashes += actor.address.incarnation;
+  std::printf("%d pages with %d words, %u crash%s survived\n", done, words, crashes,
+              crashes == 1 ? "" : "es");
   return {};
 }
 

@@ -4,10 +4,10 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
-#include <cstdlib>
 #include <functional>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -17,6 +17,8 @@
 #include "runtime/actor/cluster.hpp"
 #include "runtime/link/local_address.hpp"
 #include "runtime/node/ssh_node_starter.hpp"
+#include "tests/bench/compare_ray/in_process_rows.hpp"
+#include "tests/bench/compare_ray/remote_shell.hpp"
 #include "tests/support/process_usage.hpp"
 
 namespace troupe {
@@ -35,6 +37,7 @@ class Echo {
 
   int echo(int value) { return value; }
   int pid() { return ::getpid(); }
+  void stay() { std::this_thread::sleep_for(120s); }
   Result<void> call_others(std::vector<ActorHandle<Echo>> others, int count) {
     std::vector<Future<int>> answers;
     for (int i = 0; i < count; ++i) {
@@ -52,7 +55,8 @@ class Echo {
     return std::chrono::duration<double>(Clock::now() - begin).count();
   }
 
-  using Methods = troupe::Methods<&Echo::echo, &Echo::pid, &Echo::call_others, &Echo::read>;
+  using Methods =
+      troupe::Methods<&Echo::echo, &Echo::pid, &Echo::stay, &Echo::call_others, &Echo::read>;
 
  private:
   ActorContext& context_;
@@ -177,11 +181,13 @@ class Rows {
   Result<double> stopped_seen() { return end_seen("STOP", 5); }
 
   Result<double> restarted() {
+    TROUPE_TRY(auto shell, bench::RemoteShell::start(host_));
     std::vector<double> took;
     for (int i = 0; i < 5; ++i) {
       TROUPE_TRY(const auto actors, spawn(1, {.max_restarts = -1}));
-      TROUPE_TRY(const int killed, signal("KILL", actors[0]));
+      TROUPE_TRY(const int killed, actors[0].call<&Echo::pid>().get(10s));
       const auto begin = Clock::now();
+      TROUPE_CHECK(shell.send(fmt::format("kill -KILL {}", killed)));
       for (;;) {
         const auto pid = actors[0].call<&Echo::pid>().get(60s);
         if (pid.ok() && *pid != killed) break;
@@ -236,25 +242,19 @@ class Rows {
     return actors;
   }
 
-  /// Sends a signal to the actor's process from outside, as compare_ray's other side does; returns
-  /// its pid.
-  Result<int> signal(const std::string& name, const Actor& actor) {
-    TROUPE_TRY(const int pid, actor.call<&Echo::pid>().get(10s));
-    const std::string command =
-        fmt::format("{} kill -{} {}", host_.empty() ? "" : "ssh " + host_, name, pid);
-    if (std::system(command.c_str()) == 0) return pid;
-    return fail(ErrorCode::io, "failed: {}", command);
-  }
-
-  /// How long a call waits for an actor whose process has just been killed or stopped: the 95th
-  /// percentile of so many ends, in milliseconds.
+  /// From the sending of a signal to the error of a call that the actor has begun before: the 95th
+  /// percentile of so many ends, in milliseconds. The way to the process's host and the end of the
+  /// process are in it.
   Result<double> end_seen(const std::string& signal_name, int ends) {
+    TROUPE_TRY(auto shell, bench::RemoteShell::start(host_));
     std::vector<double> took;
     for (int i = 0; i < ends; ++i) {
       TROUPE_TRY(const auto actors, spawn(1));
-      TROUPE_TRY([[maybe_unused]] const int pid, signal(signal_name, actors[0]));
+      TROUPE_TRY(const int pid, actors[0].call<&Echo::pid>().get(10s));
+      auto call = actors[0].call<&Echo::stay>();
       const auto begin = Clock::now();
-      const auto answer = actors[0].call<&Echo::echo>(0).get(60s);
+      TROUPE_CHECK(shell.send(fmt::format("kill -{} {}", signal_name, pid)));
+      const auto answer = call.get(60s);
       took.push_back(seconds_since(begin) * 1e3);
       if (answer.ok() || !is_actor_gone(answer.error().code)) {
         return fail(ErrorCode::internal, "after SIG{} a call returned {}", signal_name,
@@ -277,6 +277,34 @@ Result<ClusterOptions> options_of(const std::string& host) {
   options.starter = std::make_shared<SshNodeStarter>(std::move(ssh));
   TROUPE_TRY(options.address, local_address_towards(host));
   return options;
+}
+
+using Print = std::function<void(const char* row, double value)>;
+
+/// The rows that this machine alone is for.
+Result<void> print_rows_of_one_machine(Cluster& cluster, Rows& rows,
+                                       const std::function<bool(std::string_view)>& is_asked,
+                                       const Print& print) {
+  bench::InProcessRows in_process(cluster);
+  if (is_asked("spawn_in_process")) {
+    TROUPE_TRY(const double rate, in_process.spawned_per_second());
+    print("spawn_in_process", rate);
+  }
+  if (is_asked("calls_in_process")) {
+    TROUPE_TRY(const double rate, in_process.calls_per_second());
+    print("calls_in_process", rate);
+  }
+  if (is_asked("memory_in_process") || is_asked("memory_called")) {
+    TROUPE_TRY(const auto bytes, in_process.bytes_per_actor());
+    print("memory_in_process", bytes.waiting);
+    print("memory_called", bytes.waiting_again);
+  }
+  if (is_asked("idle_memory") || is_asked("idle_cpu")) {
+    TROUPE_TRY(const auto idle, rows.idle());
+    print("idle_memory", idle.first);
+    print("idle_cpu", idle.second);
+  }
+  return {};
 }
 
 Result<void> run(const std::string& host, const std::vector<std::string>& asked) {
@@ -305,12 +333,8 @@ Result<void> run(const std::string& host, const std::vector<std::string>& asked)
     TROUPE_TRY(const double value, (rows.*row)());
     print(name, value);
   }
-  if (host.empty() && (is_asked("idle_memory") || is_asked("idle_cpu"))) {
-    TROUPE_TRY(const auto idle, rows.idle());
-    print("idle_memory", idle.first);
-    print("idle_cpu", idle.second);
-  }
-  return {};
+  if (!host.empty()) return {};
+  return print_rows_of_one_machine(*cluster, rows, is_asked, print);
 }
 
 }  // namespace

@@ -61,5 +61,10 @@ case $step in
     if ls user/_deps/troupe-build/models 2>/dev/null; then echo "the engine came along"; exit 1; fi
     expect "named after its class: shop::Till holds 42" user/user
     ;;
+  a_project_has_this_one_in_a_subdirectory)
+    configure "$source/tests/process/library/subdirectory" subdirectory -DTROUPE="$source"
+    cmake --build subdirectory --target counter
+    expect "1 counter counted to 1000" subdirectory/examples/counter
+    ;;
   *) echo "unknown step $step"; exit 2 ;;
 esac

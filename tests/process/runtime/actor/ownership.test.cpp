@@ -40,6 +40,27 @@ TEST(Ownership, lets_actors_spawn_others_wherever_they_live) {
   }
 }
 
+TEST(Ownership, lets_actors_spawn_others_in_a_namespace_that_restarts_keep) {
+  const auto cluster = start_cluster();
+  const auto parent = must(cluster->spawn<Parent>({}).get(limit));
+  const auto plain = child_of(parent, "child");
+  const auto green = must(parent.call<&Parent::spawn_in>("green", "child").get(limit));
+  EXPECT_NE(plain, green);
+  EXPECT_EQ(parent.call<&Parent::spawn_in>("green", "child").get(limit).error().code,
+            ErrorCode::already_exists);
+  Promise<ActorDown> ended;
+  const auto token =
+      cluster->watch(green, [ended](const ActorDown& down) { ended.complete(down); });
+  ASSERT_TRUE(cluster->kill(green).ok());
+  EXPECT_EQ(must(ended.future().get(limit)).name, "green/child");
+  EXPECT_EQ(must(green.call<&Counter::add>(1).get(limit)), 8);
+  EXPECT_EQ(must(cluster->find<Counter>("child", "green")), green);
+  EXPECT_EQ(must(cluster->find<Counter>("child")), plain);
+  ASSERT_TRUE(cluster->stop(parent).ok());
+  const auto gone = cluster->find<Counter>("child", "green");
+  EXPECT_EQ(gone.error().message, "no actor is named 'green/child'") << "names of both are free";
+}
+
 TEST(Ownership, ends_with_the_owner_however_that_ends) {
   const auto cluster = start_cluster();
   for (const std::string how : {"killed", "stopped", "exits"}) {

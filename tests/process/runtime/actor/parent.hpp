@@ -16,6 +16,10 @@ class Parent {
                         start)
         .get(limit);
   }
+  Result<ActorHandle<Counter>> spawn_in(const std::string& name_space, const std::string& name) {
+    return context_.spawn<Counter>({.name = name, .max_restarts = 1, .name_space = name_space}, 7)
+        .get(limit);
+  }
   Result<ActorHandle<Counter>> spawn_with(int devices) {
     return context_.spawn<Counter>({.resources = {.devices = devices}}, 0).get(limit);
   }
@@ -32,9 +36,9 @@ class Parent {
 
   static constexpr std::string_view actor_type = "Parent";
   using Methods =
-      troupe::Methods<&Parent::spawn_counter, &Parent::spawn_with, &Parent::spawn_beside,
-                      &Parent::spawn_parent, &Parent::spawn_fragile, &Parent::stop, &Parent::pid,
-                      &Parent::leave>;
+      troupe::Methods<&Parent::spawn_counter, &Parent::spawn_in, &Parent::spawn_with,
+                      &Parent::spawn_beside, &Parent::spawn_parent, &Parent::spawn_fragile,
+                      &Parent::stop, &Parent::pid, &Parent::leave>;
 
  private:
   ActorContext& context_;

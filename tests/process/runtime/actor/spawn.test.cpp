@@ -275,6 +275,49 @@ TEST(Spawn, passes_handles_between_actors_and_finds_them_by_name) {
   EXPECT_EQ(cluster->find<Recorder>("sum").error().code, ErrorCode::invalid_argument);
 }
 
+TEST(Spawn, keeps_actors_of_one_name_in_different_namespaces_apart) {
+  const tests::TemporaryFolder logs;
+  ClusterOptions options;
+  options.name_space = "blue";
+  options.log_folder = logs.path();
+  const auto cluster = start_cluster(std::move(options));
+  const auto spawn = [&](const std::string& space, int value) {
+    return cluster->spawn<Counter>({.name = "sum", .name_space = space}, value).get(limit);
+  };
+  const auto blue = must(spawn("", 10));
+  const auto green = must(spawn("green", 20));
+  const auto local =
+      must(cluster->spawn_local<Counter>({.name = "sum", .name_space = "red"}, 30).get(limit));
+  EXPECT_EQ(spawn("blue", 0).error().code, ErrorCode::already_exists) << "it is the cluster's own";
+  EXPECT_EQ(spawn("green", 0).error().code, ErrorCode::already_exists);
+  EXPECT_EQ(spawn("a/b", 0).error().code, ErrorCode::invalid_argument);
+
+  EXPECT_EQ(must(cluster->find<Counter>("sum")), blue);
+  EXPECT_EQ(must(cluster->find<Counter>("sum", "blue")), blue);
+  EXPECT_EQ(must(cluster->find<Counter>("sum", "green")), green);
+  EXPECT_EQ(must(cluster->find<Counter>("green/sum")), green) << "its full name";
+  EXPECT_EQ(green.name(), "green/sum");
+  const auto missing = cluster->find<Counter>("sum", "yellow");
+  EXPECT_EQ(missing.error().code, ErrorCode::not_found);
+  EXPECT_EQ(missing.error().message,
+            "no actor is named 'yellow/sum'; in other namespaces there are 'sum', 'green/sum', "
+            "'red/sum'");
+
+  const auto insider =
+      must(cluster->spawn<Insider>({.name = "insider", .name_space = "green"}).get(limit));
+  EXPECT_EQ(must(insider.call<&Insider::name>().get(limit)), "green/insider");
+  EXPECT_EQ(must(insider.call<&Insider::add_by_name>("sum", 1).get(limit)), 11);
+  EXPECT_EQ(must(insider.call<&Insider::add_in>("green", "sum", 1).get(limit)), 21);
+  EXPECT_EQ(must(insider.call<&Insider::add_in>("red", "sum", 1).get(limit)), 31);
+  EXPECT_EQ(insider.call<&Insider::add_in>("yellow", "sum", 1).get(limit).error().code,
+            ErrorCode::not_found);
+  EXPECT_TRUE(std::filesystem::exists(logs.path() / "green.sum.log"));
+
+  ASSERT_TRUE(cluster->stop(green).ok());
+  EXPECT_EQ(must(cluster->find<Counter>("sum")), blue);
+  EXPECT_EQ(must(spawn("green", 40)).name(), "green/sum") << "the name is free again";
+}
+
 TEST(Spawn, writes_a_log_per_process) {
   const auto folder =
       std::filesystem::temp_directory_path() / fmt::format("troupe-log-test-{}", ::getpid());

@@ -97,6 +97,11 @@ class Insider {
     TROUPE_TRY(const auto counter, context_.find<Counter>(name));
     return counter.call<&Counter::add>(amount).get(limit);
   }
+  Result<int> add_in(const std::string& name_space, const std::string& name, int amount) {
+    TROUPE_TRY(const auto counter, context_.find<Counter>(name, name_space));
+    return counter.call<&Counter::add>(amount).get(limit);
+  }
+  std::string name() { return context_.name(); }
   std::string node() { return context_.node(); }
   std::vector<int> devices() { return context_.device_ids(); }
   std::string visible_devices() {
@@ -139,7 +144,8 @@ class Insider {
                       &Insider::memory_inode, &Insider::write_memory, &Insider::read_memory,
                       &Insider::release_memory, &Insider::leave, &Insider::self,
                       &Insider::add_through_interface, &Insider::pid_of, &Insider::end_of,
-                      &Insider::visible_devices, &Insider::spawn_with_slow_callback>;
+                      &Insider::visible_devices, &Insider::spawn_with_slow_callback,
+                      &Insider::add_in, &Insider::name>;
 
  private:
   ActorContext& context_;

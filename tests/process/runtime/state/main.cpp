@@ -86,6 +86,10 @@ int run_cluster(const std::string& name, const std::string& logs, std::string_vi
                ->spawn<Counter>(
                    {.name = "second", .resources = {.devices = 1}, .bundle = group.bundle(0)}, 2)
                .get(limit));
+  ActorHandle<Counter> green;
+  if (manner == "namespaces") {
+    green = must(cluster->spawn<Counter>({.name = "first", .name_space = "green"}, 3).get(limit));
+  }
   for (int i = 0; manner == "groups" && i < many; ++i) {
     must(cluster->create_placement_group(
         {fmt::format("group-{}", i), {{.custom = {{"slots", 1}}}}}));

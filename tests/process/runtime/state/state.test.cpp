@@ -51,6 +51,20 @@ TEST_F(State, shows_a_running_cluster_with_its_nodes_actors_and_groups) {
   }
 }
 
+TEST_F(State, tells_actors_of_one_name_in_different_namespaces_apart) {
+  const auto program = start_program("one", "namespaces");
+  const auto actors = json::parse(troupe({"actors", "--json"}).text)["actors"];
+  ASSERT_EQ(actors.size(), 3U);
+  EXPECT_EQ(actors[0]["name"], "first");
+  EXPECT_EQ(actors[2]["name"], "green/first");
+  EXPECT_THAT(troupe({"actors"}).text, HasSubstr(" green/first "));
+  EXPECT_EQ(troupe({"logs", "green/first"}).code, 0);
+  EXPECT_EQ(actors[2]["log_path"], home() + "/logs-one/green.first.log");
+  const Said missing = troupe({"stack", "red/first"});
+  EXPECT_NE(missing.code, 0);
+  EXPECT_THAT(missing.text, HasSubstr("in other namespaces there are 'first', 'green/first'"));
+}
+
 TEST_F(State, says_how_many_actors_a_limit_leaves_out) {
   const auto program = start_program("one");
   const Said one = troupe({"actors", "--limit", "1"});

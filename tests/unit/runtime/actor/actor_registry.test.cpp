@@ -317,8 +317,8 @@ TEST(ActorRegistry, loses_what_an_actor_owns_with_it_and_frees_the_names) {
   (void)registry.on_ended({owner, true, "done"});
   EXPECT_EQ(registry.take_orphans(), std::vector<ActorId>{child});
   EXPECT_TRUE(registry.has(child)) << "until it has ended";
-  EXPECT_FALSE(registry.find("child", "A").ok());
-  EXPECT_TRUE(registry.find("detached", "A").ok());
+  EXPECT_FALSE(registry.find("child", "", "A").ok());
+  EXPECT_TRUE(registry.find("detached", "", "A").ok());
   EXPECT_NE(spawn({.name = "child"}, 0), 0U) << "its name is free";
   EXPECT_EQ(spawn({}, owner), 0U) << "the owner is gone";
 }
