@@ -33,15 +33,15 @@ std::vector<KeySpec> kv_cache_rows() {
                "answers](operations.md#a-smaller-kv-cache) a little, `int8` less than `fp8_e4m3`. "
                "`int4` (CPUs only, not for latent attention): in 4 bits with such scales, almost "
                "four times the tokens, and a greater change, of which `residual` takes back the "
-               "most. Scales are those of each row's largest number, unless the checkpoint has "
-               "fixed "
-               "ones "
-               "for these codes (`kv_cache_scheme` of compressed-tensors with `k_scale` and "
-               "`v_scale`, ModelOpt's). Latent attention has one scale for the latent vector and "
-               "one for the rotated key; index keys of sparse attention stay in the model's dtype. "
-               "GPUs refuse it for latent attention, heads of more than 256 numbers and policies "
-               "other "
-               "than `full`.",
+               "most. Its codes stand for 16 numbers that lie closer near zero, times the scale of "
+               "the least squared error among a few. Scales of 8 bits are those of each row's "
+               "largest number, unless the checkpoint has fixed ones for these codes "
+               "(`kv_cache_scheme` of compressed-tensors with `k_scale` and `v_scale`, "
+               "ModelOpt's). "
+               "Latent attention has one scale for the latent vector and one for the rotated key; "
+               "index keys of sparse attention stay in the model's dtype. GPUs refuse it for "
+               "latent "
+               "attention, heads of more than 256 numbers and policies other than `full`.",
            .choices = {"auto", "fp8_e4m3", "int8", "int4"}}),
       row<&C::kv_cache, &K::residual>(
           {.key = "kv_cache.residual",

@@ -6,8 +6,8 @@
 
 namespace troupe {
 
-/// What a layer's KV cache in int4 holds of the rounding error: a second code of 4 bits, in
-/// sixteenths of the first one's step. Both together are a code of 8 bits, and are stored as one.
+/// What a layer's KV cache in int4 holds of the rounding error, in 4 more bits. Both together are a
+/// code of 8 bits (i8), and are stored as one.
 enum class KvResidual : std::uint8_t {
   none,
   keys,  ///< of keys

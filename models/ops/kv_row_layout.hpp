@@ -6,6 +6,13 @@
 
 namespace troupe {
 
+/// What the 4-bit codes 0 to 15 of a KV cache stand for, times their scale. Fitted to rows of 128
+/// normal numbers by alternating the scales that store_codes finds with the best levels for them
+/// (Lloyd 1982, Max 1960): finer near zero, where most numbers are. Equal steps have 1.3 times the
+/// squared error on such rows, 1.5 times on those of a Laplace distribution.
+inline constexpr std::int8_t int4_levels[16] = {-127, -96, -76, -60, -46, -34, -22, -11,
+                                                0,    11,  23,  34,  47,  62,  80,  106};
+
 /// How a page of the KV cache holds the keys, or the values, of one KV head: for each token
 /// `elements` of `stored`, and behind all of the page's elements the fp16 scales of its
 /// codes, [scales, block_size]. The places of elements are those of CPUs; on GPUs keys lie as
@@ -13,10 +20,11 @@ namespace troupe {
 /// rows carries them along.
 ///
 /// A code stands for code * scale. Codes of i8 are -127 to 127; those of f8_e4m3 count as E4M3
-/// times 2^-8, so that scales are in the range of fp16. Those of i4x2 are -8 to 7, with 8 added and
-/// the one of an even element in the lower half of a byte. A row has one scale, which is that of
-/// its largest magnitude unless AttentionShape fixes it; of i4x2 its sign makes that number's code
-/// -8. A latent row has two: one of the latent part and one of the rotated key behind it.
+/// times 2^-8, so that scales are in the range of fp16. Those of i4x2 stand for int4_levels, the
+/// one of an even element in the lower half of a byte. A row has one scale, which is that of its
+/// largest magnitude unless AttentionShape fixes it; of i4x2 it is the one of a few with the least
+/// squared error, and may be negative. A latent row has two: one of the latent part and one of the
+/// rotated key behind it.
 struct KvRowLayout {
   DType stored = DType::f32;      ///< f32, bf16, i8, f8_e4m3 or i4x2
   std::int64_t head_dim = 0;      ///< numbers of a row

@@ -15,7 +15,7 @@ struct Fp8Code {
   std::uint8_t bits;
 };
 
-/// Codes of two elements, the even one's in the lower half; each with 8 added.
+/// Codes of two elements, the even one's in the lower half; of int4_levels.
 struct Int4Pair {
   std::uint8_t bits;
 };
@@ -85,8 +85,8 @@ TROUPE_INLINE F16 load(const Int8Code* p) {
 }
 /// The numbers of codes, of which it looks at the lowest 4 bits.
 TROUPE_INLINE F16 numbers_of(__m512i codes) {
-  return {_mm512_permutexvar_ps(
-      codes, _mm512_setr_ps(-8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7))};
+  const __m128i levels = _mm_loadu_si128(reinterpret_cast<const __m128i*>(int4_levels));
+  return {_mm512_permutexvar_ps(codes, _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(levels)))};
 }
 /// Loads the first, or the second, number of sixteen pairs.
 TROUPE_INLINE F16 load_half_of(const Int4Pair* p, int which) {
@@ -106,10 +106,10 @@ TROUPE_INLINE F16 load(const Int8Code* p) {
           _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_srli_si128(codes, 8)))};
 }
 TROUPE_INLINE F16 numbers_of(__m128i codes) {
-  const __m128i signed_codes =
-      _mm_sub_epi8(_mm_and_si128(codes, _mm_set1_epi8(15)), _mm_set1_epi8(8));
-  return {_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(signed_codes)),
-          _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_srli_si128(signed_codes, 8)))};
+  const __m128i levels = _mm_loadu_si128(reinterpret_cast<const __m128i*>(int4_levels));
+  const __m128i numbers = _mm_shuffle_epi8(levels, _mm_and_si128(codes, _mm_set1_epi8(15)));
+  return {_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(numbers)),
+          _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_srli_si128(numbers, 8)))};
 }
 TROUPE_INLINE F16 load_half_of(const Int4Pair* p, int which) {
   const __m128i pairs = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));

@@ -40,20 +40,84 @@ inline float farthest_from_zero(const float* x, std::int64_t width) {
   return above >= below ? above : -below;
 }
 
+/// Sums steps[k] over the codes k, from 1, that are not above the nearest one to x; of two as near
+/// the upper.
+template <class Steps>
+TROUPE_INLINE F16 sum_of_steps(F16 x, float first, const Steps& steps) {
+  F16 sum = broadcast(first);
+#pragma GCC unroll 15
+  for (int k = 1; k < 16; ++k) {
+    const float boundary = 0.5F * static_cast<float>(int4_levels[k - 1] + int4_levels[k]);
+    sum = sum + zero_where_less(x, broadcast(boundary), broadcast(steps(k)));
+  }
+  return sum;
+}
+TROUPE_INLINE F16 nearest_level(F16 x) {
+  return sum_of_steps(x, int4_levels[0], [](int k) {
+    return static_cast<float>(int4_levels[k] - int4_levels[k - 1]);
+  });
+}
+TROUPE_INLINE F16 nearest_code(F16 x) {
+  return sum_of_steps(x, 0.0F, [](int) { return 1.0F; });
+}
+
+inline float inverse_of(float scale) { return scale != 0.0F ? 1.0F / scale : 0.0F; }
+
+/// The fp16 nearest to a scale, of those that are finite.
+inline std::uint16_t half_of_scale(float wanted) {
+  constexpr float largest = 65504.0F;
+  return _cvtss_sh(
+      __builtin_fabsf(wanted) < largest ? wanted : __builtin_copysignf(largest, wanted),
+      _MM_FROUND_TO_NEAREST_INT);
+}
+
+/// What a row's rounding to int4_levels times a scale gives.
+struct Int4Rounding {
+  float squared_error;
+  float better_scale;  ///< that of the least squared error for the same codes; may be no number
+};
+inline Int4Rounding round_to_int4(const float* x, std::int64_t width, float scale) {
+  const F16 factor = broadcast(scale), inverse = broadcast(inverse_of(scale));
+  F16 error = zero(), product = zero(), square = zero();
+  for (std::int64_t i = 0; i < width; i += 16) {
+    const F16 part = load_up_to(x + i, width - i);
+    const F16 level = nearest_level(part * inverse);
+    const F16 difference = fnma(level, factor, part);
+    error = fma(difference, difference, error);
+    product = fma(part, level, product);
+    square = fma(level, level, square);
+  }
+  return {reduce_add(error), reduce_add(product) / reduce_add(square)};
+}
+
+/// The bits of the scale of the least squared error among a few: those that make the number
+/// farthest from zero either outermost level, and after each twice the best scale for the codes
+/// found. That is within 4 % of the squared error of sixteen scales of either sign.
+inline std::uint16_t int4_scale_for(const float* x, std::int64_t width) {
+  const float farthest = farthest_from_zero(x, width);
+  std::uint16_t best = 0;
+  float least = __builtin_inff();
+  for (const int outermost : {0, 15}) {
+    float wanted = farthest / static_cast<float>(int4_levels[outermost]);
+    for (int round = 0; round < 3; ++round) {
+      const std::uint16_t bits = half_of_scale(wanted);
+      const Int4Rounding found = round_to_int4(x, width, _cvtsh_ss(bits));
+      if (found.squared_error < least) {
+        least = found.squared_error;
+        best = bits;
+      }
+      wanted = found.better_scale;
+    }
+  }
+  return best;
+}
+
 /// The bits of the scale for the elements of a row; `fixed` of a checkpoint counts if it is not 0.
 template <class Code>
 std::uint16_t scale_for(const float* x, std::int64_t width, float fixed) {
-  constexpr float largest_half = 65504.0F;
-  if constexpr (numbers_in<Code> == 2) {
-    const float wanted = farthest_from_zero(x, width) / -8.0F;
-    const float magnitude = __builtin_fabsf(wanted);
-    return _cvtss_sh(magnitude < largest_half ? wanted : __builtin_copysignf(largest_half, wanted),
-                     _MM_FROUND_TO_NEAREST_INT);
-  } else {
-    const float wanted = fixed > 0.0F ? fixed * over_published<Code>
-                                      : largest_magnitude(x, width) / largest_code<Code>;
-    return _cvtss_sh(wanted < largest_half ? wanted : largest_half, _MM_FROUND_TO_NEAREST_INT);
-  }
+  if constexpr (numbers_in<Code> == 2) return int4_scale_for(x, width);
+  return half_of_scale(fixed > 0.0F ? fixed * over_published<Code>
+                                    : largest_magnitude(x, width) / largest_code<Code>);
 }
 
 /// The nearest code, ties to even; `inverse` of the scale.
@@ -80,12 +144,15 @@ TROUPE_INLINE void narrow(float x, float inverse, Fp8Code& code) {
   code.bits = static_cast<std::uint8_t>(sign | ((bits >> 20) - ((127u - 7u) << 3)));
 }
 
-/// The nearest code with 8 added.
-TROUPE_INLINE std::uint8_t narrow_to_4_bits(float x, float inverse) {
-  float value = x * inverse;
-  value = value < 7.0F ? value : 7.0F;
-  value = value > -8.0F ? value : -8.0F;
-  return static_cast<std::uint8_t>(_mm_cvtss_si32(_mm_set_ss(value)) + 8);
+/// Up to sixteen numbers as pairs of the nearest codes.
+TROUPE_INLINE void narrow(const float* x, std::int64_t n, float inverse, Int4Pair* pairs,
+                          std::int64_t stride) {
+  float codes[16];
+  store(codes, nearest_code(load_up_to(x, n) * broadcast(inverse)));
+  for (std::int64_t i = 0; i < 16 && i < n; i += 2) {
+    const int high = static_cast<int>(codes[i + 1]) << 4;
+    pairs[i / 2 * stride].bits = static_cast<std::uint8_t>(high | static_cast<int>(codes[i]));
+  }
 }
 
 /// Writes the numbers to codes that lie `stride` apart, and their scale.
@@ -93,13 +160,10 @@ template <class Code>
 void store_codes(const float* x, std::int64_t width, float fixed, Code* codes, std::int64_t stride,
                  std::uint16_t* scale) {
   *scale = scale_for<Code>(x, width, fixed);
-  const float number = _cvtsh_ss(*scale);
-  const float inverse = number != 0.0F ? 1.0F / number : 0.0F;
+  const float inverse = inverse_of(_cvtsh_ss(*scale));
   if constexpr (numbers_in<Code> == 2) {
-    for (std::int64_t i = 0; i < width; i += 2) {
-      const int high = narrow_to_4_bits(x[i + 1], inverse) << 4;
-      codes[i / 2 * stride].bits =
-          static_cast<std::uint8_t>(high | narrow_to_4_bits(x[i], inverse));
+    for (std::int64_t i = 0; i < width; i += 16) {
+      narrow(x + i, width - i, inverse, codes + i / 2 * stride, stride);
     }
   } else {
     for (std::int64_t i = 0; i < width; ++i) narrow(x[i], inverse, codes[i * stride]);
