@@ -314,8 +314,8 @@ class Cluster : public ObjectAccess {
   }
 
   /// Lets the actor finish its current method, ends it, and waits until it is gone. If it is not
-  /// gone after `timeout`, its process is killed (with the other actors in it) and the error is
-  /// timed_out. Calls in its mailbox fail with actor_died. Ok if it is gone already.
+  /// gone after `timeout`, the error is timed_out and its process is killed, unless others are in
+  /// it: `kill` ends them all. Calls in its mailbox fail with actor_died. Ok if it is gone already.
   virtual Result<void> stop(const ActorAddress& actor, std::chrono::milliseconds timeout) = 0;
   template <class A>
   Result<void> stop(const ActorHandle<A>& actor,

@@ -276,9 +276,16 @@ Result<void> ClusterImpl::stop(const ActorAddress& actor, milliseconds timeout) 
     return fail(ErrorCode::not_found, "there is no actor {}", actor.id);
   }
   if (down->future().wait(timeout)) return {};
-  if (place.ok()) (void)agents_.send(place->node, StopProcess{place->process, true});
+  // Others in its process have done nothing wrong, and none may come in before it is killed.
+  const bool is_alone = place.ok() && registry_->close_process_of(actor.id);
+  if (is_alone) (void)agents_.send(place->node, StopProcess{place->process, true});
+  std::string_view then;
+  if (place.ok()) {
+    then = is_alone ? "; its process was killed"
+                    : "; it has been told to, and its process, which others share, goes on";
+  }
   return fail(ErrorCode::timed_out, "actor '{}' did not end within {} ms{}", actor.name,
-              timeout.count(), place.ok() ? "; its process was killed" : "");
+              timeout.count(), then);
 }
 
 Result<void> ClusterImpl::kill(const ActorAddress& actor) {

@@ -5,7 +5,9 @@
 #include <condition_variable>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "runtime/base/blocking.hpp"
@@ -56,6 +58,7 @@ class NetworkLink final : public Link {
     if (is_over_) return;
     for (auto& frame : std::exchange(early_, {})) (void)link->post(std::move(frame));
     early_bytes_ = 0;
+    early_goal_ = link->accepted_bytes();
     link_ = std::move(link);
     settled_.notify_all();
   }
@@ -106,9 +109,19 @@ class NetworkLink final : public Link {
     if (const auto link = tls()) link->close();
   }
 
-  std::size_t queued_bytes() const {
+  /// How far it has to send for all frames so far to be sent; empty while there is no TlsLink.
+  using Goal = std::optional<std::uint64_t>;
+  Goal goal() const {
     std::lock_guard lock(mutex_);
-    return link_ ? link_->queued_bytes() : early_bytes_;
+    if (!link_) return std::nullopt;
+    return link_->accepted_bytes();
+  }
+  /// True also if the link is over.
+  bool has_reached(const Goal& goal) const {
+    std::lock_guard lock(mutex_);
+    if (is_over_) return true;
+    if (!link_) return early_bytes_ == 0;
+    return link_->sent_bytes() >= goal.value_or(early_goal_);
   }
 
  private:
@@ -125,6 +138,7 @@ class NetworkLink final : public Link {
   std::shared_ptr<TlsLink> link_;
   std::vector<LinkFrame> early_;  ///< sent before there was a link
   std::size_t early_bytes_ = 0;
+  std::uint64_t early_goal_ = 0;  ///< of the TlsLink, for these frames to be sent
   bool is_over_ = false;
 };
 
@@ -179,14 +193,16 @@ class NetworkTransport final : public Transport {
   Result<void> flush(std::chrono::milliseconds timeout) override {
     const BlockingScope waits;
     Deadline deadline = deadline_in(timeout);
+    auto goals = flush_goals();
     TROUPE_CHECK(unix_.flush(timeout));
-    while (queued_bytes() > 0) {
+    while (true) {
+      std::erase_if(goals, [](const auto& one) { return one.first->has_reached(one.second); });
+      if (goals.empty()) return {};
       if (deadline.is_over()) {
         return fail(ErrorCode::timed_out, "another host does not read what it is sent");
       }
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
-    return {};
   }
 
   void stop() override {
@@ -274,13 +290,17 @@ class NetworkTransport final : public Transport {
     });
   }
 
-  std::size_t queued_bytes() const {
+  /// What is sent later does not count: others may keep a link busy for ever.
+  std::vector<std::pair<std::shared_ptr<NetworkLink>, NetworkLink::Goal>> flush_goals() const {
     std::lock_guard lock(mutex_);
-    std::size_t bytes = 0;
+    std::vector<std::pair<std::shared_ptr<NetworkLink>, NetworkLink::Goal>> goals;
     for (const auto& [key, weak] : links_) {
-      if (const auto link = weak.lock()) bytes += link->queued_bytes();
+      if (auto link = weak.lock()) {
+        const auto goal = link->goal();
+        goals.emplace_back(std::move(link), goal);
+      }
     }
-    return bytes;
+    return goals;
   }
 
   Endpoint own_;

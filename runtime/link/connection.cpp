@@ -56,6 +56,16 @@ std::size_t Connection::queued_bytes() const {
   return queue_.queued_bytes();
 }
 
+std::uint64_t Connection::accepted_bytes() const {
+  std::lock_guard lock(mutex_);
+  return queue_.sent_bytes() + queue_.queued_bytes();
+}
+
+std::uint64_t Connection::sent_bytes() const {
+  std::lock_guard lock(mutex_);
+  return queue_.sent_bytes();
+}
+
 void Connection::attach(UniqueFd socket, std::unique_ptr<TlsSession> session) {
   socket_ = std::move(socket);
   session_ = std::move(session);

@@ -34,6 +34,8 @@ class Connection final : public TlsLink, public std::enable_shared_from_this<Con
   Result<void> send(LinkFrame frame, std::chrono::milliseconds wait) override;
   Result<void> post(LinkFrame frame) override;
   std::size_t queued_bytes() const override;
+  std::uint64_t accepted_bytes() const override;
+  std::uint64_t sent_bytes() const override;
   void copy_borrowed() override;
   void close() override { requests_.close(shared_from_this()); }
 

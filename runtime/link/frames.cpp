@@ -113,6 +113,7 @@ void FrameQueue::copy_borrowed() {
 
 void FrameQueue::sent(std::size_t bytes) {
   queued_bytes_ -= bytes;
+  sent_bytes_ += bytes;
   front_ = front_.subspan(bytes);
   if (!front_.empty() || !front_is_frame_) return;
   front_is_frame_ = false;

@@ -79,6 +79,8 @@ class FrameQueue {
   bool empty() const { return queued_bytes_ == 0; }
   /// Bytes not sent yet, lengths included.
   std::size_t queued_bytes() const { return queued_bytes_; }
+  /// All bytes sent so far, counted alike.
+  std::uint64_t sent_bytes() const { return sent_bytes_; }
 
  private:
   void pack();
@@ -92,6 +94,7 @@ class FrameQueue {
   std::span<const std::byte> front_;  ///< part of piece_, or of the first frame
   bool front_is_frame_ = false;
   std::size_t queued_bytes_ = 0;
+  std::uint64_t sent_bytes_ = 0;
 };
 
 }  // namespace troupe

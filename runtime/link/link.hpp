@@ -36,6 +36,10 @@ class TlsLink {
   /// whose frames something else bounds.
   virtual Result<void> post(LinkFrame frame) = 0;
   virtual std::size_t queued_bytes() const = 0;
+  /// All bytes that it has been given to send so far. They are sent once sent_bytes(), which counts
+  /// alike, has come so far.
+  virtual std::uint64_t accepted_bytes() const = 0;
+  virtual std::uint64_t sent_bytes() const = 0;
   /// Copies what queued frames borrow without an owner, so that it may change. On the thread that
   /// runs the loop.
   virtual void copy_borrowed() = 0;

@@ -354,4 +354,24 @@ TEST(SharedMemory, is_one_region_for_all_actors_of_a_node) {
       << "a new region after the release";
 }
 
+TEST(Stops, that_are_late_leave_the_others_in_the_process_alone) {
+  const auto cluster = start_cluster();
+  const auto busy = must(cluster->spawn<Recorder>({.process = "shared"}).get(limit));
+  const auto other = must(cluster->spawn<Counter>({.process = "shared"}, 1).get(limit));
+  auto running = busy.call<&Recorder::block_for_ms>(60000);
+  EXPECT_FALSE(running.wait(100ms));
+  const auto late = cluster->stop(busy, 50ms);
+  ASSERT_FALSE(late.ok());
+  EXPECT_EQ(late.error().code, ErrorCode::timed_out);
+  EXPECT_NE(late.error().message.find("goes on"), std::string::npos) << late.error().message;
+  // A process that was killed has ended before this stop does.
+  const auto bystander = must(cluster->spawn<Counter>({.process = "shared"}, 5).get(limit));
+  ASSERT_TRUE(cluster->stop(bystander, limit).ok());
+  EXPECT_EQ(must(other.call<&Counter::add>(1).get(limit)), 2);
+  // Alone, it is killed.
+  ASSERT_TRUE(cluster->stop(other, limit).ok());
+  EXPECT_EQ(cluster->stop(busy, 50ms).error().code, ErrorCode::timed_out);
+  EXPECT_EQ(running.get(limit).error().code, ErrorCode::actor_died);
+}
+
 }  // namespace troupe::test

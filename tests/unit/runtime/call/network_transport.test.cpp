@@ -1,13 +1,17 @@
 #include "runtime/call/network_transport.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <condition_variable>
 #include <future>
 #include <mutex>
+#include <optional>
 #include <thread>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include "runtime/link/link.hpp"
 
 namespace troupe {
 namespace {
@@ -122,6 +126,35 @@ TEST(NetworkTransport, an_endpoint_that_only_unix_sockets_lead_to_ends_the_link_
   const auto ends = first.ends(1);
   ASSERT_EQ(ends.size(), 1U);
   EXPECT_EQ(ends.front().code, ErrorCode::not_found);
+}
+
+TEST(NetworkTransport, a_flush_ends_though_others_keep_the_link_busy) {
+  const auto job = *JobKeys::from_secret(key_of(1));
+  const std::string name = *draw_call_name("job");
+  Process sender(key_of(1), {"here", "127.0.0.1"});
+  const auto loop = *LinkLoop::start();
+  std::promise<std::shared_ptr<Link>> made;
+  const auto link = made.get_future().share();
+  std::atomic<bool> is_flushed = false;
+  // More than the kernel takes. Whenever one has come, one is queued and the one after it follows:
+  // the queue is never empty.
+  const Bytes large(std::size_t{16} << 20);
+  const auto port = loop->listen("a busy process", "127.0.0.1",
+                                 [&](const LinkPeer& peer) -> std::optional<Key> {
+                                   return call_pair_key(call_listener_key(job, name), peer.name);
+                                 },
+                                 {nullptr,
+                                  [&](const std::shared_ptr<TlsLink>&, std::vector<std::byte>&) {
+                                    if (!is_flushed) (void)link.get()->send(large, {}, limit);
+                                  },
+                                  nullptr});
+  ASSERT_TRUE(port.ok()) << port.error().message;
+  made.set_value(sender.transport().connect(fmt::format("{} there 127.0.0.1 {}", name, *port)));
+  for (int i = 0; i < 3; ++i) ASSERT_TRUE(link.get()->send(large, {}, limit).ok());
+  const auto flushed = sender.transport().flush(limit);
+  is_flushed = true;
+  EXPECT_TRUE(flushed.ok()) << flushed.error().message;
+  loop->stop();
 }
 
 class ImpostorTest : public testing::TestWithParam<std::string> {};
