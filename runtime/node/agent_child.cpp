@@ -16,6 +16,17 @@ constexpr std::chrono::milliseconds start_limit{10000};
 constexpr std::chrono::milliseconds usual_start{200};
 constexpr std::size_t max_queued_bytes = std::size_t{512} << 20;
 
+/// Returns the actor that a process's message is about.
+std::optional<ActorId> actor_of(const ControlMessage& message) {
+  if (const auto* started = std::get_if<ActorStarted>(&message)) return started->actor;
+  if (const auto* failed = std::get_if<ActorFailed>(&message)) return failed->actor;
+  if (const auto* ended = std::get_if<ActorEnded>(&message)) return ended->actor;
+  if (const auto* request = std::get_if<KeyRequest>(&message)) return request->actor;
+  if (const auto* request = std::get_if<SpawnRequest>(&message)) return request->owner;
+  if (const auto* request = std::get_if<StopOwned>(&message)) return request->owner;
+  return std::nullopt;
+}
+
 }  // namespace
 
 AgentChild::AgentChild(std::unique_ptr<ChildChannel> channel, std::string name,
@@ -136,6 +147,21 @@ void AgentChild::resume() {
   start_.renew();
   silence_.renew();
   if (process_) process_->signal(SIGCONT);
+}
+
+bool AgentChild::note_message(const ControlMessage& message) {
+  const auto actor = actor_of(message);
+  if (!actor) return true;
+  const auto found = actors_.find(*actor);
+  if (found == actors_.end()) {
+    log::error("process {} speaks for actor {}, which is not one of its own", name_, *actor);
+    return false;
+  }
+  // The driver tells of its next incarnation, if there is one, after this message.
+  const bool is_end =
+      std::holds_alternative<ActorEnded>(message) || std::holds_alternative<ActorFailed>(message);
+  if (is_end) actors_.erase(found);
+  return true;
 }
 
 const std::string* AgentChild::find_actor(ActorId id) const {

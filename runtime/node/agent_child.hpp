@@ -80,8 +80,9 @@ class AgentChild {
 
   /// An actor is to be made in it. It may speak for no others.
   void add_actor(ActorId id, const std::string& name) { actors_.emplace(id, name); }
-  /// It has said the last word of that one.
-  void remove_actor(ActorId id) { actors_.erase(id); }
+  /// Takes note of what it says: an actor that has ended or could not be made is not one of its own
+  /// any more. False if the message is about an actor that is none.
+  bool note_message(const ControlMessage& message);
   /// Returns the actor's name, or null if it is not one of its own.
   const std::string* find_actor(ActorId id) const;
   const std::map<ActorId, std::string>& actors() const { return actors_; }

@@ -26,17 +26,6 @@ constexpr milliseconds stop_grace{1000};
 /// For a driver that is reached to say what this agent is to do: it may be busy with hundreds.
 constexpr milliseconds bootstrap_limit{30000};
 
-/// Returns the actor that a process's message is about.
-std::optional<ActorId> actor_of(const ControlMessage& message) {
-  if (const auto* started = std::get_if<ActorStarted>(&message)) return started->actor;
-  if (const auto* failed = std::get_if<ActorFailed>(&message)) return failed->actor;
-  if (const auto* ended = std::get_if<ActorEnded>(&message)) return ended->actor;
-  if (const auto* request = std::get_if<KeyRequest>(&message)) return request->actor;
-  if (const auto* request = std::get_if<SpawnRequest>(&message)) return request->owner;
-  if (const auto* request = std::get_if<StopOwned>(&message)) return request->owner;
-  return std::nullopt;
-}
-
 /// The time that this thread has computed.
 std::chrono::nanoseconds own_cpu_time() {
   timespec time{};
@@ -283,10 +272,7 @@ bool AgentLoop::on_child_messages(ProcessId id, AgentChild& child) {
 void AgentLoop::on_child_message(ProcessId id, AgentChild& child, ChildChannel::Message message) {
   auto decoded = decode_message(message.bytes, ControlEdge::process_to_agent);
   if (!decoded.ok()) return log::error("process {}: {}", child.name(), decoded.error().message);
-  if (const auto actor = actor_of(*decoded); actor && child.find_actor(*actor) == nullptr) {
-    return log::error("process {} speaks for actor {}, which is not one of its own", child.name(),
-                      *actor);
-  }
+  if (!child.note_message(*decoded)) return refuse(child, *decoded);
   if (const auto* followed = std::get_if<FollowActor>(&*decoded)) {
     const bool is_first = followers_.add(followed->actor, id);
     if (!is_first && !followed->wants_address) return;  // the driver knows
@@ -312,9 +298,22 @@ void AgentLoop::on_child_message(ProcessId id, AgentChild& child, ChildChannel::
   if (std::holds_alternative<ActorEnded>(*decoded) ||
       std::holds_alternative<ActorFailed>(*decoded)) {
     cpus_.give_back(id);  // the driver will give them to others before the process has ended
-    child.remove_actor(*actor_of(*decoded));
   }
   driver_->send(*decoded);
+}
+
+/// Answers what a process asks in the name of an actor that has ended, or is none of its own.
+void AgentLoop::refuse(AgentChild& child, const ControlMessage& message) {
+  const Error why{ErrorCode::actor_died, "the actor that asks for it has ended"};
+  if (const auto* request = std::get_if<KeyRequest>(&message)) {
+    answer_key(child, request->request, why);
+  } else if (const auto* request = std::get_if<SpawnRequest>(&message)) {
+    SpawnReply reply;
+    reply.request = request->request;
+    reply.code = why.code;
+    reply.message = why.message;
+    child.send(reply);
+  }
 }
 
 void AgentLoop::answer_region(ProcessId id, AgentChild& child, const RegionRequest& request) {

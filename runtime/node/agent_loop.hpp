@@ -76,6 +76,7 @@ class AgentLoop {
   void kill_all();
   void kill_children();
   void answer_region(ProcessId id, AgentChild& child, const RegionRequest& request);
+  void refuse(AgentChild& child, const ControlMessage& message);
   void answer_key(AgentChild& child, std::uint64_t request, Result<Key> key);
   void tick();
   /// Reads what a process prints, for its log and for the driver.
