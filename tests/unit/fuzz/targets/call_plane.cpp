@@ -27,7 +27,7 @@ class DeafLink final : public Link {
   Result<void> send(std::span<const std::byte> body, std::span<const std::byte> trailer,
                     std::chrono::nanoseconds) override {
     Bytes frame(body.begin(), body.end());
-    frame.insert(frame.end(), trailer.begin(), trailer.end());
+    frame.append(trailer);
     sent.push_back(std::move(frame));
     return {};
   }
