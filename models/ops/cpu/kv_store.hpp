@@ -92,7 +92,7 @@ inline Int4Rounding round_to_int4(const float* x, std::int64_t width, float scal
 
 /// The bits of the scale of the least squared error among a few: those that make the number
 /// farthest from zero either outermost level, and after each twice the best scale for the codes
-/// found. That is within 4 % of the squared error of sixteen scales of either sign.
+/// found. On normal numbers the squared error is 6 % above that of the best of 200 scales.
 inline std::uint16_t int4_scale_for(const float* x, std::int64_t width) {
   const float farthest = farthest_from_zero(x, width);
   std::uint16_t best = 0;
