@@ -117,7 +117,7 @@ TEST_F(State, lists_objects_with_their_owners_places_and_references) {
   EXPECT_EQ(by_place["pending"]["bytes"], 0);
   const Said table = troupe({"objects"});
   EXPECT_EQ(table.code, 0) << table.text;
-  EXPECT_THAT(table.text, HasSubstr("4.0 MiB"));
+  EXPECT_THAT(table.text, HasSubstr("4.00 MiB"));
   std::istringstream lines(table.text);
   for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 80U) << line;
   const Said one = troupe({"objects", "one", "--limit", "1"});
