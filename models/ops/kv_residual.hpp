@@ -6,8 +6,8 @@
 
 namespace troupe {
 
-/// What a layer's KV cache in int4 holds of the rounding error, in 4 more bits. Both together are a
-/// code of 8 bits (i8), and are stored as one.
+/// The part of the rounding error that a layer's KV cache in int4 holds in 4 more bits. Both
+/// together are a code of 8 bits (i8), and are stored as one.
 enum class KvResidual : std::uint8_t {
   none,
   keys,  ///< of keys

@@ -6,10 +6,11 @@
 
 namespace troupe {
 
-/// What the 4-bit codes 0 to 15 of a KV cache stand for, times their scale. Fitted to rows of 128
-/// normal numbers by alternating the scales that store_codes finds with the best levels for them
-/// (Lloyd 1982, Max 1960): finer near zero, where most numbers are. Equal steps have 1.3 times the
-/// squared error on such rows, 1.5 times on those of a Laplace distribution.
+/// The numbers that the 4-bit codes 0 to 15 of a KV cache stand for, times their scale. They were
+/// fitted to rows of 128 normal numbers by alternating the scales that store_codes finds with the
+/// best levels for them (Lloyd 1982, Max 1960): finer near zero, where most numbers are. Equal
+/// steps have 1.3 times the squared error on such rows, 1.5 times on those of a Laplace
+/// distribution.
 inline constexpr std::int8_t int4_levels[16] = {-127, -96, -76, -60, -46, -34, -22, -11,
                                                 0,    11,  23,  34,  47,  62,  80,  106};
 

@@ -50,6 +50,12 @@ void ActorRegistry::admit_node(std::size_t node) {
   placement_.admit_node(node);
 }
 
+std::string ActorRegistry::name_for(const SpawnOptions& options, const std::string& type,
+                                    ActorId id) const {
+  if (options.name.empty()) return fmt::format("{}-{}", type, id);
+  return names_.full_name(options.name, options.name_space);
+}
+
 Result<ActorRegistry::Admission> ActorRegistry::admit(const SpawnOptions& options,
                                                       const std::string& type,
                                                       const EncodedArguments& arguments,
@@ -82,8 +88,7 @@ Result<ActorRegistry::Admission> ActorRegistry::admit(const SpawnOptions& option
   actor.address = std::make_shared<const ActorAddress>(
       ActorAddress{.id = next_actor_,
                    .endpoint = {},
-                   .name = actor.named ? names_.full_name(options.name, options.name_space)
-                                       : fmt::format("{}-{}", type, next_actor_),
+                   .name = name_for(options, type, next_actor_),
                    .type = type,
                    .is_restartable = options.max_restarts != 0,
                    .max_call_retries = options.max_call_retries});
@@ -219,10 +224,7 @@ Result<SharedAddress> ActorRegistry::admit_local(const SpawnOptions& options,
   Actor actor;
   actor.named = !options.name.empty();
   actor.address = std::make_shared<const ActorAddress>(
-      ActorAddress{id, endpoint,
-                   actor.named ? names_.full_name(options.name, options.name_space)
-                               : fmt::format("{}-{}", type, id),
-                   type});
+      ActorAddress{id, endpoint, name_for(options, type, id), type});
   actor.pid = pid;
   if (actor.named) names_.add(actor.address->name, id);
   auto address = actor.address;

@@ -249,6 +249,8 @@ class ActorRegistry {
   Actors::const_iterator find_meant(std::string_view actor, ActorId& id) const;
   std::size_t count_actors() const;  ///< without the Directory
   ActorState state_of(const Actor& actor) const;
+  /// The full name of an actor that is spawned with these options.
+  std::string name_for(const SpawnOptions& options, const std::string& type, ActorId id) const;
   /// The node that the options ask for; empty: any.
   Result<std::string> node_asked(const SpawnOptions& options) const;
   ActorDown describe(const Actor& actor, DownCause cause, int code, const std::string& what) const;

@@ -110,15 +110,15 @@ bool is_meant(std::string_view actor, ActorId id, const std::string& name) {
 
 ActorRegistry::Actors::const_iterator ActorRegistry::find_meant(std::string_view actor,
                                                                 ActorId& id) const {
-  if (const auto named = names_.find(names_.full_name(actor, {}))) {
+  const std::string full_name = names_.full_name(actor, {});
+  if (const auto named = names_.find(full_name)) {
     id = *named;
   } else {  // "7", or a name that was made from type and id: "Worker-7"
     const auto digits = actor.substr(actor.rfind('-') + 1);
     std::from_chars(digits.data(), digits.data() + digits.size(), id);
   }
   const auto found = actors_.find(id);
-  const bool fits = found != actors_.end() &&
-                    is_meant(names_.full_name(actor, {}), id, found->second.address->name);
+  const bool fits = found != actors_.end() && is_meant(full_name, id, found->second.address->name);
   return fits ? found : actors_.end();
 }
 

@@ -71,8 +71,8 @@ struct NodeVerdict {
 
 struct ClusterOptions {
   std::string name{};  ///< for people, in what `troupe` shows; empty: the program's
-  /// Where names of actors are unique, and are looked up, if no other namespace is asked for. Its
-  /// actors are shown by their names alone, those of other namespaces as "NAMESPACE/NAME".
+  /// The namespace of actors' names that counts where no other one is asked for. Its actors are
+  /// shown by their names alone, those of other namespaces as "NAMESPACE/NAME".
   std::string name_space{};
   /// Empty: one node "node0" with the cpus of usable_cpus(). Those that join later are behind the
   /// others.
@@ -189,8 +189,9 @@ struct SpawnOptions {
   /// of the process's pool, and the class guards what they share. Calls begin in the order in which
   /// they come. Methods in a concurrency group (ConcurrencyGroups) have its limit in place of this.
   int max_concurrency = 0;
-  /// Of the name; empty: the cluster's own (ClusterOptions::name_space). Actors of one name in
-  /// different namespaces are different actors. Without a name it means nothing.
+  /// The namespace in which the name is unique; empty: the cluster's own
+  /// (ClusterOptions::name_space). Actors of one name in different namespaces are different actors.
+  /// It means nothing without a name.
   std::string name_space{};
 
   template <class Archive>

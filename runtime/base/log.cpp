@@ -53,7 +53,7 @@ class FileSink final : public spdlog::sinks::base_sink<std::mutex> {
   LineFile file_;
 };
 
-/// Of a process without a log file: writes warnings and errors to stderr.
+/// Makes the logger of a process without a log file: it writes warnings and errors to stderr.
 std::shared_ptr<spdlog::logger> stderr_logger(std::string_view process_name) {
   auto logger = std::make_shared<spdlog::logger>(std::string(process_name),
                                                  std::make_shared<spdlog::sinks::stderr_sink_mt>());

@@ -194,9 +194,13 @@ Result<SegmentClient::Given> SegmentClient::ask(const std::string& server, const
   }
   if (!connection->socket) {
     TROUPE_TRY(connection->socket, connect_and_wait(server));
+    connection->wait = {};
   }
-  if (!limit_wait(connection->socket.get(), std::chrono::duration_cast<microseconds>(wait))) {
-    return fail_errno(errno, "cannot set up a socket");
+  if (connection->wait != wait) {
+    if (!limit_wait(connection->socket.get(), std::chrono::duration_cast<microseconds>(wait))) {
+      return fail_errno(errno, "cannot set up a socket");
+    }
+    connection->wait = wait;
   }
   if (::send(connection->socket.get(), &ask, sizeof ask, MSG_NOSIGNAL) != sizeof ask) {
     connection->socket.reset();

@@ -84,6 +84,7 @@ class SegmentClient {
   struct Connection {
     std::timed_mutex mutex;
     UniqueFd socket;
+    std::chrono::nanoseconds wait{};  ///< that the kernel was told of; 0: none
   };
   std::mutex mutex_;
   std::map<std::string, std::shared_ptr<Connection>> connections_;

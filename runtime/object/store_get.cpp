@@ -177,7 +177,8 @@ Result<ObjectData> StoreImpl::look_for_data(const ObjectSharePtr& share,
     if (round == 0) request = {object.id, endpoint_, options_.locality, "", 0};
     if (round > 1 && !pause_before_round(round - 2, deadline)) {
       return fail(ErrorCode::timed_out,
-                  "{} copies of the object were found and could not be read in time", round);
+                  "{} times a copy of object {} of {} was found and could not be read in time",
+                  round, object.id.number, object.owner_name);
     }
     std::string holder = endpoint_;
     if (!is_held) {

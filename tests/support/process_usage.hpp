@@ -4,6 +4,8 @@
 #include <fstream>
 #include <string>
 
+#include <malloc.h>
+
 namespace troupe::test {
 
 /// Seconds of CPU that all threads of a process have used, from their schedulers' accounts in ns; 0
@@ -28,6 +30,12 @@ inline double memory_mb_of(int pid) {
     if (word == "Pss:" && rollup >> kibibytes) return kibibytes * 1024 / 1e6;
   }
   return 0;
+}
+
+/// Bytes that this process has allocated, whatever the allocator keeps beside them.
+inline double heap_bytes() {
+  const auto info = ::mallinfo2();
+  return static_cast<double>(info.uordblks + info.hblkhd);
 }
 
 }  // namespace troupe::test

@@ -71,7 +71,7 @@ inline std::uint16_t half_of_scale(float wanted) {
       _MM_FROUND_TO_NEAREST_INT);
 }
 
-/// What a row's rounding to int4_levels times a scale gives.
+/// The result of rounding a row to int4_levels times a scale.
 struct Int4Rounding {
   float squared_error;
   float better_scale;  ///< that of the least squared error for the same codes; may be no number

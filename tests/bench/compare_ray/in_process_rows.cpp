@@ -4,7 +4,7 @@
 #include <chrono>
 #include <vector>
 
-#include <malloc.h>
+#include "tests/support/process_usage.hpp"
 
 namespace troupe::bench {
 namespace {
@@ -30,12 +30,6 @@ double seconds_since(Clock::time_point begin) {
 double median(std::vector<double> samples) {
   std::ranges::sort(samples);
   return samples[samples.size() / 2];
-}
-
-/// What is allocated, whatever the allocator keeps beside it.
-double heap_bytes() {
-  const auto info = ::mallinfo2();
-  return static_cast<double>(info.uordblks + info.hblkhd);
 }
 
 Result<Neighbours> spawn(Cluster& cluster, std::size_t count) {
@@ -99,12 +93,12 @@ Result<InProcessRows::Memory> InProcessRows::bytes_per_actor() {
   constexpr std::size_t count = 10'000;
   TROUPE_TRY(const auto first, spawn(cluster_, 1));  // the threads
   TROUPE_CHECK(call(first, 1));
-  const double before = heap_bytes();
+  const double before = test::heap_bytes();
   TROUPE_TRY(const auto actors, spawn(cluster_, count));
   Memory memory;
-  memory.waiting = (heap_bytes() - before) / count;
+  memory.waiting = (test::heap_bytes() - before) / count;
   TROUPE_CHECK(call(actors, 10 * count));
-  memory.waiting_again = (heap_bytes() - before) / count;
+  memory.waiting_again = (test::heap_bytes() - before) / count;
   TROUPE_CHECK(end(cluster_, actors));
   return memory;
 }

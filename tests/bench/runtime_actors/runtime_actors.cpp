@@ -25,11 +25,11 @@
 #include <string_view>
 #include <vector>
 
-#include <malloc.h>
 #include <sys/resource.h>
 
 #include "runtime/actor/cluster.hpp"
 #include "tests/support/aim.hpp"
+#include "tests/support/process_usage.hpp"
 
 namespace troupe {
 namespace {
@@ -57,12 +57,6 @@ double resident_mib() {
   std::uint64_t total = 0, resident = 0;
   status >> total >> resident;
   return static_cast<double>(resident) * 4096 / (1 << 20);
-}
-
-/// What is allocated, whatever the allocator keeps beside it.
-double heap_bytes() {
-  const auto info = ::mallinfo2();
-  return static_cast<double>(info.uordblks + info.hblkhd);
 }
 
 /// Asks another one and waits for its answer.
@@ -172,12 +166,12 @@ Result<void> bench_calls(std::span<const ActorHandle<Victim>> living) {
 
 Result<void> bench_churn(Cluster& cluster, int thousands) {
   TROUPE_TRY(const auto first, spawn_local(cluster, 1));  // the threads
-  const double before_mib = resident_mib(), before_bytes = heap_bytes();
+  const double before_mib = resident_mib(), before_bytes = test::heap_bytes();
   auto start = Clock::now();
   TROUPE_TRY(const auto living, spawn_local(cluster, living_actors));
   const double seconds = seconds_since(start);
   const auto print_bytes = [&](const char* when) {
-    const double bytes = (heap_bytes() - before_bytes) / living_actors;
+    const double bytes = (test::heap_bytes() - before_bytes) / living_actors;
     std::printf("%s: %.0f bytes each are allocated, with the handle %s, %.0f resident\n", when,
                 bytes, test::at_most(bytes, 1024, "bytes").c_str(),
                 (resident_mib() - before_mib) * (1 << 20) / living_actors);

@@ -5,10 +5,10 @@
 #include <iterator>
 #include <vector>
 
-#include <malloc.h>
 #include <unistd.h>
 
 #include "runtime/actor/cluster.hpp"
+#include "tests/support/process_usage.hpp"
 
 namespace troupe::test {
 
@@ -40,12 +40,10 @@ struct Figures {
 };
 
 inline Figures figures_of_this_process() {
-  const auto heap = ::mallinfo2();
   std::uint64_t total = 0, resident = 0;
   std::ifstream("/proc/self/statm") >> total >> resident;
   const auto threads = std::filesystem::directory_iterator("/proc/self/task");
-  return {::getpid(), static_cast<int>(std::distance(begin(threads), end(threads))),
-          static_cast<double>(heap.uordblks + heap.hblkhd),
+  return {::getpid(), static_cast<int>(std::distance(begin(threads), end(threads))), heap_bytes(),
           static_cast<double>(resident) * static_cast<double>(::sysconf(_SC_PAGESIZE))};
 }
 
