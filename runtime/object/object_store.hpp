@@ -45,9 +45,10 @@
 // knows of the ends of those that it keeps something for.
 //
 // Links that break. A store whose `live` has failed asks `are_you_there` on a new link, and takes
-// the peer for gone only if that fails, too. Notes have sequence numbers, so what is sent again
-// counts once. Pins have numbers of their reader's, which gives one back if it does not know
-// whether it was made. Readers that give up have what waits for them cancelled.
+// the peer for gone only if that fails, too. The link to a host without power ends late; the driver
+// tells all stores of nodes that are lost (on_node_lost). Notes have sequence numbers, so what is
+// sent again counts once. Pins have numbers of their reader's, which gives one back if it does not
+// know whether it was made. Readers that give up have what waits for them cancelled.
 //
 // Between machines the first reader pulls the object in pieces over TLS connections of its own
 // (DataClient, DataServer) and holds a copy, which the owner then names to others of that machine.
@@ -143,6 +144,9 @@ class ObjectStore {
   /// calling thread, if nothing is open.
   virtual void when_registered(std::function<void()> then) = 0;
   virtual bool is_registering() const = 0;
+
+  /// The node of this locality is lost: its stores that do not answer within two seconds are gone.
+  virtual void on_node_lost(const std::string& locality, const std::string& how) = 0;
 
   virtual ObjectCounts counts() const = 0;
   /// Those objects of this process that have larger ids than `after`, at most `limit`, by id.

@@ -64,6 +64,7 @@ class StoreImpl final : public ObjectStore,
   const std::string& locality() const override { return options_.locality; }
   void when_registered(std::function<void()> then) override;
   bool is_registering() const override { return registering_ > 0; }
+  void on_node_lost(const std::string& locality, const std::string& how) override;
   ObjectCounts counts() const override;
   ObjectPage list(const ObjectId& after, std::size_t limit) const override;
   void stop() override;
