@@ -16,6 +16,7 @@
 #include "runtime/object/object_ref.hpp"
 #include "runtime/object/object_source.hpp"
 #include "runtime/object/object_view.hpp"
+#include "runtime/object/registration_scope.hpp"
 #include "runtime/process/unique_fd.hpp"
 #include "runtime/security/plane_keys.hpp"
 
@@ -32,9 +33,10 @@
 // and where copies are (CopyTable), and nobody else does. A process has one ObjectShare for all its
 // references to an object; making one sends `borrow`, its end `give_back`, after `borrow` was
 // acknowledged. A reference in a call's arguments is kept by the caller until the call is answered,
-// and the answer waits until the owner has acknowledged what the method was given
-// (when_registered). One in an answer is kept by the answering process until the receiver says
-// `received`, at most for ObjectStoreOptions::hold_limit.
+// and the answer waits until the owners have acknowledged what the method was given
+// (RegistrationScope, when_registered), at most for ObjectStoreOptions::registering_limit. One in
+// an answer is kept by the answering process until the receiver says `received`, at most for
+// ObjectStoreOptions::hold_limit.
 //
 // Messages between stores are calls on the call plane (to store_at(endpoint)): `notes` (borrow,
 // give_back, received, unpin, drop_copy, copied, pull_failed: batched, one such call under way to
@@ -76,6 +78,8 @@ struct ObjectStoreOptions {
   std::function<Result<UniqueFd>(std::size_t bytes)> ledger_memory;
   /// A reference in an answer that has not been received by then is lost.
   std::chrono::milliseconds hold_limit{60000};
+  /// So long an answer waits for owners that do not acknowledge what came with its call.
+  std::chrono::milliseconds registering_limit{10000};
   std::chrono::milliseconds pull_timeout{10000};  ///< without a byte
 };
 
@@ -140,9 +144,9 @@ class ObjectStore {
   virtual std::uint64_t hold(ObjectSharePtr share) = 0;
   virtual const std::string& endpoint() const = 0;
   virtual const std::string& locality() const = 0;
-  /// Runs `then` once the owners have acknowledged all that was adopted so far: at once, in the
-  /// calling thread, if nothing is open.
-  virtual void when_registered(std::function<void()> then) = 0;
+  /// Runs `then` once the owners have acknowledged these: at once, in the calling thread, if none
+  /// is open. Those who do not are waited for until ObjectStoreOptions::registering_limit.
+  virtual void when_registered(const Registrations& which, std::function<void()> then) = 0;
   virtual bool is_registering() const = 0;
 
   /// The node of this locality is lost: its stores that do not answer within two seconds are gone.
@@ -176,8 +180,9 @@ Result<ObjectRef<T>> put_object(ObjectStore& store, const T& value) {
 
 /// So long what a task or a constructor answers waits for the references that came with it.
 inline constexpr std::chrono::seconds registering_limit{10};
-/// Waits until what the calling thread has decoded is registered.
-void wait_until_registered(ObjectStore& store, std::chrono::nanoseconds timeout);
+/// Waits until these are registered.
+void wait_until_registered(ObjectStore& store, const Registrations& which,
+                           std::chrono::nanoseconds timeout);
 
 /// See Cluster::get.
 template <class T>
@@ -185,9 +190,10 @@ Result<ObjectView<T>> get_object(ObjectStore& store, const std::weak_ptr<CallHub
                                  const ObjectRef<T>& ref, std::chrono::nanoseconds timeout) {
   if (!ref) return fail(ErrorCode::invalid_argument, "get of an empty object reference");
   TROUPE_TRY(auto data, store.get_data(ref.share(), timeout));
+  const RegistrationScope registering;
   TROUPE_TRY(auto view, ObjectView<T>::of(std::move(data), ref.share(), hub));
   // Refs in the object are kept by it until they are this process's own.
-  if constexpr (!BlockType<T>) wait_until_registered(store, timeout);
+  if constexpr (!BlockType<T>) wait_until_registered(store, registering.open(), timeout);
   return view;
 }
 

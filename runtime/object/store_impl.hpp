@@ -62,7 +62,7 @@ class StoreImpl final : public ObjectStore,
   std::uint64_t hold(ObjectSharePtr share) override;
   const std::string& endpoint() const override { return endpoint_; }
   const std::string& locality() const override { return options_.locality; }
-  void when_registered(std::function<void()> then) override;
+  void when_registered(const Registrations& which, std::function<void()> then) override;
   bool is_registering() const override { return registering_ > 0; }
   void on_node_lost(const std::string& locality, const std::string& how) override;
   ObjectCounts counts() const override;
@@ -158,6 +158,7 @@ class StoreImpl final : public ObjectStore,
   void send_notes(StoreId peer);
   void on_notes_answered(StoreId peer, std::vector<OutNote> sent, const Result<Bytes>& answer);
   void end_registration(std::uint64_t registration, Later& later);
+  void arm_registering_timer(std::chrono::nanoseconds delay);
   void arm_hold_timer(std::chrono::nanoseconds delay);
   StoreNotesAnswer on_notes(const StoreNotes& notes);
   void on_note(const StoreNote& one, const StoreNotes& notes, Later& later);
@@ -289,10 +290,19 @@ class StoreImpl final : public ObjectStore,
   std::deque<std::pair<Clock::time_point, std::uint64_t>> hold_ends_;
   bool is_hold_timer_armed_ = false;
   std::unordered_map<ObjectId, std::vector<Hold>> to_receive_;  ///< once they are registered
-  std::uint64_t last_registration_ = 0;
   std::atomic<std::uint64_t> registering_ = 0;
-  std::set<std::uint64_t> registrations_;  ///< not acknowledged
-  std::multimap<std::uint64_t, std::function<void()>> when_registered_;
+  /// What waits for registrations.
+  struct Registering {
+    std::function<void()> then;
+    std::size_t open = 0;
+  };
+  /// Not acknowledged, each with the numbers of those in registering_waits_ that wait for it.
+  std::unordered_map<std::uint64_t, std::vector<std::uint64_t>> registrations_;
+  std::unordered_map<std::uint64_t, Registering> registering_waits_;
+  std::uint64_t next_registering_wait_ = 1;
+  /// When they are given up, the earliest first; some of them are over.
+  std::deque<std::pair<Clock::time_point, std::uint64_t>> registering_ends_;
+  bool is_registering_timer_armed_ = false;
   ObjectCounts counts_;
   const Metrics metrics_;
   std::size_t pulls_ = 0;      ///< under way, each with a thread

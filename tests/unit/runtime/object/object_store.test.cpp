@@ -79,6 +79,27 @@ TEST_F(ObjectStores, keep_references_and_views_when_all_links_break) {
       << describe(owner->store().counts());
 }
 
+TEST_F(ObjectStores, wait_for_the_owners_of_what_came_with_a_call_alone_and_not_for_ever) {
+  const auto silent = TestProcess::start("silent", node_),
+             owner = TestProcess::start("owner", node_);
+  const auto reader = TestProcess::start(
+      "reader", node_, [](ObjectStoreOptions& options) { options.registering_limit = 2s; });
+  const auto theirs = *silent->put(10, 1), ref = *owner->put(10, 2);
+  silent->be_silent();
+  Promise<bool> late, soon;
+  silent->pass(theirs, *reader, [late](bool is_answered) { late.complete(is_answered); });
+  reader->refs.push_back(reader->take_one());
+  owner->pass(ref, *reader, [soon](bool is_answered) { soon.complete(is_answered); });
+  EXPECT_TRUE(*soon.future().get(limit));
+  EXPECT_FALSE(late.future().ready());
+  // A second call with a reference that is not registered yet waits, too.
+  Promise<bool> second;
+  silent->pass(theirs, *reader, [second](bool is_answered) { second.complete(is_answered); });
+  EXPECT_TRUE(*late.future().get(limit));
+  EXPECT_TRUE(*second.future().get(limit));
+  EXPECT_TRUE(reader->store().is_registering());
+}
+
 TEST_F(ObjectStores, keep_nothing_of_readers_that_give_up) {
   const auto owner = TestProcess::start("owner", node_), other = TestProcess::start("other", node_);
   const Ref late(owner->store().make_pending({}));
