@@ -1,5 +1,6 @@
 #include "runtime/object/segment_server.hpp"
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstring>
@@ -133,26 +134,35 @@ SegmentServer::~SegmentServer() {
 
 void SegmentServer::run() {
   Acceptor acceptor(std::move(listener_));
-  std::vector<UniqueFd> sockets;
   std::vector<pollfd> polled;
   while (true) {
     const auto now = Acceptor::Clock::now();
     polled.assign(
         {{wake_.get(), POLLIN, 0}, {acceptor.rests(now) ? -1 : acceptor.fd(), POLLIN, 0}});
-    for (const auto& socket : sockets) polled.push_back({socket.get(), POLLIN, 0});
+    for (const auto& reader : readers_) polled.push_back({reader.socket.get(), POLLIN, 0});
     ::poll(polled.data(), polled.size(), acceptor.rests(now) ? 100 : -1);
     if (polled[0].revents != 0) return;
     for (std::size_t i = polled.size(); i-- > 2;) {
       if (polled[i].revents == 0) continue;
-      if (answer(sockets[i - 2].get())) continue;
-      sockets[i - 2] = std::move(sockets.back());
-      sockets.pop_back();
+      Reader& reader = readers_[i - 2];
+      reader.asked = ++last_ask_;
+      if (answer(reader.socket.get())) continue;
+      reader = std::move(readers_.back());
+      readers_.pop_back();
     }
     if (polled[1].revents == 0) continue;
     while (UniqueFd socket = acceptor.accept(Acceptor::Clock::now())) {
-      if (sockets.size() >= max_connections || !check_peer_uid(socket.get()).ok()) continue;
-      sockets.push_back(std::move(socket));
+      if (check_peer_uid(socket.get()).ok()) add_reader(std::move(socket));
     }
+  }
+}
+
+void SegmentServer::add_reader(UniqueFd socket) {
+  Reader reader{std::move(socket), ++last_ask_};
+  if (readers_.size() < max_connections) {
+    readers_.push_back(std::move(reader));
+  } else {
+    *std::ranges::min_element(readers_, {}, &Reader::asked) = std::move(reader);
   }
 }
 
@@ -182,17 +192,24 @@ Result<SegmentClient::Given> SegmentClient::ask(const std::string& server, const
     connection = found;
   }
   const std::lock_guard lock(connection->mutex);
-  if (!connection->socket) {
-    TROUPE_TRY(connection->socket, connect_and_wait(server));
+  if (connection->socket) {
+    auto given = ask_on(*connection, ask);
+    // The server has ended an old connection if it has many readers.
+    if (given.ok() || given.error().code != ErrorCode::peer_died) return given;
   }
-  if (::send(connection->socket.get(), &ask, sizeof ask, MSG_NOSIGNAL) != sizeof ask) {
-    connection->socket.reset();
+  TROUPE_TRY(connection->socket, connect_and_wait(server));
+  return ask_on(*connection, ask);
+}
+
+Result<SegmentClient::Given> SegmentClient::ask_on(Connection& connection, const SegmentAsk& ask) {
+  if (::send(connection.socket.get(), &ask, sizeof ask, MSG_NOSIGNAL) != sizeof ask) {
+    connection.socket.reset();
     return fail(ErrorCode::peer_died, "the holder of an object has ended");
   }
-  auto given = receive_answer(connection->socket.get());
+  auto given = receive_answer(connection.socket.get());
   const bool is_in_step = given.ok() || given.error().code == ErrorCode::not_found ||
                           given.error().code == ErrorCode::io;
-  if (!is_in_step) connection->socket.reset();
+  if (!is_in_step) connection.socket.reset();
   return given;
 }
 

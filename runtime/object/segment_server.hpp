@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "runtime/base/result.hpp"
 #include "runtime/object/held_objects.hpp"
@@ -28,7 +29,8 @@ struct SegmentAsk {
 
 /// Gives the descriptors of a process's segments to processes of its machine and its user that know
 /// its random token, which the stores tell each other on the call plane: a unix socket in the
-/// abstract namespace, one thread.
+/// abstract namespace, one thread. It keeps 1,024 connections; one more ends the one that has been
+/// silent longest, whose reader connects again when it needs to.
 class SegmentServer {
  public:
   /// What the server asks of its store, on its thread.
@@ -52,7 +54,12 @@ class SegmentServer {
  private:
   SegmentServer(std::string name, UniqueFd listener, UniqueFd wake, std::uint64_t token,
                 const SegmentPool& pool, Store store);
+  struct Reader {
+    UniqueFd socket;
+    std::uint64_t asked = 0;  ///< grows with the asks of all readers
+  };
   void run();
+  void add_reader(UniqueFd socket);
   bool answer(int socket);
 
   const std::string name_;
@@ -60,6 +67,8 @@ class SegmentServer {
   UniqueFd listener_, wake_;
   const SegmentPool& pool_;
   const Store store_;
+  std::vector<Reader> readers_;  ///< of the thread
+  std::uint64_t last_ask_ = 0;   ///< of the thread
   std::thread thread_;
 };
 
@@ -86,6 +95,8 @@ class SegmentClient {
     std::mutex mutex;
     UniqueFd socket;
   };
+  static Result<Given> ask_on(Connection& connection, const SegmentAsk& ask);
+
   mutable std::mutex mutex_;
   std::map<std::string, std::shared_ptr<Connection>> connections_;
 };

@@ -14,6 +14,11 @@ enum class Turn : int { waiting, answered, given_up };
 /// So many links in a row may break before an answer comes by them.
 constexpr int max_tries = 3;
 
+/// So often a copy may be gone as it is asked for; the owner is asked at once again, then after
+/// rests.
+constexpr int max_rounds = 64, rounds_at_once = 4;
+constexpr std::chrono::milliseconds rest_between_rounds{100};
+
 /// Whether a holder does not have the object, or is gone.
 bool means_gone(ErrorCode code) { return is_actor_gone(code) || code == ErrorCode::not_found; }
 
@@ -162,6 +167,13 @@ Result<std::optional<ObjectData>> StoreImpl::get_at_once(const ObjectSharePtr& s
   return given.error();
 }
 
+void StoreImpl::rest(Deadline& deadline) {
+  Lock lock(mutex_);
+  (void)wait_for(pulls_ended_, lock,
+                 std::min<Clock::duration>(deadline.left(), rest_between_rounds),
+                 [this] { return is_stopping_.load(); });
+}
+
 Result<ObjectData> StoreImpl::get_data(const ObjectSharePtr& share,
                                        std::chrono::nanoseconds timeout) {
   auto data = look_for_data(share, timeout);
@@ -174,8 +186,8 @@ Result<ObjectData> StoreImpl::look_for_data(const ObjectSharePtr& share,
   const ObjectAddress& object = share->address();
   std::optional<Deadline> deadline;
   LocateRequest request;
-  constexpr int max_rounds = 64;
   for (int round = 0; round < max_rounds; ++round) {
+    if (round >= rounds_at_once) rest(*deadline);
     if (is_stopping_) return fail(ErrorCode::cancelled, "this process is shutting down");
     bool is_held = false;
     TROUPE_TRY(auto there, get_at_once(share, is_held));

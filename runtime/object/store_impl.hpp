@@ -220,6 +220,7 @@ class StoreImpl final : public ObjectStore,
                             Deadline& deadline);
   Result<std::optional<ObjectData>> open_by(const ObjectSharePtr& share, const std::string& holder,
                                             Deadline& deadline);
+  void rest(Deadline& deadline);
   Result<ObjectData> look_for_data(const ObjectSharePtr& share, std::chrono::nanoseconds timeout);
   /// What can be had without asking anybody but the owner's SegmentServer.
   Result<std::optional<ObjectData>> get_at_once(const ObjectSharePtr& share, bool& is_held);
@@ -236,7 +237,10 @@ class StoreImpl final : public ObjectStore,
   Result<void> begin_pull(const ObjectAddress& object, const Located& located);
   void run_pull(const ObjectAddress& object, const std::vector<std::string>& sources,
                 std::span<std::byte> target);
-  Result<void> pull_from(const std::string& source, const ObjectId& object,
+  Result<void> pull_in_turn(const std::string& source, const ObjectId& object,
+                            std::span<std::byte> target);
+  /// False if the source had no turn for it within the timeout.
+  Result<bool> pull_from(const std::string& source, const ObjectId& object,
                          std::span<std::byte> target);
   void end_pull(const ObjectAddress& object, const Result<void>& result);
   void unpin(PinNumber pin);
