@@ -4,7 +4,9 @@
 #include <thread>
 
 #include <gtest/gtest.h>
+#include <sys/socket.h>
 
+#include "runtime/link/tcp_socket.hpp"
 #include "tests/support/temporary_folder.hpp"
 #include "tests/unit/runtime/object/test_stores.hpp"
 
@@ -197,6 +199,63 @@ TEST_F(ObjectStores, ask_an_owner_of_many_objects_a_few_times) {
   for (const auto& process : processes) {
     EXPECT_TRUE(comes_true([&] { return process->store().counts().waits == 0; }));
   }
+}
+
+TEST_F(ObjectStores, wait_for_one_of_several_objects_though_an_owner_is_silent) {
+  const auto silent = TestProcess::start("silent", node_),
+             owner = TestProcess::start("owner", node_),
+             reader = TestProcess::start("reader", node_);
+  const Ref late(owner->store().make_pending({}));
+  owner->pass(late, *reader);
+  reader->refs.push_back(reader->take_one());
+  silent->pass(*silent->put(10, 1), *reader);
+  reader->refs.push_back(reader->take_one());
+  EXPECT_TRUE(comes_true([&] { return !reader->store().is_registering(); }));
+  silent->be_silent();
+  Promise<std::size_t> ready;
+  std::thread waits([&] {
+    const auto waited =
+        wait_for_objects(reader->store(), std::span<const Ref>(reader->refs), 1, 10s);
+    ready.complete(waited.ready.size());
+  });
+  EXPECT_TRUE(comes_true([&] { return owner->store().counts().waits == 1; }, 5s));
+  owner->store().fulfil(late.id(), Bytes(8), {});
+  EXPECT_TRUE(ready.future().wait(3s));
+  waits.join();
+}
+
+TEST_F(ObjectStores, pull_once_the_holder_has_a_turn_for_it) {
+  TestNode elsewhere{.name = "node1"};
+  const auto owner = TestProcess::start("owner", node_);
+  const auto reader = TestProcess::start(
+      "reader", elsewhere, [](ObjectStoreOptions& options) { options.pull_timeout = 300ms; });
+  const auto ref = *owner->put(large, 7);
+  owner->pass(ref, *reader);
+  reader->refs.push_back(reader->take_one());
+  const Promise<Bytes> opened;
+  reader->hub().call(address_of_store(owner->store().endpoint()),
+                     static_cast<std::uint16_t>(StoreMethod::open),
+                     encode(OpenRequest{ref.id(), reader->store().endpoint(), true, 0}),
+                     [opened](Result<Bytes> answer) { opened.complete(std::move(answer)); });
+  const auto place = *decode<OpenReply>(*opened.future().get(limit));
+  TcpAddress address = *look_up(place.data_address, place.data_port, true);
+  std::vector<UniqueFd> others;
+  for (int i = 0; i < 64; ++i) {
+    others.emplace_back(::socket(address.family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    ASSERT_EQ(::connect(others.back().get(), address.get(), address.length), 0);
+  }
+  Promise<std::uint32_t> got;
+  std::thread gets([&] {
+    const auto view = reader->get(reader->refs[0]);
+    got.complete(view.ok() ? Result<std::uint32_t>(view->get()[0]) : view.error());
+  });
+  EXPECT_FALSE(got.future().wait(1s));
+  others.clear();
+  const auto value = got.future().get(limit);
+  gets.join();
+  ASSERT_TRUE(value.ok()) << value.error().message;
+  EXPECT_EQ(*value, 7);
+  EXPECT_EQ(reader->store().counts().pulls, 1);
 }
 
 TEST_F(ObjectStores, wait_for_objects_that_are_given_twice) {
