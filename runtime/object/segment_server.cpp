@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <type_traits>
 #include <vector>
@@ -22,7 +23,7 @@ namespace troupe {
 namespace {
 
 constexpr std::size_t max_connections = 1024;
-constexpr int answer_timeout_s = 5;
+constexpr std::chrono::milliseconds max_patience{5000};
 
 static_assert(std::is_trivially_copyable_v<SegmentAsk>);
 
@@ -68,8 +69,7 @@ Result<SegmentClient::Given> receive_answer(int socket) {
     } while (got < 0 && errno == EINTR);
   }
   if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
-    return fail(ErrorCode::timed_out, "the holder of an object gives no descriptor within {} s",
-                answer_timeout_s);
+    return fail(ErrorCode::timed_out, "the holder of an object gives no descriptor in time");
   }
   if (got != sizeof answer) {
     return fail(ErrorCode::peer_died, "the holder of an object has ended");
@@ -89,18 +89,6 @@ Result<SegmentClient::Given> receive_answer(int socket) {
   std::memcpy(&number, CMSG_DATA(header), sizeof number);
   given.fd = UniqueFd(number);
   return given;
-}
-
-/// Connects; receive_answer then waits in the kernel, for so long.
-Result<UniqueFd> connect_and_wait(const std::string& server) {
-  TROUPE_TRY(UniqueFd socket, connect_to(server));
-  const timeval limit{.tv_sec = answer_timeout_s, .tv_usec = 0};
-  const int flags = ::fcntl(socket.get(), F_GETFL);
-  if (flags < 0 || ::fcntl(socket.get(), F_SETFL, flags & ~O_NONBLOCK) != 0 ||
-      ::setsockopt(socket.get(), SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit) != 0) {
-    return fail_errno(errno, "cannot set up a socket");
-  }
-  return socket;
 }
 
 }  // namespace
@@ -183,7 +171,31 @@ bool SegmentServer::answer(int socket) {
   return false;
 }
 
-Result<SegmentClient::Given> SegmentClient::ask(const std::string& server, const SegmentAsk& ask) {
+class SegmentClient::Turn {
+ public:
+  /// Waits until no other thread uses the connection; has_come() is false if that takes too long.
+  Turn(Connection& connection, Deadline& deadline) : connection_(connection) {
+    std::unique_lock lock(connection.mutex);
+    has_come_ = wait_until(connection.changed, lock, deadline, [&] { return !connection.is_used; });
+    if (has_come_) connection.is_used = true;
+  }
+  ~Turn() {
+    if (!has_come_) return;
+    const std::lock_guard lock(connection_.mutex);
+    connection_.is_used = false;
+    connection_.changed.notify_one();
+  }
+  Turn(const Turn&) = delete;
+  Turn& operator=(const Turn&) = delete;
+  bool has_come() const { return has_come_; }
+
+ private:
+  Connection& connection_;
+  bool has_come_ = false;
+};
+
+Result<SegmentClient::Given> SegmentClient::ask(const std::string& server, const SegmentAsk& ask,
+                                                Deadline& deadline) {
   std::shared_ptr<Connection> connection;
   {
     const std::lock_guard lock(mutex_);
@@ -191,26 +203,62 @@ Result<SegmentClient::Given> SegmentClient::ask(const std::string& server, const
     if (!found) found = std::make_shared<Connection>();
     connection = found;
   }
-  const std::lock_guard lock(connection->mutex);
+  const Turn turn(*connection, deadline);
+  if (!turn.has_come()) {
+    return fail(ErrorCode::timed_out, "other threads wait for the holder of an object");
+  }
   if (connection->socket) {
-    auto given = ask_on(*connection, ask);
+    auto given = ask_on(*connection, ask, deadline);
     // The server has ended an old connection if it has many readers.
     if (given.ok() || given.error().code != ErrorCode::peer_died) return given;
   }
-  TROUPE_TRY(connection->socket, connect_and_wait(server));
-  return ask_on(*connection, ask);
+  TROUPE_CHECK(connect(*connection, server));
+  return ask_on(*connection, ask, deadline);
 }
 
-Result<SegmentClient::Given> SegmentClient::ask_on(Connection& connection, const SegmentAsk& ask) {
+/// For receive_answer, which waits in the kernel.
+Result<void> SegmentClient::connect(Connection& connection, const std::string& server) {
+  TROUPE_TRY(UniqueFd socket, connect_to(server));
+  const int flags = ::fcntl(socket.get(), F_GETFL);
+  if (flags < 0 || ::fcntl(socket.get(), F_SETFL, flags & ~O_NONBLOCK) != 0) {
+    return fail_errno(errno, "cannot set up a socket");
+  }
+  connection.socket = std::move(socket);
+  connection.patience = {};
+  return {};
+}
+
+Result<SegmentClient::Given> SegmentClient::ask_on(Connection& connection, const SegmentAsk& ask,
+                                                   Deadline& deadline) {
   if (::send(connection.socket.get(), &ask, sizeof ask, MSG_NOSIGNAL) != sizeof ask) {
     connection.socket.reset();
     return fail(ErrorCode::peer_died, "the holder of an object has ended");
   }
-  auto given = receive_answer(connection.socket.get());
+  Deadline longest(max_patience);
+  Result<Given> given = fail(ErrorCode::timed_out, "the time is over");
+  do {
+    if (!set_patience(connection, deadline)) return fail_errno(errno, "cannot set up a socket");
+    given = receive_answer(connection.socket.get());
+  } while (!given.ok() && given.error().code == ErrorCode::timed_out && !deadline.is_over() &&
+           !longest.is_over());
   const bool is_in_step = given.ok() || given.error().code == ErrorCode::not_found ||
                           given.error().code == ErrorCode::io;
   if (!is_in_step) connection.socket.reset();
   return given;
+}
+
+/// So long one receive_answer waits: no longer than until the deadline's next look.
+bool SegmentClient::set_patience(Connection& connection, Deadline& deadline) {
+  using std::chrono::milliseconds;
+  const auto patience = std::clamp<milliseconds>(std::chrono::ceil<milliseconds>(deadline.left()),
+                                                 milliseconds(1), Deadline::slice);
+  if (patience == connection.patience) return true;
+  const timeval limit{.tv_sec = 0, .tv_usec = patience.count() * 1000};
+  if (::setsockopt(connection.socket.get(), SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit) != 0) {
+    return false;
+  }
+  connection.patience = patience;
+  return true;
 }
 
 void SegmentClient::forget(const std::string& server) {

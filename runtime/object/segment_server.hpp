@@ -1,5 +1,7 @@
 #pragma once
 
+#include <chrono>
+#include <condition_variable>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -10,6 +12,7 @@
 #include <thread>
 #include <vector>
 
+#include "runtime/base/deadline.hpp"
 #include "runtime/base/result.hpp"
 #include "runtime/object/held_objects.hpp"
 #include "runtime/object/segment_pool.hpp"
@@ -72,17 +75,18 @@ class SegmentServer {
   std::thread thread_;
 };
 
-/// Asks SegmentServers, over one connection to each. Callable from any thread.
+/// Asks SegmentServers, over one connection to each, which threads use in turn. Callable from any
+/// thread.
 class SegmentClient {
  public:
   struct Given {
     UniqueFd fd;
     std::uint64_t bytes = 0;  ///< of the object, where it was asked for
   };
-  /// Errors: not_found if there is no such segment any more, or the object cannot be pinned at
-  /// once; peer_died, timed_out of the server; io, resource_exhausted of this process, as for lack
-  /// of a descriptor.
-  Result<Given> ask(const std::string& server, const SegmentAsk& ask);
+  /// Waits until the deadline, at most 5 s. Errors: not_found if there is no such segment any more,
+  /// or the object cannot be pinned at once; peer_died of the server; timed_out, and then the
+  /// object may be pinned yet; io, resource_exhausted of this process, as for lack of a descriptor.
+  Result<Given> ask(const std::string& server, const SegmentAsk& ask, Deadline& deadline);
   /// Closes the connection to a server whose process has ended.
   void forget(const std::string& server);
   std::size_t connections() const {
@@ -93,9 +97,16 @@ class SegmentClient {
  private:
   struct Connection {
     std::mutex mutex;
+    std::condition_variable changed;
+    bool is_used = false;  ///< by one thread, whose the others are
     UniqueFd socket;
+    std::chrono::milliseconds patience{};  ///< of the socket (SO_RCVTIMEO)
   };
-  static Result<Given> ask_on(Connection& connection, const SegmentAsk& ask);
+  /// What one ask has of a connection.
+  class Turn;
+  static Result<void> connect(Connection& connection, const std::string& server);
+  static bool set_patience(Connection& connection, Deadline& deadline);
+  static Result<Given> ask_on(Connection& connection, const SegmentAsk& ask, Deadline& deadline);
 
   mutable std::mutex mutex_;
   std::map<std::string, std::shared_ptr<Connection>> connections_;

@@ -121,7 +121,7 @@ StoreImpl::Locating::~Locating() {
 }
 
 Result<std::optional<ObjectData>> StoreImpl::get_at_once(const ObjectSharePtr& share,
-                                                         bool& is_held) {
+                                                         Deadline& deadline, bool& is_held) {
   const ObjectAddress& object = share->address();
   std::string server;
   SegmentAsk ask{.object = object.id, .reader = self_};
@@ -154,7 +154,7 @@ Result<std::optional<ObjectData>> StoreImpl::get_at_once(const ObjectSharePtr& s
     ask.pin = next_pin_++;
   }
   const PinAt pin{object.owner_endpoint, ask.pin};
-  const auto given = segments_.ask(server, ask);
+  const auto given = segments_.ask(server, ask, deadline);
   if (given.ok()) {
     TROUPE_TRY(auto data, map_given(share, pin, *given));
     return std::optional(std::move(data));
@@ -184,22 +184,18 @@ Result<ObjectData> StoreImpl::get_data(const ObjectSharePtr& share,
 Result<ObjectData> StoreImpl::look_for_data(const ObjectSharePtr& share,
                                             std::chrono::nanoseconds timeout) {
   const ObjectAddress& object = share->address();
-  std::optional<Deadline> deadline;
-  LocateRequest request;
+  Deadline deadline(timeout);
+  LocateRequest request{object.id, endpoint_, options_.locality, "", 0};
   for (int round = 0; round < max_rounds; ++round) {
-    if (round >= rounds_at_once) rest(*deadline);
+    if (round >= rounds_at_once) rest(deadline);
     if (is_stopping_) return fail(ErrorCode::cancelled, "this process is shutting down");
     bool is_held = false;
-    TROUPE_TRY(auto there, get_at_once(share, is_held));
+    TROUPE_TRY(auto there, get_at_once(share, deadline, is_held));
     if (there) return *std::move(there);
-    if (!deadline) {
-      deadline.emplace(timeout);
-      request = {object.id, endpoint_, options_.locality, "", 0};
-    }
     std::string holder = endpoint_;
     if (!is_held) {
       const Locating asks(*this, object.id);
-      TROUPE_TRY(auto located, locate_by(request, object, *deadline));
+      TROUPE_TRY(auto located, locate_by(request, object, deadline));
       if (located.kind == Located::Kind::small) {
         auto bytes = std::make_shared<const Bytes>(std::move(located.bytes));
         const Lock lock(mutex_);
@@ -207,7 +203,7 @@ Result<ObjectData> StoreImpl::look_for_data(const ObjectSharePtr& share,
         return ObjectData{*bytes, bytes};
       }
       if (located.kind == Located::Kind::here) {
-        auto data = map_place(share, {object.owner_endpoint, request.pin}, located.place);
+        auto data = map_place(share, {object.owner_endpoint, request.pin}, located.place, deadline);
         if (data.ok() || !means_gone(data.error().code)) return data;
         request.failed = object.owner_endpoint;
         continue;
@@ -218,7 +214,7 @@ Result<ObjectData> StoreImpl::look_for_data(const ObjectSharePtr& share,
         holder = located.holder;
       }
     }
-    TROUPE_TRY(auto data, open_by(share, holder, *deadline));
+    TROUPE_TRY(auto data, open_by(share, holder, deadline));
     if (data) return *std::move(data);
     request.failed = holder;
   }
@@ -249,7 +245,7 @@ Result<std::optional<ObjectData>> StoreImpl::open_by(const ObjectSharePtr& share
         give_back);
     if (reply.ok()) {
       if (is_here) return std::optional(local_data(request.object, pin.number, reply->place.bytes));
-      auto data = map_place(share, pin, reply->place);
+      auto data = map_place(share, pin, reply->place, deadline);
       if (data.ok()) return std::optional(*std::move(data));
       if (!means_gone(data.error().code)) return data.error();
       return std::optional<ObjectData>();
@@ -304,7 +300,7 @@ void StoreImpl::unpin_at(const PinAt& pin) {
 }
 
 Result<ObjectData> StoreImpl::map_place(const ObjectSharePtr& share, const PinAt& pin,
-                                        const SegmentPlace& place) {
+                                        const SegmentPlace& place, Deadline& deadline) {
   {
     const Lock lock(mutex_);
     const auto holder = peers_.find(store_at(pin.holder));
@@ -313,7 +309,8 @@ Result<ObjectData> StoreImpl::map_place(const ObjectSharePtr& share, const PinAt
       holder->second.token = place.token;
     }
   }
-  auto given = segments_.ask(place.server, {.token = place.token, .segment = place.segment});
+  auto given =
+      segments_.ask(place.server, {.token = place.token, .segment = place.segment}, deadline);
   if (!given.ok()) {
     unpin_at(pin);
     return given.error();

@@ -223,7 +223,8 @@ class StoreImpl final : public ObjectStore,
   void rest(Deadline& deadline);
   Result<ObjectData> look_for_data(const ObjectSharePtr& share, std::chrono::nanoseconds timeout);
   /// What can be had without asking anybody but the owner's SegmentServer.
-  Result<std::optional<ObjectData>> get_at_once(const ObjectSharePtr& share, bool& is_held);
+  Result<std::optional<ObjectData>> get_at_once(const ObjectSharePtr& share, Deadline& deadline,
+                                                bool& is_held);
   ObjectData local_data(const ObjectId& object, PinNumber pin, std::uint64_t bytes);
   struct PinAt {
     std::string holder;
@@ -231,7 +232,7 @@ class StoreImpl final : public ObjectStore,
   };
   /// Maps an object of which this process has a pin, which goes with the data or if that fails.
   Result<ObjectData> map_place(const ObjectSharePtr& share, const PinAt& pin,
-                               const SegmentPlace& place);
+                               const SegmentPlace& place, Deadline& deadline);
   Result<ObjectData> map_given(const ObjectSharePtr& share, const PinAt& pin,
                                const SegmentClient::Given& given);
   Result<void> begin_pull(const ObjectAddress& object, const Located& located);

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 
+#include "runtime/call/unix_socket.hpp"
 #include "runtime/link/tcp_socket.hpp"
 #include "tests/support/temporary_folder.hpp"
 #include "tests/unit/runtime/object/test_stores.hpp"
@@ -222,6 +223,53 @@ TEST_F(ObjectStores, wait_for_one_of_several_objects_though_an_owner_is_silent) 
   owner->store().fulfil(late.id(), Bytes(8), {});
   EXPECT_TRUE(ready.future().wait(3s));
   waits.join();
+}
+
+/// Somebody in place of a store: it acknowledges notes, and says that its objects are to be had
+/// from a SegmentServer.
+class LocatingTarget final : public CallTarget {
+ public:
+  explicit LocatingTarget(std::string server) : server_(std::move(server)) {}
+  void deliver(IncomingCall call) override {
+    switch (static_cast<StoreMethod>(call.method)) {
+      case StoreMethod::notes:
+        return call.answer(encode(StoreNotesAnswer{}));
+      case StoreMethod::locate: {
+        Located located;
+        located.kind = Located::Kind::here;
+        located.place = {server_, 1, 1, large * 4};
+        return call.answer(encode(located));
+      }
+      default:
+        calls_.push_back(std::move(call));
+    }
+  }
+
+ private:
+  const std::string server_;
+  std::vector<IncomingCall> calls_;
+};
+
+TEST_F(ObjectStores, give_up_in_time_when_a_segment_server_is_silent) {
+  const auto owner = TestProcess::start("owner", node_),
+             reader = TestProcess::start("reader", node_);
+  const std::string server = fmt::format("troupe-test-{}-silent", ::getpid());
+  const UniqueFd listener = *listen_at(server);
+  const std::string& endpoint = owner->store().endpoint();
+  owner->hub().remove_target(store_at(endpoint));
+  owner->hub().add_target(store_at(endpoint), std::make_shared<LocatingTarget>(server));
+  const Ref first(reader->store().adopt({{{store_at(endpoint), 1}, endpoint, "owner", true}}));
+  const Ref second(reader->store().adopt({{{store_at(endpoint), 2}, endpoint, "owner", true}}));
+  const auto seconds_of_get = [&](const Ref& ref, std::chrono::milliseconds timeout) {
+    const auto begun = std::chrono::steady_clock::now();
+    EXPECT_EQ(reader->get(ref, timeout).error().code, ErrorCode::timed_out);
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - begun).count();
+  };
+  EXPECT_LT(seconds_of_get(first, 10ms), 2);
+  EXPECT_LT(seconds_of_get(second, 10ms), 2);  // the server is known now
+  std::thread patient([&] { EXPECT_LT(seconds_of_get(first, 1s), 4); });
+  EXPECT_LT(seconds_of_get(second, 10ms), 2);  // and somebody else waits for it
+  patient.join();
 }
 
 TEST_F(ObjectStores, pull_once_the_holder_has_a_turn_for_it) {

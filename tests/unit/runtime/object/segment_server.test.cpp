@@ -34,7 +34,8 @@ TEST_F(SegmentServers, serve_any_number_of_readers) {
   for (int i = 0; i < 1100; ++i) readers.push_back(std::make_unique<SegmentClient>());
   for (int round = 0; round < 2; ++round) {
     for (std::size_t i = 0; i < readers.size(); ++i) {
-      const auto given = readers[i]->ask(server_->name(), {.token = server_->token()});
+      Deadline deadline = deadline_in(std::chrono::seconds(10));
+      const auto given = readers[i]->ask(server_->name(), {.token = server_->token()}, deadline);
       ASSERT_TRUE(given.ok()) << "reader " << i << ": " << given.error().message;
       EXPECT_EQ(given->bytes, 200'000);
     }
