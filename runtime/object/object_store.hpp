@@ -58,7 +58,8 @@
 // Limits. All stores of a node count their segments in one table in shared memory (NodeLedger). Who
 // finds the node full frees its spare segments, spills its least recently used objects that nobody
 // has mapped, then asks the store with the least recently used one to do so. A spilled object is a
-// file without a name, which ends with its process, however that ends.
+// file without a name, which ends with its process, however that ends. Each segment is a mapping,
+// of which the kernel lets a process have 65,530: a process that comes near spills its own objects.
 namespace troupe {
 
 /// Objects up to here are small, as in Ray: below it the messages for a segment (a descriptor, a
@@ -74,6 +75,7 @@ struct ObjectStoreOptions {
   CallKeys keys;
   std::uint64_t node_bytes = 0;  ///< 0: 30 % of the memory that is available
   std::string spill_folder;      ///< empty: nothing is spilled
+  std::size_t max_mappings = 0;  ///< 0: see max_object_mappings
   /// Shared by the stores of the node: the memory of its NodeLedger, of these bytes.
   std::function<Result<UniqueFd>(std::size_t bytes)> ledger_memory;
   /// A reference in an answer that has not been received by then is lost.

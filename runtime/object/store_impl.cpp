@@ -11,10 +11,12 @@ StoreImpl::StoreImpl(std::shared_ptr<CallHub> hub, ObjectStoreOptions options)
       endpoint_(hub_->endpoint()),
       self_(store_at(endpoint_)),
       metrics_(make_metrics(hub_->observer()->metrics())),
-      pool_([shared = shared_ledger_](std::int64_t bytes) {
-        NodeLedger* const ledger = shared->node;
-        return ledger == nullptr || ledger->charge(bytes);
-      }) {}
+      pool_(
+          [shared = shared_ledger_](std::int64_t bytes) {
+            NodeLedger* const ledger = shared->node;
+            return ledger == nullptr || ledger->charge(bytes);
+          },
+          options_.max_mappings > 0 ? options_.max_mappings : max_object_mappings()) {}
 
 Result<std::shared_ptr<ObjectStore>> ObjectStore::start(std::shared_ptr<CallHub> hub,
                                                         ObjectStoreOptions options) {

@@ -8,6 +8,7 @@
 
 #include "runtime/call/unix_socket.hpp"
 #include "runtime/link/tcp_socket.hpp"
+#include "runtime/object/segment_pool.hpp"
 #include "tests/support/temporary_folder.hpp"
 #include "tests/unit/runtime/object/test_stores.hpp"
 
@@ -258,8 +259,10 @@ TEST_F(ObjectStores, give_up_in_time_when_a_segment_server_is_silent) {
   const std::string& endpoint = owner->store().endpoint();
   owner->hub().remove_target(store_at(endpoint));
   owner->hub().add_target(store_at(endpoint), std::make_shared<LocatingTarget>(server));
-  const Ref first(reader->store().adopt({{{store_at(endpoint), 1}, endpoint, "owner", true}}));
-  const Ref second(reader->store().adopt({{{store_at(endpoint), 2}, endpoint, "owner", true}}));
+  const Ref first(
+      reader->store().adopt({{{store_at(endpoint), 1}, endpoint, "owner", true}, 0, ""}));
+  const Ref second(
+      reader->store().adopt({{{store_at(endpoint), 2}, endpoint, "owner", true}, 0, ""}));
   const auto seconds_of_get = [&](const Ref& ref, std::chrono::milliseconds timeout) {
     const auto begun = std::chrono::steady_clock::now();
     EXPECT_EQ(reader->get(ref, timeout).error().code, ErrorCode::timed_out);
@@ -407,6 +410,39 @@ TEST_F(ObjectStores, that_stop_leave_nobody_waiting_for_objects_that_are_read_ba
   EXPECT_TRUE(comes_true([&] { return begun == 32; }));
   owner->store().stop();
   for (auto& reader : readers) reader.join();  // within the test's limit
+}
+
+TEST_F(ObjectStores, spill_their_objects_when_the_process_has_all_its_mappings) {
+  const tests::TemporaryFolder folder;
+  node_.spill_folder = folder.path().string();
+  const auto owner = TestProcess::start(
+      "owner", node_, [](ObjectStoreOptions& options) { options.max_mappings = 8; });
+  for (std::uint32_t i = 0; i < 32; ++i) {
+    auto ref = owner->put(large, i);
+    ASSERT_TRUE(ref.ok()) << ref.error().message;
+    owner->refs.push_back(*ref);
+    EXPECT_LE(object_mappings(), 8);
+  }
+  for (std::uint32_t i = 0; i < 32; ++i) {
+    const auto view = owner->get(owner->refs[i]);
+    ASSERT_TRUE(view.ok()) << view.error().message;
+    EXPECT_EQ(view->get()[large - 1], i);
+  }
+  EXPECT_GE(owner->store().counts().spills, 24);
+}
+
+TEST_F(ObjectStores, name_the_remedy_when_the_process_has_all_its_mappings) {
+  const auto owner = TestProcess::start(
+      "owner", node_, [](ObjectStoreOptions& options) { options.max_mappings = 8; });
+  for (std::uint32_t i = 0; i < 8; ++i) owner->refs.push_back(*owner->put(large, i));
+  const auto more = owner->put(large, 8);
+  ASSERT_FALSE(more.ok());
+  EXPECT_EQ(more.error().code, ErrorCode::resource_exhausted);
+  EXPECT_NE(more.error().message.find("vm.max_map_count"), std::string::npos)
+      << more.error().message;
+  // Segments that are free and of another size give theirs up.
+  owner->refs.clear();
+  for (std::uint32_t i = 0; i < 8; ++i) owner->refs.push_back(*owner->put(2 * large, i));
 }
 
 TEST_F(ObjectStores, list_what_they_own_in_pages) {
