@@ -19,11 +19,13 @@ constexpr int calls_per_turn = 16;
 
 }  // namespace
 
-void HostServices::answer(const CallReply& reply, CallAnswer answer) const {
-  if (!objects || !objects->is_registering()) return reply(std::move(answer));
-  objects->when_registered([reply, shared = std::make_shared<CallAnswer>(std::move(answer))] {
-    reply(std::move(*shared));
-  });
+void HostServices::answer(const CallReply& reply, CallAnswer answer,
+                          const Registrations& registrations) const {
+  if (!objects || registrations.empty()) return reply(std::move(answer));
+  objects->when_registered(registrations,
+                           [reply, shared = std::make_shared<CallAnswer>(std::move(answer))] {
+                             reply(std::move(*shared));
+                           });
 }
 
 void HostServices::report_end(const ActorDown& down) const {
@@ -199,10 +201,11 @@ void ActorCell::run_call(IncomingCall& call) noexcept {
   if (!may_begin(call, address_->name)) return load_->on_dropped(call.method);
   const auto running = load_->begin(call.method, call.id, call.queued_ns);
   const CallScope scope(call);
+  const RegistrationScope registering;
   CallAnswer answer =
       load_->end(running, actor_->run(call.method, call.arguments, services_->hub->weak()));
   if (is_killed_) return refuse(call);
-  services_->answer(call.answer, std::move(answer));
+  services_->answer(call.answer, std::move(answer), registering.open());
 }
 
 bool ActorCell::run_taken_task() {
@@ -233,11 +236,12 @@ Result<void> ActorCell::prepare_concurrency() {
     has_coroutines_ = true;
     async_ = std::make_unique<AsyncCalls>(
         *actor_,
-        AsyncCalls::Options{weak_from_this(), timers(), services_->hub, load_, address_->name,
-                            limit_or(1000), [this](IncomingCall& call) { run_call(call); },
-                            [this](const CallReply& reply, CallAnswer answer) {
-                              services_->answer(reply, std::move(answer));
-                            }});
+        AsyncCalls::Options{
+            weak_from_this(), timers(), services_->hub, load_, address_->name, limit_or(1000),
+            [this](IncomingCall& call) { run_call(call); },
+            [this](const CallReply& reply, CallAnswer answer, const Registrations& registrations) {
+              services_->answer(reply, std::move(answer), registrations);
+            }});
   } else if (max_concurrency_ > 1 || !concurrency.limits.empty()) {
     TROUPE_CHECK(services_->threads->start());
     const std::lock_guard lock(mutex_);
@@ -250,9 +254,12 @@ Result<void> ActorCell::prepare_concurrency() {
 bool ActorCell::make() {
   const auto made = [this]() -> Result<void> {
     try {
+      const RegistrationScope registering;
       TROUPE_TRY(actor_, making_->factory(*context_));
       // Whoever spawns it keeps the objects among the arguments until it is there.
-      if (services_->objects) wait_until_registered(*services_->objects, registering_limit);
+      if (services_->objects) {
+        wait_until_registered(*services_->objects, registering.open(), registering_limit);
+      }
       load_ = services_->hub->observer()->add_actor(address_, actor_->method_names());
       return prepare_concurrency();
     } catch (...) {

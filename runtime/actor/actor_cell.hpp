@@ -52,8 +52,9 @@ struct HostServices {
   std::shared_ptr<ObjectStore> objects{};
 
   /// Answers a call. The caller keeps the references to objects among its arguments until then: so
-  /// it waits until those that this process has decoded are registered with their owners.
-  void answer(const CallReply& reply, CallAnswer answer) const;
+  /// it waits until these, which were not yet as they were decoded, are registered with their
+  /// owners.
+  void answer(const CallReply& reply, CallAnswer answer, const Registrations& registrations) const;
 
   /// Tells the callers and the watchers in this process.
   void report_end(const ActorDown& down) const;

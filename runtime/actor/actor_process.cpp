@@ -222,6 +222,9 @@ void ActorProcess::on_message(ChildChannel::Message message) {
   if (const auto* moved = std::get_if<ActorMoved>(&*decoded)) {
     return services_->hub->mark_moved(moved->actor);
   }
+  if (const auto* lost = std::get_if<NodeGone>(&*decoded)) {
+    return services_->objects->on_node_lost(lost->locality, lost->how);
+  }
   if (const auto* reply = std::get_if<RegionReply>(&*decoded)) {
     return on_region_reply(*reply, std::move(message.fd));
   }

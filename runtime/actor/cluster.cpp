@@ -152,7 +152,17 @@ NodeAgents::Events ClusterImpl::agent_events() {
             }
             inquiries_.lose(node);
             publish(registry_->on_node_lost(node, how));
+            tell_stores_of_lost(node, how);
           }};
+}
+
+/// Whoever has references to objects there need not know any of its actors.
+void ClusterImpl::tell_stores_of_lost(std::size_t node, const std::string& how) {
+  // The links to processes of this host end with them.
+  if (is_local_ || shutting_down_ || !services_->objects) return;
+  const std::string locality = agents_.infos(node, 1).front().spec.name;
+  services_->objects->on_node_lost(locality, how);
+  agents_.send_to_all(NodeGone{locality, how});
 }
 
 AgentBootstrap ClusterImpl::bootstrap_of(const std::string& node, const AgentReady& hello) const {

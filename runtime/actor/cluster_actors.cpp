@@ -90,7 +90,8 @@ void ClusterImpl::begin_stop(ActorId actor) {
 }
 
 void ClusterImpl::spawn_for(std::size_t node, SpawnRequest request) {
-  const auto answer = [this, node, number = request.request,
+  const auto registrations = std::make_shared<Registrations>();
+  const auto answer = [this, node, registrations, number = request.request,
                        process = request.process](const Result<ActorAddress>& address) {
     SpawnReply reply{.request = number, .process = process, .ok = address.ok()};
     if (address.ok()) {
@@ -100,7 +101,8 @@ void ClusterImpl::spawn_for(std::size_t node, SpawnRequest request) {
       reply.message = address.error().message;
     }
     // Its process keeps the objects among the arguments until then.
-    services_->objects->when_registered([this, node, reply] { (void)agents_.send(node, reply); });
+    services_->objects->when_registered(*registrations,
+                                        [this, node, reply] { (void)agents_.send(node, reply); });
   };
   SpawnOptions options;
   std::vector<ObjectOnTheWire> objects;
@@ -108,8 +110,12 @@ void ClusterImpl::spawn_for(std::size_t node, SpawnRequest request) {
   decoder(options, objects);
   if (const auto decoded = decoder.finish(); !decoded.ok()) return answer(decoded.error());
   EncodedArguments arguments{std::move(request.arguments), {}};
-  for (const auto& object : objects) {
-    arguments.objects.push_back(services_->objects->adopt(object));
+  {
+    const RegistrationScope registering;
+    for (const auto& object : objects) {
+      arguments.objects.push_back(services_->objects->adopt(object));
+    }
+    *registrations = registering.open();
   }
   spawn_owned(request.owner, options, std::move(request.type), std::move(arguments), answer);
 }

@@ -110,6 +110,7 @@ class ClusterImpl final : public Cluster {
   AgentBootstrap bootstrap_of(const std::string& node, const AgentReady& hello) const;
   void on_agent_message(std::size_t node, ControlMessage message);
   void follow(std::size_t node, const FollowActor& wish);
+  void tell_stores_of_lost(std::size_t node, const std::string& how);
   void restart(const DueRestart& due);
   void spawn_owned(ActorId owner, const SpawnOptions& options, std::string type,
                    EncodedArguments arguments, const ActorRegistry::AddressCallback& done);

@@ -44,15 +44,16 @@ bool travels_on(ControlEdge edge, const ControlMessage& message) {
           message);
     case ControlEdge::driver_to_agent:
       return is_one_of<AgentBootstrap, AgentRefused, StartActor, StopActor, StopProcess, ActorGone,
-                       ActorMoved, SpawnReply, Shutdown, Suspend, Resume, Heartbeat, AskProcesses>(
-          message);
+                       ActorMoved, SpawnReply, Shutdown, Suspend, Resume, Heartbeat, AskProcesses,
+                       NodeGone>(message);
     case ControlEdge::process_to_agent:
       return is_one_of<ActorStarted, ActorFailed, ActorEnded, FollowActor, RegionRequest,
                        KeyRequest, CallKeyRequest, SpawnRequest, StopOwned, Heartbeat,
                        ProcessReport>(message);
     case ControlEdge::agent_to_process:
       return is_one_of<ProcessBootstrap, StartActor, StopActor, StopProcess, ActorGone, ActorMoved,
-                       RegionReply, KeyReply, SpawnReply, Heartbeat, AskProcesses>(message);
+                       RegionReply, KeyReply, SpawnReply, Heartbeat, AskProcesses, NodeGone>(
+          message);
   }
   return false;
 }

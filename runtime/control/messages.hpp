@@ -21,7 +21,7 @@ using ProcessId = std::uint64_t;
 /// vocabulary; each comment says which way a message goes (D driver, A agent, P actor process).
 
 /// Changes whenever a control message does.
-inline constexpr std::uint32_t control_protocol = 14;
+inline constexpr std::uint32_t control_protocol = 15;
 
 /// A -> D, first: the agent of the ticket for `node`, or one that joins by a token and has chosen
 /// this name until it is given a node, has come. An agent of another build is refused.
@@ -191,6 +191,15 @@ struct ActorMoved {
   template <class Archive>
   void fields(Archive& archive) {
     archive(actor);
+  }
+};
+/// D -> A -> P, to all: the agent of a node of another host is lost, and its processes with it.
+struct NodeGone {
+  std::string locality;  ///< of its processes; see NetworkAddress
+  std::string how;
+  template <class Archive>
+  void fields(Archive& archive) {
+    archive(locality, how);
   }
 };
 /// D -> A: end all processes and yourself within this time.
@@ -392,7 +401,8 @@ using ControlMessage =
                  StopProcess, ProcessEnded, FollowActor, ActorGone, Shutdown, ProcessBootstrap,
                  Heartbeat, RegionRequest, RegionReply, KeyRequest, CallKeyRequest, KeyReply,
                  Suspend, Suspended, Resume, AgentBootstrap, AgentRefused, ActorMoved, SpawnRequest,
-                 SpawnReply, StopOwned, AskProcesses, ProcessReport, NodeReport, LogLines>;
+                 SpawnReply, StopOwned, AskProcesses, ProcessReport, NodeReport, LogLines,
+                 NodeGone>;
 
 /// Sender and receiver.
 enum class ControlEdge { agent_to_driver, driver_to_agent, process_to_agent, agent_to_process };

@@ -5,6 +5,7 @@
 
 #include "runtime/link/link.hpp"
 #include "runtime/link/tls_session.hpp"
+#include "runtime/link/unacknowledged_time.hpp"
 #include "runtime/process/unique_fd.hpp"
 
 namespace troupe {
@@ -53,6 +54,11 @@ class Connection final : public TlsLink, public std::enable_shared_from_this<Con
   int fd() const { return socket_.get(); }
   bool is_open() const { return open_; }
   bool wants_to_write();
+  /// See UnacknowledgedTime.
+  std::optional<std::chrono::milliseconds> unacknowledged(
+      std::chrono::steady_clock::time_point now) {
+    return unacknowledged_.look(socket_.get(), now);
+  }
 
  private:
   Result<void> check_size(const LinkFrame& frame) const;
@@ -69,6 +75,7 @@ class Connection final : public TlsLink, public std::enable_shared_from_this<Con
   UniqueFd socket_;
   std::unique_ptr<TlsSession> session_;
   FrameReader reader_;
+  UnacknowledgedTime unacknowledged_;
   bool open_ = false;
 
   mutable std::mutex mutex_;

@@ -20,8 +20,9 @@ namespace troupe {
 /// hosts: TCP and TLS 1.3 with a key of the pair (TlsContext). Functions are callable from any
 /// thread.
 ///
-/// It has no heartbeats (a stopped peer keeps its connection; TCP's keepalive finds a host that is
-/// gone after about 15 s), and it does not reconnect.
+/// It has no heartbeats: a stopped peer keeps its connection, however much waits for it. A host
+/// that is gone is found after about 15 s, by TCP's keepalive or, while data is under way, by its
+/// missing acknowledgements (LinkLimits::host_timeout). It does not reconnect.
 class TlsLink {
  public:
   virtual ~TlsLink() = default;
@@ -65,6 +66,8 @@ struct LinkLimits {
   std::size_t max_frame_bytes = std::size_t{1} << 30;    ///< received or sent; below 4 GiB
   std::size_t max_queued_bytes = std::size_t{64} << 20;  ///< a single frame may be larger
   std::chrono::milliseconds handshake_timeout{5000};
+  /// A host that acknowledges nothing of what is under way to it for so long is gone.
+  std::chrono::milliseconds host_timeout{15000};
   /// Limit on a listener's connections that have not authenticated; above it, the oldest is
   /// dropped, silent ones first. Processes of hundreds of nodes may come at once, and a machine
   /// that is busy with as many others answers each handshake late. Never more than a quarter of the

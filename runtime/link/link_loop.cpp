@@ -25,6 +25,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+constexpr std::chrono::milliseconds look_at_hosts{1000};
+
 LinkLimits bounded(LinkLimits limits) {
   limits.max_strangers = std::min<std::size_t>(limits.max_strangers,
                                                std::max<std::uint64_t>(1, open_file_limit() / 4));
@@ -89,6 +91,7 @@ class Loop final : public std::enable_shared_from_this<Loop> {
   void turn(const std::shared_ptr<Connection>& connection);
   void flush(const std::shared_ptr<Connection>& connection);
   void go_on(const std::shared_ptr<Connection>& connection, const Result<bool>& more);
+  void look_for_hosts(Clock::time_point now);
   void drop(const std::shared_ptr<Connection>& connection, const Error& why);
   bool poll(int operation, int fd, std::uint32_t events);
 
@@ -111,6 +114,8 @@ class Loop final : public std::enable_shared_from_this<Loop> {
   Strangers outgoing_;                              ///< outgoing connections that are not open yet
   std::set<std::shared_ptr<Connection>> eager_;     ///< connections that can go on at once
   std::set<int> writing_;                           ///< connections that wait until they can write
+  /// When acknowledgements are looked at; never while nothing is under way.
+  Clock::time_point hosts_due_ = Clock::time_point::max();
 };
 
 Result<void> Loop::start() {
@@ -204,7 +209,7 @@ int Loop::milliseconds_to_wait(Clock::time_point until) {
     if (!tasks_.empty()) return 0;  // posted by events of this thread, which does not wake itself
   }
   const auto now = Clock::now();
-  auto next = std::min(until, outgoing_.due());
+  auto next = std::min({until, outgoing_.due(), hosts_due_});
   for (const auto& [fd, listener] : listeners_) {
     next = std::min({next, listener.strangers.due(), listener.refusals.due()});
     if (listener.acceptor.rests(now)) next = std::min(next, listener.acceptor.rests_until());
@@ -241,6 +246,25 @@ void Loop::on_time(Clock::time_point now) {
     const auto connection = connections_.at(*slow);  // drop() takes it out of the map
     drop(connection, fail(ErrorCode::timed_out, "no handshake within {} ms",
                           limits_.handshake_timeout.count()));
+  }
+  if (now >= hosts_due_) look_for_hosts(now);
+}
+
+/// Drops the links to hosts that are gone.
+void Loop::look_for_hosts(Clock::time_point now) {
+  bool is_any_under_way = false;
+  std::vector<std::shared_ptr<Connection>> gone;
+  for (const auto& [fd, connection] : connections_) {
+    if (!connection->is_open()) continue;  // its handshake has a timeout
+    const auto silence = connection->unacknowledged(now);
+    if (!silence) continue;
+    is_any_under_way = true;
+    if (*silence >= limits_.host_timeout) gone.push_back(connection);
+  }
+  hosts_due_ = is_any_under_way ? now + look_at_hosts : Clock::time_point::max();
+  for (const auto& connection : gone) {
+    drop(connection, fail(ErrorCode::peer_died, "the host of {} has acknowledged nothing for {} ms",
+                          connection->peer().text(), limits_.host_timeout.count()));
   }
 }
 
@@ -337,6 +361,7 @@ void Loop::flush(const std::shared_ptr<Connection>& connection) {
 void Loop::go_on(const std::shared_ptr<Connection>& connection, const Result<bool>& more) {
   if (!more.ok()) return drop(connection, more.error());
   if (*more) eager_.insert(connection);
+  if (hosts_due_ == Clock::time_point::max()) hosts_due_ = Clock::now() + look_at_hosts;
   const int fd = connection->fd();
   const bool writes = connection->wants_to_write();
   if (writes == writing_.contains(fd)) return;

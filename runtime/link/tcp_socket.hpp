@@ -22,8 +22,8 @@ struct TcpAddress {
 /// Looks an address or, unless `numeric`, a name up. Errors: not_found.
 Result<TcpAddress> look_up(const std::string& host, std::uint16_t port, bool numeric);
 
-/// Sends without delay (TCP_NODELAY), and detects a host that is gone after about 15 s. The kernel
-/// answers keepalives for a stopped process.
+/// Sends without delay (TCP_NODELAY), and detects a host that is gone after about 15 s in which
+/// nothing is under way to it. The kernel answers keepalives for a stopped process.
 void tune(int socket);
 
 /// A socket that listens at a numeric address on the first free port of `ports`. `name` is the

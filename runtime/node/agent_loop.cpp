@@ -217,6 +217,8 @@ void AgentLoop::on_driver_message(ControlMessage message) {
     for (const ProcessId follower : followers_.of(moved->actor.id)) {
       if (AgentChild* child = child_of(follower)) child->send(message);
     }
+  } else if (std::holds_alternative<NodeGone>(message)) {
+    for (auto& [id, child] : children_) child.send(message);
   } else if (const auto* shutdown = std::get_if<Shutdown>(&message)) {
     is_shutting_down_ = true;
     for (const ProcessStart& start : std::exchange(starts_, {})) {

@@ -32,6 +32,8 @@ constexpr std::size_t max_connections = 64;
 constexpr milliseconds handshake_limit{5000};
 constexpr milliseconds idle_limit{10000};
 constexpr milliseconds look_around{250};
+/// As a connection that waits for its turn looks whether there is something left for it.
+constexpr milliseconds look_for_work{10};
 
 /// The key of a connection, which is not the one of the call plane.
 Key data_key(const Key& pair) {
@@ -70,7 +72,8 @@ Result<bool> wait_for(int socket, short events, milliseconds patience,
   while (!deadline.is_over()) {
     if (is_cancelled) return fail(ErrorCode::cancelled, "the object store stops");
     pollfd polled{socket, events, 0};
-    if (::poll(&polled, 1, static_cast<int>(look_around.count())) > 0) return true;
+    const auto wait = std::min(look_around, std::chrono::ceil<milliseconds>(deadline.left()));
+    if (::poll(&polled, 1, static_cast<int>(wait.count())) > 0) return true;
   }
   return false;
 }
@@ -86,14 +89,25 @@ class Stream {
         patience_(patience),
         is_cancelled_(is_cancelled) {}
 
-  Result<void> handshake() {
+  /// False if the other end does not take part within the patience, or before `is_needless`.
+  template <class IsNeedless>
+  Result<bool> handshake(IsNeedless is_needless, milliseconds slice = look_for_work) {
+    Deadline deadline(patience_);
     while (true) {
       TROUPE_TRY(const bool is_done, session_->handshake());
       if (is_done) break;
-      TROUPE_CHECK(wait());
+      const short events = session_->wants_write() ? POLLOUT : POLLIN;
+      while (true) {
+        if (is_needless() || deadline.is_over()) return false;
+        TROUPE_TRY(const bool has_come, wait_for(socket_.get(), events, slice, is_cancelled_));
+        if (has_come) break;
+      }
     }
     TROUPE_TRY(secret_, block_secret(*session_));
-    return {};
+    return true;
+  }
+  Result<bool> handshake() {
+    return handshake([] { return false; }, look_around);
   }
   const BlockSecret& secret() const { return secret_; }
   Result<void> read(std::span<std::byte> room) {
@@ -297,27 +311,40 @@ DataServer::~DataServer() {
 
 void DataServer::run() {
   Acceptor acceptor(std::move(listener_));
+  const auto is_full = [this] {
+    const std::lock_guard lock(mutex_);
+    return sockets_.size() >= max_connections;
+  };
   while (!is_stopping_) {
     const bool rests = acceptor.rests(Acceptor::Clock::now());
-    pollfd polled[] = {{wake_.get(), POLLIN, 0}, {rests ? -1 : acceptor.fd(), POLLIN, 0}};
+    pollfd polled[] = {{wake_.get(), POLLIN, 0},
+                       {rests || is_full() ? -1 : acceptor.fd(), POLLIN, 0}};
     ::poll(polled, 2, rests ? 100 : -1);
+    eventfd_t ignored = 0;
+    ::eventfd_read(wake_.get(), &ignored);
     if (polled[1].revents == 0) continue;
-    while (UniqueFd socket = acceptor.accept(Acceptor::Clock::now())) {
-      const std::lock_guard lock(mutex_);
-      if (sockets_.size() >= max_connections) continue;
-      const int number = socket.get();
-      try {
-        std::thread([this, number] {
-          serve(number);
-          const std::lock_guard inner(mutex_);
-          sockets_.erase(number);
-          ended_.notify_all();
-        }).detach();  // the destructor waits for sockets_ to be empty
-        sockets_.emplace(number, std::move(socket));
-      } catch (const std::system_error& error) {
-        log::warning("no thread to send an object: {}", error.what());
-      }
+    while (!is_full()) {
+      UniqueFd socket = acceptor.accept(Acceptor::Clock::now());
+      if (!socket) break;
+      begin_to_serve(std::move(socket));
     }
+  }
+}
+
+void DataServer::begin_to_serve(UniqueFd socket) {
+  const std::lock_guard lock(mutex_);
+  const int number = socket.get();
+  try {
+    std::thread([this, number] {
+      serve(number);
+      const std::lock_guard inner(mutex_);
+      sockets_.erase(number);
+      ::eventfd_write(wake_.get(), 1);  // for those that wait for their turn
+      ended_.notify_all();
+    }).detach();  // the destructor waits for sockets_ to be empty
+    sockets_.emplace(number, std::move(socket));
+  } catch (const std::system_error& error) {
+    log::warning("no thread to send an object: {}", error.what());
   }
 }
 
@@ -333,7 +360,8 @@ void DataServer::serve(int socket) {
   UniqueFd own(::dup(socket));
   if (!own) return;
   Stream stream(std::move(own), *std::move(session), idle_limit, is_stopping_);
-  if (!stream.handshake().ok()) return;
+  const auto is_proven = stream.handshake();
+  if (!is_proven.ok() || !*is_proven) return;
   BlockWriter writer(stream);
   std::vector<std::byte> scratch;
   PieceRequest request;
@@ -348,51 +376,53 @@ void DataServer::serve(int socket) {
   }
 }
 
-Result<void> pull_object(const DataPlace& from, const std::string& own_name, const Key& key,
+Result<bool> pull_object(const DataPlace& from, const std::string& own_name, const Key& key,
                          const ObjectId& object, std::span<std::byte> target, milliseconds patience,
                          const std::atomic<bool>& is_cancelled) {
   TROUPE_TRY(const auto tls, TlsContext::create());
+  const std::size_t pieces = (target.size() + data_piece - 1) / data_piece;
   std::atomic<std::uint64_t> next = 0;
   const LinkPeer self{reader_role, own_name};
-  const auto open = [&]() -> Result<std::unique_ptr<Stream>> {
+  // Null if the server has no turn for it, or nothing is left to fetch.
+  const auto connect = [&]() -> Result<std::unique_ptr<Stream>> {
     TROUPE_TRY(auto socket, connect_socket(from, is_cancelled));
     TROUPE_TRY(auto session, TlsSession::connect(*tls, socket.get(), self.text(), data_key(key)));
     auto stream =
         std::make_unique<Stream>(std::move(socket), std::move(session), patience, is_cancelled);
-    TROUPE_CHECK(stream->handshake());
-    return stream;
+    TROUPE_TRY(const bool is_served, stream->handshake([&] { return next >= pieces; }));
+    return is_served ? std::move(stream) : nullptr;
   };
+  const auto fetch = [&](Stream& stream) -> Result<void> {
+    auto fetched = fetch_pieces(stream, object, target, next);
+    if (!fetched.ok()) next = pieces;  // then the others need not go on, or wait for their turn
+    if (fetched.ok()) stream.close();
+    return fetched;
+  };
+  TROUPE_TRY(const auto first, connect());
+  if (!first) return false;
   // A connection pays once it has a few pieces to fetch, and a core to decrypt them.
-  const std::size_t pieces = (target.size() + data_piece - 1) / data_piece;
   const auto most = static_cast<std::size_t>(std::min(usable_cpu_count(), 4));
   const std::size_t connections = std::clamp<std::size_t>(pieces / 4, 1, most);
-  // A holder with many readers refuses some connections: the others fetch all pieces then.
-  std::vector<Result<void>> opened(connections), fetched(connections);
-  const auto pull = [&](std::size_t i) {
-    auto stream = open();
-    if (!stream.ok()) {
-      opened[i] = std::move(stream).error();
-      return;
-    }
-    fetched[i] = fetch_pieces(**stream, object, target, next);
-    if (fetched[i].ok()) (*stream)->close();
-  };
+  std::vector<Result<void>> results(connections);
   std::vector<std::thread> threads;
   try {
-    for (std::size_t i = 1; i < connections; ++i) threads.emplace_back([&, i] { pull(i); });
+    for (std::size_t i = 1; i < connections; ++i) {
+      threads.emplace_back([&, i] {
+        const auto stream = connect();  // without it the others fetch its pieces
+        if (stream.ok() && *stream) results[i] = fetch(**stream);
+      });
+    }
   } catch (const std::system_error& error) {
     log::debug("{} of {} connections to fetch an object: {}", threads.size() + 1, connections,
                error.what());
   }
-  pull(0);
+  results[0] = fetch(*first);
   {
     const BlockingScope waits;
     for (auto& thread : threads) thread.join();
   }
-  for (auto& result : fetched) TROUPE_CHECK(std::move(result));
-  const auto tried = std::span(opened).first(threads.size() + 1);
-  const bool is_refused = std::ranges::none_of(tried, [](const auto& one) { return one.ok(); });
-  return is_refused ? std::move(opened[0]) : Result<void>();
+  for (auto& result : results) TROUPE_CHECK(std::move(result));
+  return true;
 }
 
 }  // namespace troupe

@@ -33,7 +33,8 @@ struct DataSource {
 inline constexpr std::size_t data_piece = std::size_t{4} << 20;
 
 /// Sends objects of this process to other machines: TLS 1.3 with a key of the pair, straight from
-/// their segments. A thread for each connection, of which there are at most 64.
+/// their segments. A thread for each connection, of which there are at most 64; later ones wait in
+/// the kernel until one of these has ended.
 class DataServer {
  public:
   using Find = std::function<std::optional<DataSource>(const ObjectId& object)>;
@@ -45,6 +46,7 @@ class DataServer {
  private:
   DataServer() = default;
   void run();
+  void begin_to_serve(UniqueFd socket);
   void serve(int socket);
 
   std::unique_ptr<TlsContext> tls_;
@@ -66,10 +68,12 @@ struct DataPlace {
   std::uint16_t port = 0;
 };
 
-/// Fills `target` with the object, over as many connections as pay. `key` is the pair's on the call
-/// plane (CallKeys::ask). Blocks. Errors: not_found if the server does not have it; peer_died,
-/// permission_denied; timed_out if nothing comes for `patience`; cancelled once `is_cancelled`.
-Result<void> pull_object(const DataPlace& from, const std::string& own_name, const Key& key,
+/// Fills `target` with the object, over as many connections as pay and the server has a turn for.
+/// False if it has none at all within `patience`: it is busy, or stopped. `key` is the pair's on
+/// the call plane (CallKeys::ask). Blocks. Errors: not_found if the server does not have it;
+/// peer_died, permission_denied; timed_out if nothing comes for `patience`; cancelled once
+/// `is_cancelled`.
+Result<bool> pull_object(const DataPlace& from, const std::string& own_name, const Key& key,
                          const ObjectId& object, std::span<std::byte> target,
                          std::chrono::milliseconds patience, const std::atomic<bool>& is_cancelled);
 

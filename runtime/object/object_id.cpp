@@ -9,6 +9,12 @@ StoreId store_at(const std::string& endpoint) {
   return hash_128(std::string_view(endpoint).substr(0, endpoint.find(' '))).first | store_bit;
 }
 
+std::string locality_of(const std::string& endpoint) {
+  const auto before = endpoint.find(' ');
+  if (before == std::string::npos) return "";
+  return endpoint.substr(before + 1, endpoint.find(' ', before + 1) - before - 1);
+}
+
 ActorAddress address_of_store(const std::string& endpoint) {
   ActorAddress address;
   address.id = store_at(endpoint);

@@ -19,6 +19,8 @@ constexpr bool is_store(ActorId id) { return (id & store_bit) != 0; }
 
 /// The store of the process that has this endpoint (CallHub::endpoint).
 StoreId store_at(const std::string& endpoint);
+/// The locality in an endpoint (NetworkAddress); empty if no other one reaches that process.
+std::string locality_of(const std::string& endpoint);
 /// Where that store is called.
 ActorAddress address_of_store(const std::string& endpoint);
 

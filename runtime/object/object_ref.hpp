@@ -31,6 +31,7 @@ class ObjectShare {
   const std::weak_ptr<ObjectStore> store_;
   // Of the store, under its lock.
   std::shared_ptr<Borrow> borrow_;  ///< null in the owner
+  std::uint64_t registration_ = 0;  ///< of the borrow
   std::shared_ptr<const Bytes> small_;
   std::weak_ptr<const void> mapped_;
   std::span<const std::byte> mapped_bytes_;

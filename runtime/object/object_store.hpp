@@ -17,6 +17,7 @@
 #include "runtime/object/object_ref.hpp"
 #include "runtime/object/object_source.hpp"
 #include "runtime/object/object_view.hpp"
+#include "runtime/object/registration_scope.hpp"
 #include "runtime/process/unique_fd.hpp"
 #include "runtime/security/plane_keys.hpp"
 
@@ -33,9 +34,10 @@
 // and where copies are (CopyTable), and nobody else does. A process has one ObjectShare for all its
 // references to an object; making one sends `borrow`, its end `give_back`, after `borrow` was
 // acknowledged. A reference in a call's arguments is kept by the caller until the call is answered,
-// and the answer waits until the owner has acknowledged what the method was given
-// (when_registered). One in an answer is kept by the answering process until the receiver says
-// `received`, at most for ObjectStoreOptions::hold_limit.
+// and the answer waits until the owners have acknowledged what the method was given
+// (RegistrationScope, when_registered), at most for ObjectStoreOptions::registering_limit. One in
+// an answer is kept by the answering process until the receiver says `received`, at most for
+// ObjectStoreOptions::hold_limit.
 //
 // Messages between stores are calls on the call plane (to store_at(endpoint)): `notes` (borrow,
 // give_back, received, unpin, drop_copy, copied, pull_failed: batched, one such call under way to
@@ -46,9 +48,10 @@
 // knows of the ends of those that it keeps something for.
 //
 // Links that break. A store whose `live` has failed asks `are_you_there` on a new link, and takes
-// the peer for gone only if that fails, too. Notes have sequence numbers, so what is sent again
-// counts once. Pins have numbers of their reader's, which gives one back if it does not know
-// whether it was made. Readers that give up have what waits for them cancelled.
+// the peer for gone only if that fails, too. The link to a host without power ends late; the driver
+// tells all stores of nodes that are lost (on_node_lost). Notes have sequence numbers, so what is
+// sent again counts once. Pins have numbers of their reader's, which gives one back if it does not
+// know whether it was made. Readers that give up have what waits for them cancelled.
 //
 // Between machines the first reader pulls the object in pieces over TLS connections of its own
 // (DataClient, DataServer) and holds a copy, which the owner then names to others of that machine.
@@ -56,7 +59,8 @@
 // Limits. All stores of a node count their segments in one table in shared memory (NodeLedger). Who
 // finds the node full frees its spare segments, spills its least recently used objects that nobody
 // has mapped, then asks the store with the least recently used one to do so. A spilled object is a
-// file without a name, which ends with its process, however that ends.
+// file without a name, which ends with its process, however that ends. Each segment is a mapping,
+// of which the kernel lets a process have 65,530: a process that comes near spills its own objects.
 namespace troupe {
 
 /// Objects up to here are small, as in Ray: below it the messages for a segment (a descriptor, a
@@ -72,10 +76,13 @@ struct ObjectStoreOptions {
   CallKeys keys;
   std::uint64_t node_bytes = 0;  ///< 0: 30 % of the memory that is available
   std::string spill_folder;      ///< empty: nothing is spilled
+  std::size_t max_mappings = 0;  ///< 0: see max_object_mappings
   /// Shared by the stores of the node: the memory of its NodeLedger, of these bytes.
   std::function<Result<UniqueFd>(std::size_t bytes)> ledger_memory;
   /// A reference in an answer that has not been received by then is lost.
   std::chrono::milliseconds hold_limit{60000};
+  /// So long an answer waits for owners that do not acknowledge what came with its call.
+  std::chrono::milliseconds registering_limit{10000};
   std::chrono::milliseconds pull_timeout{10000};  ///< without a byte
 };
 
@@ -140,10 +147,13 @@ class ObjectStore {
   virtual std::uint64_t hold(ObjectSharePtr share) = 0;
   virtual const std::string& endpoint() const = 0;
   virtual const std::string& locality() const = 0;
-  /// Runs `then` once the owners have acknowledged all that was adopted so far: at once, in the
-  /// calling thread, if nothing is open.
-  virtual void when_registered(std::function<void()> then) = 0;
+  /// Runs `then` once the owners have acknowledged these: at once, in the calling thread, if none
+  /// is open. Those who do not are waited for until ObjectStoreOptions::registering_limit.
+  virtual void when_registered(const Registrations& which, std::function<void()> then) = 0;
   virtual bool is_registering() const = 0;
+
+  /// The node of this locality is lost: its stores that do not answer within two seconds are gone.
+  virtual void on_node_lost(const std::string& locality, const std::string& how) = 0;
 
   virtual ObjectCounts counts() const = 0;
   /// Those objects of this process that have larger ids than `after`, at most `limit`, by id.
@@ -170,8 +180,9 @@ Result<ObjectRef<T>> put_object(ObjectStore& store, const T& value) {
 
 /// So long what a task or a constructor answers waits for the references that came with it.
 inline constexpr std::chrono::seconds registering_limit{10};
-/// Waits until what the calling thread has decoded is registered.
-void wait_until_registered(ObjectStore& store, std::chrono::nanoseconds timeout);
+/// Waits until these are registered.
+void wait_until_registered(ObjectStore& store, const Registrations& which,
+                           std::chrono::nanoseconds timeout);
 
 /// See Cluster::get.
 template <class T>
@@ -179,9 +190,10 @@ Result<ObjectView<T>> get_object(ObjectStore& store, const std::weak_ptr<CallHub
                                  const ObjectRef<T>& ref, std::chrono::nanoseconds timeout) {
   if (!ref) return fail(ErrorCode::invalid_argument, "get of an empty object reference");
   TROUPE_TRY(auto data, store.get_data(ref.share(), timeout));
+  const RegistrationScope registering;
   TROUPE_TRY(auto view, ObjectView<T>::of(std::move(data), ref.share(), hub));
   // Refs in the object are kept by it until they are this process's own.
-  if constexpr (!BlockType<T>) wait_until_registered(store, timeout);
+  if constexpr (!BlockType<T>) wait_until_registered(store, registering.open(), timeout);
   return view;
 }
 

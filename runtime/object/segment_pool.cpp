@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <bit>
+#include <fstream>
 
 #include <errno.h>
 #include <fcntl.h>
@@ -22,7 +23,39 @@ namespace {
 constexpr std::size_t page = 4096;
 constexpr int seals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE | F_SEAL_SEAL;
 
+std::atomic<std::size_t>& mappings() {
+  static std::atomic<std::size_t> count = 0;
+  return count;
+}
+
+Result<void*> map_object(std::size_t bytes, int protection, int fd) {
+  void* const at = ::mmap(nullptr, bytes, protection, MAP_SHARED, fd, 0);
+  if (at == MAP_FAILED) {
+    return fail_errno(errno, fmt::format("cannot map {} bytes of an object, beside {} others (each "
+                                         "is a mapping of its own, see vm.max_map_count)",
+                                         bytes, object_mappings()));
+  }
+  ++mappings();
+  return at;
+}
+
+void unmap_object(void* at, std::size_t bytes) {
+  ::munmap(at, bytes);
+  --mappings();
+}
+
 }  // namespace
+
+std::size_t object_mappings() { return mappings(); }
+
+std::size_t max_object_mappings() {
+  static const std::size_t most = [] {
+    std::size_t all = 65530;  // as Linux has it if nobody has changed it
+    std::ifstream("/proc/sys/vm/max_map_count") >> all;
+    return all / 4 * 3;
+  }();
+  return most;
+}
 
 Result<std::shared_ptr<Segment>> Segment::create(std::size_t bytes) {
   static std::atomic<std::uint64_t> next = 1;
@@ -33,10 +66,7 @@ Result<std::shared_ptr<Segment>> Segment::create(std::size_t bytes) {
   if (::ftruncate(fd, static_cast<off_t>(bytes)) != 0) {
     return fail_errno(errno, fmt::format("cannot size an object's memory to {} bytes", bytes));
   }
-  void* at = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-  if (at == MAP_FAILED) {
-    return fail_errno(errno, fmt::format("cannot map {} bytes of an object", bytes));
-  }
+  TROUPE_TRY(void* const at, map_object(bytes, PROT_READ | PROT_WRITE, fd));
   segment->bytes_ = {static_cast<std::byte*>(at), bytes};
   if (::fcntl(fd, F_ADD_SEALS, seals) != 0) {
     return fail_errno(errno, "cannot seal an object's memory (Linux 5.1 or later is needed)");
@@ -52,7 +82,7 @@ Result<std::shared_ptr<Segment>> Segment::create(std::size_t bytes) {
 
 Segment::~Segment() {
   if (on_end_) on_end_();  // nobody finds it from here on
-  if (!bytes_.empty()) ::munmap(bytes_.data(), bytes_.size());
+  if (!bytes_.empty()) unmap_object(bytes_.data(), bytes_.size());
 }
 
 std::size_t SegmentPool::size_for(std::size_t bytes) {
@@ -72,6 +102,7 @@ Result<std::shared_ptr<Segment>> SegmentPool::take(std::size_t bytes) {
       return segment;
     }
   }
+  if (has_all_mappings()) return std::shared_ptr<Segment>();
   const auto signed_size = static_cast<std::int64_t>(size);
   if (!charge_(signed_size)) return std::shared_ptr<Segment>();
   auto made = Segment::create(size);
@@ -123,17 +154,14 @@ Result<std::shared_ptr<MappedSegment>> MappedSegment::map(const UniqueFd& fd, st
     return fail(ErrorCode::invalid_argument, "a descriptor is none of an object of {} bytes",
                 bytes);
   }
-  void* at = ::mmap(nullptr, bytes, PROT_READ, MAP_SHARED, fd.get(), 0);
-  if (at == MAP_FAILED) {
-    return fail_errno(errno, fmt::format("cannot map {} bytes of an object", bytes));
-  }
+  TROUPE_TRY(void* const at, map_object(bytes, PROT_READ, fd.get()));
   std::shared_ptr<MappedSegment> mapped(new MappedSegment());
   mapped->bytes_ = {static_cast<const std::byte*>(at), bytes};
   return mapped;
 }
 
 MappedSegment::~MappedSegment() {
-  ::munmap(const_cast<std::byte*>(bytes_.data()), bytes_.size());
+  unmap_object(const_cast<std::byte*>(bytes_.data()), bytes_.size());
   if (on_end) on_end();
 }
 

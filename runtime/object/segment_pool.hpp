@@ -14,6 +14,12 @@
 
 namespace troupe {
 
+/// How many mappings of objects this process has now: segments of its own, and those of others.
+std::size_t object_mappings();
+/// How many segments of its own may bring them to: three quarters of vm.max_map_count, which all
+/// mappings of the process count against.
+std::size_t max_object_mappings();
+
 /// A memfd that this process has mapped for writing; no other process can, nor change its size
 /// (F_SEAL_FUTURE_WRITE, F_SEAL_SHRINK, F_SEAL_GROW).
 class Segment {
@@ -42,18 +48,21 @@ class SegmentPool {
  public:
   /// `charge` is told the bytes of segments that come (it may refuse) and go (negative).
   using Charge = std::function<bool(std::int64_t bytes)>;
-  explicit SegmentPool(Charge charge) : charge_(std::move(charge)) {}
+  /// `max_mappings`: see max_object_mappings.
+  explicit SegmentPool(Charge charge, std::size_t max_mappings = max_object_mappings())
+      : charge_(std::move(charge)), max_mappings_(max_mappings) {}
 
   /// The size of segments for so many bytes: at most an eighth more, and whole pages.
   static std::size_t size_for(std::size_t bytes);
 
-  /// A free segment with room for `bytes`, or a new one; null if charge refuses that. Errors: io,
-  /// resource_exhausted.
+  /// A free segment with room for `bytes`, or a new one; null if charge refuses that, or all
+  /// mappings are taken. Errors: io, resource_exhausted.
   Result<std::shared_ptr<Segment>> take(std::size_t bytes);
   /// Keeps a segment that nobody reads any more for the next take.
   void give_back(std::shared_ptr<Segment> segment);
   /// Frees all free segments; returns their bytes.
   std::size_t trim();
+  bool has_all_mappings() const { return object_mappings() >= max_mappings_; }
   bool has_spare() const {
     const std::lock_guard lock(mutex_);
     return !free_.empty();
@@ -63,6 +72,7 @@ class SegmentPool {
 
  private:
   const Charge charge_;
+  const std::size_t max_mappings_;
   mutable std::mutex mutex_;
   std::map<std::size_t, std::vector<std::shared_ptr<Segment>>> free_;  ///< by size
   struct Registry {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <type_traits>
 #include <vector>
@@ -22,7 +23,7 @@ namespace troupe {
 namespace {
 
 constexpr std::size_t max_connections = 1024;
-constexpr std::chrono::seconds answer_timeout{5};
+constexpr std::chrono::milliseconds max_patience{5000};
 
 static_assert(std::is_trivially_copyable_v<SegmentAsk>);
 
@@ -90,22 +91,6 @@ Result<SegmentClient::Given> receive_answer(int socket) {
   return given;
 }
 
-/// Connects; receive_answer then waits in the kernel.
-Result<UniqueFd> connect_and_wait(const std::string& server) {
-  TROUPE_TRY(UniqueFd socket, connect_to(server));
-  const int flags = ::fcntl(socket.get(), F_GETFL);
-  if (flags < 0 || ::fcntl(socket.get(), F_SETFL, flags & ~O_NONBLOCK) != 0) {
-    return fail_errno(errno, "cannot set up a socket");
-  }
-  return socket;
-}
-
-/// Has receive_answer wait so long at most.
-bool limit_wait(int socket, std::chrono::microseconds wait) {
-  const timeval limit{.tv_sec = wait.count() / 1000000, .tv_usec = wait.count() % 1000000};
-  return ::setsockopt(socket, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit) == 0;
-}
-
 }  // namespace
 
 SegmentServer::SegmentServer(std::string name, UniqueFd listener, UniqueFd wake,
@@ -137,26 +122,35 @@ SegmentServer::~SegmentServer() {
 
 void SegmentServer::run() {
   Acceptor acceptor(std::move(listener_));
-  std::vector<UniqueFd> sockets;
   std::vector<pollfd> polled;
   while (true) {
     const auto now = Acceptor::Clock::now();
     polled.assign(
         {{wake_.get(), POLLIN, 0}, {acceptor.rests(now) ? -1 : acceptor.fd(), POLLIN, 0}});
-    for (const auto& socket : sockets) polled.push_back({socket.get(), POLLIN, 0});
+    for (const auto& reader : readers_) polled.push_back({reader.socket.get(), POLLIN, 0});
     ::poll(polled.data(), polled.size(), acceptor.rests(now) ? 100 : -1);
     if (polled[0].revents != 0) return;
     for (std::size_t i = polled.size(); i-- > 2;) {
       if (polled[i].revents == 0) continue;
-      if (answer(sockets[i - 2].get())) continue;
-      sockets[i - 2] = std::move(sockets.back());
-      sockets.pop_back();
+      Reader& reader = readers_[i - 2];
+      reader.asked = ++last_ask_;
+      if (answer(reader.socket.get())) continue;
+      reader = std::move(readers_.back());
+      readers_.pop_back();
     }
     if (polled[1].revents == 0) continue;
     while (UniqueFd socket = acceptor.accept(Acceptor::Clock::now())) {
-      if (sockets.size() >= max_connections || !check_peer_uid(socket.get()).ok()) continue;
-      sockets.push_back(std::move(socket));
+      if (check_peer_uid(socket.get()).ok()) add_reader(std::move(socket));
     }
+  }
+}
+
+void SegmentServer::add_reader(UniqueFd socket) {
+  Reader reader{std::move(socket), ++last_ask_};
+  if (readers_.size() < max_connections) {
+    readers_.push_back(std::move(reader));
+  } else {
+    *std::ranges::min_element(readers_, {}, &Reader::asked) = std::move(reader);
   }
 }
 
@@ -177,10 +171,31 @@ bool SegmentServer::answer(int socket) {
   return false;
 }
 
+class SegmentClient::Turn {
+ public:
+  /// Waits until no other thread uses the connection; has_come() is false if that takes too long.
+  Turn(Connection& connection, Deadline& deadline) : connection_(connection) {
+    std::unique_lock lock(connection.mutex);
+    has_come_ = wait_until(connection.changed, lock, deadline, [&] { return !connection.is_used; });
+    if (has_come_) connection.is_used = true;
+  }
+  ~Turn() {
+    if (!has_come_) return;
+    const std::lock_guard lock(connection_.mutex);
+    connection_.is_used = false;
+    connection_.changed.notify_one();
+  }
+  Turn(const Turn&) = delete;
+  Turn& operator=(const Turn&) = delete;
+  bool has_come() const { return has_come_; }
+
+ private:
+  Connection& connection_;
+  bool has_come_ = false;
+};
+
 Result<SegmentClient::Given> SegmentClient::ask(const std::string& server, const SegmentAsk& ask,
-                                                std::chrono::nanoseconds timeout) {
-  using std::chrono::microseconds;
-  const auto wait = std::clamp<std::chrono::nanoseconds>(timeout, microseconds(1), answer_timeout);
+                                                Deadline& deadline) {
   std::shared_ptr<Connection> connection;
   {
     const std::lock_guard lock(mutex_);
@@ -188,29 +203,62 @@ Result<SegmentClient::Given> SegmentClient::ask(const std::string& server, const
     if (!found) found = std::make_shared<Connection>();
     connection = found;
   }
-  std::unique_lock lock(connection->mutex, std::try_to_lock);
-  if (!lock && !lock.try_lock_for(wait)) {  // others wait for its answers
-    return fail(ErrorCode::timed_out, "the holder of an object gives no descriptor in time");
+  const Turn turn(*connection, deadline);
+  if (!turn.has_come()) {
+    return fail(ErrorCode::timed_out, "other threads wait for the holder of an object");
   }
-  if (!connection->socket) {
-    TROUPE_TRY(connection->socket, connect_and_wait(server));
-    connection->wait = {};
+  if (connection->socket) {
+    auto given = ask_on(*connection, ask, deadline);
+    // The server has ended an old connection if it has many readers.
+    if (given.ok() || given.error().code != ErrorCode::peer_died) return given;
   }
-  if (connection->wait != wait) {
-    if (!limit_wait(connection->socket.get(), std::chrono::duration_cast<microseconds>(wait))) {
-      return fail_errno(errno, "cannot set up a socket");
-    }
-    connection->wait = wait;
+  TROUPE_CHECK(connect(*connection, server));
+  return ask_on(*connection, ask, deadline);
+}
+
+/// For receive_answer, which waits in the kernel.
+Result<void> SegmentClient::connect(Connection& connection, const std::string& server) {
+  TROUPE_TRY(UniqueFd socket, connect_to(server));
+  const int flags = ::fcntl(socket.get(), F_GETFL);
+  if (flags < 0 || ::fcntl(socket.get(), F_SETFL, flags & ~O_NONBLOCK) != 0) {
+    return fail_errno(errno, "cannot set up a socket");
   }
-  if (::send(connection->socket.get(), &ask, sizeof ask, MSG_NOSIGNAL) != sizeof ask) {
-    connection->socket.reset();
+  connection.socket = std::move(socket);
+  connection.patience = {};
+  return {};
+}
+
+Result<SegmentClient::Given> SegmentClient::ask_on(Connection& connection, const SegmentAsk& ask,
+                                                   Deadline& deadline) {
+  if (::send(connection.socket.get(), &ask, sizeof ask, MSG_NOSIGNAL) != sizeof ask) {
+    connection.socket.reset();
     return fail(ErrorCode::peer_died, "the holder of an object has ended");
   }
-  auto given = receive_answer(connection->socket.get());
+  Deadline longest(max_patience);
+  Result<Given> given = fail(ErrorCode::timed_out, "the time is over");
+  do {
+    if (!set_patience(connection, deadline)) return fail_errno(errno, "cannot set up a socket");
+    given = receive_answer(connection.socket.get());
+  } while (!given.ok() && given.error().code == ErrorCode::timed_out && !deadline.is_over() &&
+           !longest.is_over());
   const bool is_in_step = given.ok() || given.error().code == ErrorCode::not_found ||
                           given.error().code == ErrorCode::io;
-  if (!is_in_step) connection->socket.reset();
+  if (!is_in_step) connection.socket.reset();
   return given;
+}
+
+/// So long one receive_answer waits: no longer than until the deadline's next look.
+bool SegmentClient::set_patience(Connection& connection, Deadline& deadline) {
+  using std::chrono::milliseconds;
+  const auto patience = std::clamp<milliseconds>(std::chrono::ceil<milliseconds>(deadline.left()),
+                                                 milliseconds(1), Deadline::slice);
+  if (patience == connection.patience) return true;
+  const timeval limit{.tv_sec = 0, .tv_usec = patience.count() * 1000};
+  if (::setsockopt(connection.socket.get(), SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit) != 0) {
+    return false;
+  }
+  connection.patience = patience;
+  return true;
 }
 
 void SegmentClient::forget(const std::string& server) {

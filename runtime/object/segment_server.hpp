@@ -1,6 +1,7 @@
 #pragma once
 
 #include <chrono>
+#include <condition_variable>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -9,7 +10,9 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <vector>
 
+#include "runtime/base/deadline.hpp"
 #include "runtime/base/result.hpp"
 #include "runtime/object/held_objects.hpp"
 #include "runtime/object/segment_pool.hpp"
@@ -29,7 +32,8 @@ struct SegmentAsk {
 
 /// Gives the descriptors of a process's segments to processes of its machine and its user that know
 /// its random token, which the stores tell each other on the call plane: a unix socket in the
-/// abstract namespace, one thread.
+/// abstract namespace, one thread. It keeps 1,024 connections; one more ends the one that has been
+/// silent longest, whose reader connects again when it needs to.
 class SegmentServer {
  public:
   /// What the server asks of its store, on its thread.
@@ -53,7 +57,12 @@ class SegmentServer {
  private:
   SegmentServer(std::string name, UniqueFd listener, UniqueFd wake, std::uint64_t token,
                 const SegmentPool& pool, Store store);
+  struct Reader {
+    UniqueFd socket;
+    std::uint64_t asked = 0;  ///< grows with the asks of all readers
+  };
   void run();
+  void add_reader(UniqueFd socket);
   bool answer(int socket);
 
   const std::string name_;
@@ -61,31 +70,40 @@ class SegmentServer {
   UniqueFd listener_, wake_;
   const SegmentPool& pool_;
   const Store store_;
+  std::vector<Reader> readers_;  ///< of the thread
+  std::uint64_t last_ask_ = 0;   ///< of the thread
   std::thread thread_;
 };
 
-/// Asks SegmentServers, over one connection to each. Callable from any thread.
+/// Asks SegmentServers, over one connection to each, which threads use in turn. Callable from any
+/// thread.
 class SegmentClient {
  public:
   struct Given {
     UniqueFd fd;
     std::uint64_t bytes = 0;  ///< of the object, where it was asked for
   };
-  /// Waits at most `timeout`, and five seconds; a whole one of the kernel's ticks in any case.
-  /// Errors: not_found if there is no such segment any more, or the object cannot be pinned at
-  /// once; peer_died, timed_out of the server; io, resource_exhausted of this process, as for lack
-  /// of a descriptor.
-  Result<Given> ask(const std::string& server, const SegmentAsk& ask,
-                    std::chrono::nanoseconds timeout);
+  /// Waits until the deadline, at most 5 s. Errors: not_found if there is no such segment any more,
+  /// or the object cannot be pinned at once; peer_died of the server; timed_out, and then the
+  /// object may be pinned yet; io, resource_exhausted of this process, as for lack of a descriptor.
+  Result<Given> ask(const std::string& server, const SegmentAsk& ask, Deadline& deadline);
   /// Closes the connection to a server whose process has ended.
   void forget(const std::string& server);
 
  private:
   struct Connection {
-    std::timed_mutex mutex;
+    std::mutex mutex;
+    std::condition_variable changed;
+    bool is_used = false;  ///< by one thread, whose the others are
     UniqueFd socket;
-    std::chrono::nanoseconds wait{};  ///< that the kernel was told of; 0: none
+    std::chrono::milliseconds patience{};  ///< of the socket (SO_RCVTIMEO)
   };
+  /// What one ask has of a connection.
+  class Turn;
+  static Result<void> connect(Connection& connection, const std::string& server);
+  static bool set_patience(Connection& connection, Deadline& deadline);
+  static Result<Given> ask_on(Connection& connection, const SegmentAsk& ask, Deadline& deadline);
+
   std::mutex mutex_;
   std::map<std::string, std::shared_ptr<Connection>> connections_;
 };

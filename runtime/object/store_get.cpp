@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <thread>
 
 #include "runtime/object/store_impl.hpp"
 
@@ -15,17 +14,13 @@ enum class Turn : int { waiting, answered, given_up };
 /// So many links in a row may break before an answer comes by them.
 constexpr int max_tries = 3;
 
+/// So often a copy may be gone as it is asked for; the owner is asked at once again, then after
+/// rests.
+constexpr int max_rounds = 64, rounds_at_once = 4;
+constexpr std::chrono::milliseconds rest_between_rounds{100};
+
 /// Whether a holder does not have the object, or is gone.
 bool means_gone(ErrorCode code) { return is_actor_gone(code) || code == ErrorCode::not_found; }
-
-/// Copies that were found were gone, or refused to be read as too many read them: waits longer each
-/// time, up to 64 ms, before they are looked for again. False once the deadline is over.
-bool pause_before_round(int round, Deadline& deadline) {
-  const BlockingScope waits;
-  const auto pause = std::chrono::milliseconds(1 << std::min(round, 6));
-  std::this_thread::sleep_for(std::min<std::chrono::nanoseconds>(pause, deadline.left()));
-  return !deadline.is_over();
-}
 
 }  // namespace
 
@@ -144,7 +139,7 @@ Result<std::optional<ObjectData>> StoreImpl::get_at_once(const ObjectSharePtr& s
     ask.pin = next_pin_++;
   }
   const PinAt pin{object.owner_endpoint, ask.pin};
-  const auto given = segments_.ask(server, ask, deadline.left());
+  const auto given = segments_.ask(server, ask, deadline);
   if (given.ok()) {
     TROUPE_TRY(auto data, map_given(share, pin, *given));
     return std::optional(std::move(data));
@@ -155,6 +150,13 @@ Result<std::optional<ObjectData>> StoreImpl::get_at_once(const ObjectSharePtr& s
     return std::optional<ObjectData>();
   }
   return given.error();
+}
+
+void StoreImpl::rest(Deadline& deadline) {
+  Lock lock(mutex_);
+  (void)wait_for(pulls_ended_, lock,
+                 std::min<Clock::duration>(deadline.left(), rest_between_rounds),
+                 [this] { return is_stopping_.load(); });
 }
 
 Result<ObjectData> StoreImpl::get_data(const ObjectSharePtr& share,
@@ -168,18 +170,13 @@ Result<ObjectData> StoreImpl::look_for_data(const ObjectSharePtr& share,
                                             std::chrono::nanoseconds timeout) {
   const ObjectAddress& object = share->address();
   Deadline deadline(timeout);
-  LocateRequest request;
-  for (int round = 0;; ++round) {
+  LocateRequest request{object.id, endpoint_, options_.locality, "", 0};
+  for (int round = 0; round < max_rounds; ++round) {
+    if (round >= rounds_at_once) rest(deadline);
     if (is_stopping_) return fail(ErrorCode::cancelled, "this process is shutting down");
     bool is_held = false;
     TROUPE_TRY(auto there, get_at_once(share, deadline, is_held));
     if (there) return *std::move(there);
-    if (round == 0) request = {object.id, endpoint_, options_.locality, "", 0};
-    if (round > 1 && !pause_before_round(round - 2, deadline)) {
-      return fail(ErrorCode::timed_out,
-                  "{} times a copy of object {} of {} was found and could not be read in time",
-                  round, object.id.number, object.owner_name);
-    }
     std::string holder = endpoint_;
     if (!is_held) {
       const Locating asks(*this, object.id);
@@ -206,6 +203,7 @@ Result<ObjectData> StoreImpl::look_for_data(const ObjectSharePtr& share,
     if (data) return *std::move(data);
     request.failed = holder;
   }
+  return lost(object, "its copies go as fast as they are found");
 }
 
 /// Nothing if the holder does not have the object, or is gone.
@@ -296,8 +294,8 @@ Result<ObjectData> StoreImpl::map_place(const ObjectSharePtr& share, const PinAt
       holder->second.token = place.token;
     }
   }
-  auto given = segments_.ask(place.server, {.token = place.token, .segment = place.segment},
-                             deadline.left());
+  auto given =
+      segments_.ask(place.server, {.token = place.token, .segment = place.segment}, deadline);
   if (!given.ok()) {
     unpin_at(pin);
     return given.error();

@@ -11,10 +11,12 @@ StoreImpl::StoreImpl(std::shared_ptr<CallHub> hub, ObjectStoreOptions options)
       endpoint_(hub_->endpoint()),
       self_(store_at(endpoint_)),
       metrics_(make_metrics(hub_->observer()->metrics())),
-      pool_([shared = shared_ledger_](std::int64_t bytes) {
-        NodeLedger* const ledger = shared->node;
-        return ledger == nullptr || ledger->charge(bytes);
-      }) {}
+      pool_(
+          [shared = shared_ledger_](std::int64_t bytes) {
+            NodeLedger* const ledger = shared->node;
+            return ledger == nullptr || ledger->charge(bytes);
+          },
+          options_.max_mappings > 0 ? options_.max_mappings : max_object_mappings()) {}
 
 Result<std::shared_ptr<ObjectStore>> ObjectStore::start(std::shared_ptr<CallHub> hub,
                                                         ObjectStoreOptions options) {
@@ -45,8 +47,8 @@ void StoreImpl::stop() {
     }
     for (auto& [number, share] : holds_) later.garbage.push_back(std::move(share));
     holds_.clear();
-    for (auto& [registration, then] : when_registered_) later.run.push_back(std::move(then));
-    when_registered_.clear();
+    for (auto& [number, wait] : registering_waits_) later.run.push_back(std::move(wait.then));
+    registering_waits_.clear();
   }
   finish(std::move(later));
   const std::lock_guard lock(servers_mutex_);
@@ -171,6 +173,16 @@ void StoreImpl::look_for_copies(Number number, const std::string& cause, Later& 
   wake_waits(owned, later);
 }
 
+namespace {
+
+/// Different ones for all stores of a process: a scope does not know whose it notes.
+std::uint64_t next_registration() {
+  static std::atomic<std::uint64_t> next = 1;
+  return next++;
+}
+
+}  // namespace
+
 ObjectSharePtr StoreImpl::adopt(const ObjectOnTheWire& wire) {
   const ObjectId id = wire.object.id;
   if (id.owner == 0) return nullptr;
@@ -186,11 +198,17 @@ ObjectSharePtr StoreImpl::adopt(const ObjectOnTheWire& wire) {
         (void)references_.take_local(id.number);  // else it is gone, as get will say
       } else if (!is_stopping_) {
         share->borrow_ = std::make_shared<Borrow>();
-        registrations_.insert(++last_registration_);
+        share->registration_ = next_registration();
+        registrations_.emplace(share->registration_, std::vector<std::uint64_t>());
         registering_ = registrations_.size();
         note(wire.object.owner_endpoint, {StoreNote::Kind::borrow, id}, later, share->borrow_,
-             last_registration_);
+             share->registration_);
       }
+    }
+    // What has a hold is kept by who answered until it is received.
+    RegistrationScope* const scope = wire.hold == 0 ? RegistrationScope::current() : nullptr;
+    if (scope != nullptr && share->borrow_ && !share->borrow_->is_acknowledged()) {
+      scope->add(share->registration_);
     }
     if (wire.hold != 0) {
       if (!share->borrow_ || share->borrow_->is_acknowledged()) {

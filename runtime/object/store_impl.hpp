@@ -61,8 +61,9 @@ class StoreImpl final : public ObjectStore,
   std::uint64_t hold(ObjectSharePtr share) override;
   const std::string& endpoint() const override { return endpoint_; }
   const std::string& locality() const override { return options_.locality; }
-  void when_registered(std::function<void()> then) override;
+  void when_registered(const Registrations& which, std::function<void()> then) override;
   bool is_registering() const override { return registering_ > 0; }
+  void on_node_lost(const std::string& locality, const std::string& how) override;
   ObjectCounts counts() const override;
   ObjectPage list(const ObjectId& after, std::size_t limit) const override;
   void stop() override;
@@ -156,6 +157,7 @@ class StoreImpl final : public ObjectStore,
   void send_notes(StoreId peer);
   void on_notes_answered(StoreId peer, std::vector<OutNote> sent, const Result<Bytes>& answer);
   void end_registration(std::uint64_t registration, Later& later);
+  void arm_registering_timer(std::chrono::nanoseconds delay);
   void arm_hold_timer(std::chrono::nanoseconds delay);
   StoreNotesAnswer on_notes(const StoreNotes& notes);
   void on_note(const StoreNote& one, const StoreNotes& notes, Later& later);
@@ -228,6 +230,7 @@ class StoreImpl final : public ObjectStore,
                             Deadline& deadline);
   Result<std::optional<ObjectData>> open_by(const ObjectSharePtr& share, const std::string& holder,
                                             Deadline& deadline);
+  void rest(Deadline& deadline);
   Result<ObjectData> look_for_data(const ObjectSharePtr& share, std::chrono::nanoseconds timeout);
   /// What can be had without asking anybody but the owner's SegmentServer.
   Result<std::optional<ObjectData>> get_at_once(const ObjectSharePtr& share, Deadline& deadline,
@@ -245,7 +248,10 @@ class StoreImpl final : public ObjectStore,
   Result<void> begin_pull(const ObjectAddress& object, const Located& located);
   void run_pull(const ObjectAddress& object, const std::vector<std::string>& sources,
                 std::span<std::byte> target);
-  Result<void> pull_from(const std::string& source, const ObjectId& object,
+  Result<void> pull_in_turn(const std::string& source, const ObjectId& object,
+                            std::span<std::byte> target);
+  /// False if the source had no turn for it within the timeout.
+  Result<bool> pull_from(const std::string& source, const ObjectId& object,
                          std::span<std::byte> target);
   void end_pull(const ObjectAddress& object, const Result<void>& result);
   void unpin(PinNumber pin);
@@ -299,10 +305,19 @@ class StoreImpl final : public ObjectStore,
   std::deque<std::pair<Clock::time_point, std::uint64_t>> hold_ends_;
   bool is_hold_timer_armed_ = false;
   std::unordered_map<ObjectId, std::vector<Hold>> to_receive_;  ///< once they are registered
-  std::uint64_t last_registration_ = 0;
   std::atomic<std::uint64_t> registering_ = 0;
-  std::set<std::uint64_t> registrations_;  ///< not acknowledged
-  std::multimap<std::uint64_t, std::function<void()>> when_registered_;
+  /// What waits for registrations.
+  struct Registering {
+    std::function<void()> then;
+    std::size_t open = 0;
+  };
+  /// Not acknowledged, each with the numbers of those in registering_waits_ that wait for it.
+  std::unordered_map<std::uint64_t, std::vector<std::uint64_t>> registrations_;
+  std::unordered_map<std::uint64_t, Registering> registering_waits_;
+  std::uint64_t next_registering_wait_ = 1;
+  /// When they are given up, the earliest first; some of them are over.
+  std::deque<std::pair<Clock::time_point, std::uint64_t>> registering_ends_;
+  bool is_registering_timer_armed_ = false;
   ObjectCounts counts_;
   const Metrics metrics_;
   std::size_t pulls_ = 0;      ///< under way, each with a thread

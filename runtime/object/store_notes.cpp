@@ -90,31 +90,70 @@ void StoreImpl::on_notes_answered(StoreId peer, std::vector<OutNote> sent,
 }
 
 void StoreImpl::end_registration(std::uint64_t registration, Later& later) {
-  registrations_.erase(registration);
+  const auto node = registrations_.extract(registration);
+  if (node.empty()) return;
   registering_ = registrations_.size();
-  const auto oldest = registrations_.empty() ? last_registration_ + 1 : *registrations_.begin();
-  const auto end = when_registered_.lower_bound(oldest);
-  for (auto one = when_registered_.begin(); one != end; ++one) {
-    later.run.push_back(std::move(one->second));
+  for (const std::uint64_t number : node.mapped()) {
+    const auto wait = registering_waits_.find(number);
+    if (wait == registering_waits_.end() || --wait->second.open > 0) continue;
+    later.run.push_back(std::move(wait->second.then));
+    registering_waits_.erase(wait);
   }
-  when_registered_.erase(when_registered_.begin(), end);
 }
 
-void StoreImpl::when_registered(std::function<void()> then) {
+void StoreImpl::when_registered(const Registrations& which, std::function<void()> then) {
+  bool is_to_arm = false;
   {
     const Lock lock(mutex_);
-    if (!registrations_.empty() && !is_stopping_) {
-      when_registered_.emplace(last_registration_, std::move(then));
-      return;
+    const std::uint64_t number = next_registering_wait_;
+    std::size_t open = 0;
+    for (const std::uint64_t one : which) {
+      const auto found = registrations_.find(one);
+      if (found == registrations_.end() || is_stopping_) continue;
+      found->second.push_back(number);
+      ++open;
+    }
+    if (open > 0) {
+      ++next_registering_wait_;
+      registering_waits_.emplace(number, Registering{std::exchange(then, nullptr), open});
+      registering_ends_.emplace_back(Clock::now() + options_.registering_limit, number);
+      is_to_arm = !std::exchange(is_registering_timer_armed_, true);
     }
   }
-  then();
+  if (then) return then();
+  if (is_to_arm) arm_registering_timer(options_.registering_limit);
 }
 
-void wait_until_registered(ObjectStore& store, std::chrono::nanoseconds timeout) {
-  if (!store.is_registering()) return;
+void StoreImpl::arm_registering_timer(std::chrono::nanoseconds delay) {
+  hub_->run_after(std::chrono::ceil<std::chrono::milliseconds>(delay), [weak = weak_from_this()] {
+    const auto self = weak.lock();
+    if (!self) return;
+    Later later;
+    std::optional<Clock::duration> next;
+    {
+      const Lock lock(self->mutex_);
+      const auto now = Clock::now();
+      auto& ends = self->registering_ends_;
+      auto& waits = self->registering_waits_;
+      while (!ends.empty() && (ends.front().first <= now || !waits.contains(ends.front().second))) {
+        if (auto node = waits.extract(ends.front().second)) {
+          later.run.push_back(std::move(node.mapped().then));
+        }
+        ends.pop_front();
+      }
+      if (!ends.empty()) next = ends.front().first - now;
+      self->is_registering_timer_armed_ = next.has_value();
+    }
+    self->finish(std::move(later));
+    if (next) self->arm_registering_timer(*next);
+  });
+}
+
+void wait_until_registered(ObjectStore& store, const Registrations& which,
+                           std::chrono::nanoseconds timeout) {
+  if (which.empty()) return;
   const Promise<void> registered;
-  store.when_registered([registered] { registered.complete({}); });
+  store.when_registered(which, [registered] { registered.complete({}); });
   (void)registered.future().wait(timeout);
 }
 

@@ -10,6 +10,9 @@ namespace {
 /// A peer whose link is over is asked so often, and answers at once if it lives.
 constexpr int looks_for_peer = 3;
 constexpr std::chrono::milliseconds look_limit{5000};
+/// One that is not there because its node is lost has so long to say that it is: a node that has
+/// come in its place has the same locality.
+constexpr std::chrono::milliseconds lost_node_limit{2000};
 
 }  // namespace
 
@@ -54,6 +57,27 @@ void StoreImpl::look_for_peer(const std::string& endpoint, int tries, std::strin
         self->look_for_peer(endpoint, may_pass ? tries - 1 : 0, cause);
       },
       CallTerms{.deadline = Clock::now() + look_limit});
+}
+
+void StoreImpl::on_node_lost(const std::string& locality, const std::string& how) {
+  std::vector<std::string> endpoints;
+  {
+    const Lock lock(mutex_);
+    for (const auto& [id, peer] : peers_) {
+      if (locality_of(peer.endpoint) == locality) endpoints.push_back(peer.endpoint);
+    }
+  }
+  for (const std::string& endpoint : endpoints) {
+    hub_->call(
+        address_of_store(endpoint), static_cast<std::uint16_t>(StoreMethod::are_you_there), {},
+        [weak = weak_from_this(), endpoint, locality, how](const Result<Bytes>& answer) {
+          const auto self = weak.lock();
+          if (!self || self->is_stopping_ || answer.ok()) return;
+          // What is asked of it fails, also `live`, and so its end is seen.
+          self->hub_->mark_down(store_at(endpoint), fmt::format("node '{}' {}", locality, how));
+        },
+        CallTerms{.deadline = Clock::now() + lost_node_limit});
+  }
 }
 
 void StoreImpl::on_peer_gone(StoreId peer, const std::string& cause) {

@@ -53,7 +53,7 @@ void StoreImpl::run_pull(const ObjectAddress& object, const std::vector<std::str
                          std::span<std::byte> target) {
   Result<void> pulled = fail(ErrorCode::not_found, "no process has a copy to pull");
   for (const std::string& source : sources) {
-    pulled = pull_from(source, object.id, target);
+    pulled = pull_in_turn(source, object.id, target);
     if (pulled.ok()) break;
     log::warning("object {} of {} was not pulled from {}: {}", object.id.number, object.owner_name,
                  source, pulled.error().message);
@@ -68,7 +68,22 @@ void StoreImpl::run_pull(const ObjectAddress& object, const std::vector<std::str
   pulls_ended_.notify_all();
 }
 
-Result<void> StoreImpl::pull_from(const std::string& source, const ObjectId& object,
+/// Waits while the source lives and is busy with others, as long as somebody wants the object.
+Result<void> StoreImpl::pull_in_turn(const std::string& source, const ObjectId& object,
+                                     std::span<std::byte> target) {
+  while (true) {
+    TROUPE_TRY(const bool is_pulled, pull_from(source, object, target));
+    if (is_pulled) return {};
+    log::info("{} is busy sending to others: an object waits for its turn", source);
+    const Lock lock(mutex_);
+    const HeldObjects::Held* const held = held_.find(object);
+    if (held == nullptr || held->is_dropped) {
+      return fail(ErrorCode::cancelled, "nobody wants the object any more");
+    }
+  }
+}
+
+Result<bool> StoreImpl::pull_from(const std::string& source, const ObjectId& object,
                                   std::span<std::byte> target) {
   const OpenRequest request{object, endpoint_, true};
   const Promise<OpenReply> opened;

@@ -69,7 +69,20 @@ Result<std::shared_ptr<Segment>> StoreImpl::take_segment(std::size_t bytes) {
   while (!is_stopping_) {
     TROUPE_TRY(auto segment, pool_.take(bytes));
     if (segment) return segment;
-    if (pool_.trim() > 0 || node->clear_ended()) continue;
+    if (pool_.trim() > 0) continue;
+    if (pool_.has_all_mappings()) {  // which other processes cannot help
+      if (spill_one()) continue;
+      return fail(ErrorCode::resource_exhausted,
+                  "no room for an object of {} bytes: this process has mapped {} objects, and "
+                  "vm.max_map_count allows for no more (raise it with sysctl -w, or put larger "
+                  "objects{})",
+                  bytes, object_mappings(),
+                  options_.spill_folder.empty()
+                      ? "; nothing is spilled without a folder, "
+                        "ClusterOptions::object_spill_folder or job_folder"
+                      : "");
+    }
+    if (node->clear_ended()) continue;
     if (spill_least_used(*node, bytes)) continue;
     return fail(ErrorCode::resource_exhausted,
                 "node '{}' has no room for an object of {} bytes: {} of {} bytes are taken ({}){}",

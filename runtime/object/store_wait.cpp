@@ -105,10 +105,11 @@ class StoreImpl::ReadyWait {
   ReadyWait(StoreImpl& store, std::span<const ObjectSharePtr> shares, std::size_t count)
       : store_(store), shares_(shares), count_(std::min(count, shares.size())) {}
 
-  /// Asks all owners what is ready now, whatever the time. True if these are enough.
-  bool look(std::chrono::nanoseconds limit) {
+  /// Asks all owners what is ready now, and gives each a moment to answer, whatever the time. True
+  /// if these are enough.
+  bool look() {
     ask_owners(false);
-    Deadline deadline(std::max<std::chrono::nanoseconds>(limit, std::chrono::milliseconds(100)));
+    Deadline deadline(std::chrono::milliseconds(100));
     return wait_until_answered(deadline, asked_.size());
   }
   /// Waits until an owner has more. True if enough are ready.
@@ -234,10 +235,10 @@ ReadyIndices StoreImpl::wait_ready(std::span<const ObjectSharePtr> shares, std::
                                    std::chrono::nanoseconds timeout) {
   Deadline deadline(timeout);
   ReadyWait ready(*this, shares, count);
-  bool are_enough = ready.look(timeout);
+  bool are_enough = ready.look();
   if (are_enough || deadline.is_over()) return ready.end();
   while (!are_enough && !deadline.is_over()) are_enough = ready.wait(deadline);
-  if (!are_enough) (void)ready.look({});  // owners have not answered for each one
+  if (!are_enough) (void)ready.look();  // owners have not answered for each one
   return ready.end();
 }
 

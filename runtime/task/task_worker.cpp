@@ -132,11 +132,17 @@ void TaskWorker::run() {
     if (!queue_.empty() || !report_.answers.empty()) wake_helper();
     lock.unlock();
     if (is_cancelled) token.state()->cancel();
-    auto answer = run_task(item, token);
+    Registrations registrations;
+    auto answer = [&] {
+      const RegistrationScope registering;
+      auto result = run_task(item, token);
+      registrations = registering.open();
+      return result;
+    }();
     item.arguments = {};
     // The submitter keeps the references to objects among the arguments until it has the answer.
-    if (const auto objects = host_.hub->objects(); objects && objects->is_registering()) {
-      wait_until_registered(*objects, registering_limit);
+    if (const auto objects = host_.hub->objects(); objects && !registrations.empty()) {
+      wait_until_registered(*objects, registrations, registering_limit);
     }
     const auto end = Clock::now();
     lock.lock();

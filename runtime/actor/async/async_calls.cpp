@@ -83,27 +83,34 @@ void AsyncCalls::start(Group& group, IncomingCall call) {
   const ActorLoad::Running running{call.id, call.method, call.queued_ns, 0};
   // First: a plain function that returns an Async runs in begin().
   if (!may_begin(call, options_.actor_name)) return options_.load->on_ended(running);
+  Registrations registrations;
   auto made = [&] {
     const CallScope scope(call);
-    return object_.begin(call.method, call.arguments, options_.hub);
+    const RegistrationScope registering;
+    auto begun = object_.begin(call.method, call.arguments, options_.hub);
+    registrations = registering.open();
+    return begun;
   }();
   if (!made.ok()) {
     options_.load->on_ended(running);
     return call.answer(std::move(made).error());
   }
   CoroutineCall& coroutine = **made;
-  UnderWay under_way{*std::move(made), {}, std::move(call.caller), &group, running};
+  UnderWay under_way{*std::move(made), {}, {}, std::move(call.caller), &group, running};
   if (StreamOutlet* const outlet = coroutine.outlet()) {
     if (!streams_.emplace(outlet->id(), &coroutine).second) {
       options_.load->on_ended(running);
       return call.answer(fail(ErrorCode::invalid_argument, "this stream is open already"));
     }
     // As every first answer (HostServices::answer): references in the arguments are registered.
-    outlet->pull(0, CallReply([answer = options_.answer, reply = std::move(call.answer)](
-                                  CallAnswer batch) { answer(reply, std::move(batch)); }));
+    outlet->pull(0, CallReply([answer = options_.answer, reply = std::move(call.answer),
+                               registrations = std::move(registrations)](CallAnswer batch) {
+                   answer(reply, std::move(batch), registrations);
+                 }));
     sweep_soon();
   } else {
     under_way.answer = std::move(call.answer);
+    under_way.registrations = std::move(registrations);
   }
   ++group.under_way;
   calls_.emplace(&coroutine, std::move(under_way));
@@ -122,7 +129,7 @@ void AsyncCalls::on_pause(CoroutineCall& call) {
   leave_group(node.mapped());
   auto result = call.take_answer();
   node.mapped().coroutine.reset();
-  options_.answer(node.mapped().answer, std::move(result));
+  options_.answer(node.mapped().answer, std::move(result), node.mapped().registrations);
 }
 
 void AsyncCalls::on_stream_pause(CoroutineCall& call, StreamOutlet& outlet) {

@@ -12,6 +12,7 @@
 #include "runtime/actor/async/concurrency_groups.hpp"
 #include "runtime/actor/async/coroutine_call.hpp"
 #include "runtime/call/call_hub.hpp"
+#include "runtime/object/registration_scope.hpp"
 
 namespace troupe {
 
@@ -29,7 +30,7 @@ class AsyncCalls final : CoroutineHost {
     /// Runs a method that is not a coroutine, and answers.
     std::function<void(IncomingCall&)> run_plain;
     /// HostServices::answer.
-    std::function<void(const CallReply&, CallAnswer)> answer;
+    std::function<void(const CallReply&, CallAnswer, const Registrations&)> answer;
   };
   AsyncCalls(ActorObject& object, Options options);
   ~AsyncCalls();
@@ -52,6 +53,7 @@ class AsyncCalls final : CoroutineHost {
   struct UnderWay {
     std::unique_ptr<CoroutineCall> coroutine;
     CallReply answer{};                ///< none for a stream
+    Registrations registrations{};     ///< of its arguments
     std::weak_ptr<const void> caller;  ///< of a stream
     Group* group = nullptr;            ///< null once it has ended
     ActorLoad::Running running{};

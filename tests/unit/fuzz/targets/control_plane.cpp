@@ -73,7 +73,8 @@ ControlMessage some_message(Mutator& mutator) {
       key_reply(),
       Suspend{},
       Suspended{},
-      Resume{}};
+      Resume{},
+      NodeGone{"node1", "is lost"}};
   return messages[mutator.below(messages.size())];
 }
 

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "runtime/base/write_all.hpp"
+#include "runtime/call/future.hpp"
 
 namespace troupe {
 namespace {
@@ -21,7 +22,7 @@ using Bytes = std::vector<std::byte>;
 
 const ObjectId in_memory{1, 1}, in_a_file{1, 2}, unknown{1, 3};
 
-/// Several pieces, of which the last one is no whole block.
+/// Pieces for two connections, of which the last one is no whole block.
 Bytes content() {
   Bytes bytes(8 * data_piece + 300'001);
   std::uint32_t state = 1;
@@ -41,6 +42,23 @@ sockaddr_in at(std::uint16_t port) {
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   return address;
 }
+
+/// Connections that say nothing.
+class SilentReaders {
+ public:
+  SilentReaders(std::uint16_t port, std::size_t count) {
+    const auto to = at(port);
+    for (std::size_t i = 0; i < count; ++i) {
+      sockets_.push_back(tcp_socket());
+      EXPECT_EQ(::connect(sockets_.back().get(), reinterpret_cast<const sockaddr*>(&to), sizeof to),
+                0);
+    }
+  }
+  void leave() { sockets_.clear(); }
+
+ private:
+  std::vector<UniqueFd> sockets_;
+};
 
 /// Somebody on the way who changes one byte of what the holder sends, on each connection.
 class Changer {
@@ -115,8 +133,14 @@ class DataPlane : public ::testing::Test {
   }
   Result<void> pull(const ObjectId& object, std::uint16_t port, Bytes& target,
                     const std::string& claimed = "reader") {
+    TROUPE_TRY(const bool is_served, pull_for(object, port, target, claimed, 10s));
+    if (is_served) return {};
+    return fail(ErrorCode::timed_out, "the server has had no turn for it");
+  }
+  Result<bool> pull_for(const ObjectId& object, std::uint16_t port, Bytes& target,
+                        const std::string& claimed, std::chrono::milliseconds patience) {
     return pull_object({"holder", "127.0.0.1", port}, claimed, call_pair_key(listener_, "reader"),
-                       object, target, 10s, is_cancelled_);
+                       object, target, patience, is_cancelled_);
   }
 
   const Key listener_{std::byte{9}};
@@ -164,6 +188,32 @@ TEST_F(DataPlane, refuses_bytes_that_were_changed_on_the_way) {
   const Changer changer(server_->port(), 1'000'000);
   Bytes target(bytes_.size());
   EXPECT_EQ(pull(in_memory, changer.port(), target).error().code, ErrorCode::corrupt_data);
+}
+
+TEST_F(DataPlane, lets_readers_wait_for_their_turn_when_all_connections_are_taken) {
+  SilentReaders others(server_->port(), 64);
+  Bytes target(bytes_.size());
+  const Promise<bool> pulled;
+  std::thread reader([&] {
+    auto done = pull(in_memory, server_->port(), target);
+    EXPECT_TRUE(done.ok()) << done.error().message;
+    pulled.complete(done.ok());
+  });
+  Bytes none(bytes_.size());
+  EXPECT_FALSE(*pull_for(in_memory, server_->port(), none, "reader", 300ms));
+  EXPECT_FALSE(pulled.future().ready());
+  others.leave();
+  reader.join();
+  EXPECT_TRUE(target == bytes_);
+}
+
+TEST_F(DataPlane, does_with_the_connections_that_there_are) {
+  const SilentReaders others(server_->port(), 63);
+  Bytes target(bytes_.size());
+  EXPECT_FALSE(pull(unknown, server_->port(), target).ok());  // the others have their connections
+  const auto pulled = pull(in_memory, server_->port(), target);
+  ASSERT_TRUE(pulled.ok()) << pulled.error().message;
+  EXPECT_TRUE(target == bytes_);
 }
 
 TEST_F(DataPlane, works_over_somebody_who_changes_nothing) {

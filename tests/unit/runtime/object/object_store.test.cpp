@@ -4,7 +4,11 @@
 #include <thread>
 
 #include <gtest/gtest.h>
+#include <sys/socket.h>
 
+#include "runtime/call/unix_socket.hpp"
+#include "runtime/link/tcp_socket.hpp"
+#include "runtime/object/segment_pool.hpp"
 #include "tests/support/temporary_folder.hpp"
 #include "tests/unit/runtime/object/test_stores.hpp"
 
@@ -77,6 +81,27 @@ TEST_F(ObjectStores, keep_references_and_views_when_all_links_break) {
   other->views.clear();
   EXPECT_TRUE(comes_true([&] { return is_empty(owner->store()); }))
       << describe(owner->store().counts());
+}
+
+TEST_F(ObjectStores, wait_for_the_owners_of_what_came_with_a_call_alone_and_not_for_ever) {
+  const auto silent = TestProcess::start("silent", node_),
+             owner = TestProcess::start("owner", node_);
+  const auto reader = TestProcess::start(
+      "reader", node_, [](ObjectStoreOptions& options) { options.registering_limit = 2s; });
+  const auto theirs = *silent->put(10, 1), ref = *owner->put(10, 2);
+  silent->be_silent();
+  Promise<bool> late, soon;
+  silent->pass(theirs, *reader, [late](bool is_answered) { late.complete(is_answered); });
+  reader->refs.push_back(reader->take_one());
+  owner->pass(ref, *reader, [soon](bool is_answered) { soon.complete(is_answered); });
+  EXPECT_TRUE(*soon.future().get(limit));
+  EXPECT_FALSE(late.future().ready());
+  // A second call with a reference that is not registered yet waits, too.
+  Promise<bool> second;
+  silent->pass(theirs, *reader, [second](bool is_answered) { second.complete(is_answered); });
+  EXPECT_TRUE(*late.future().get(limit));
+  EXPECT_TRUE(*second.future().get(limit));
+  EXPECT_TRUE(reader->store().is_registering());
 }
 
 TEST_F(ObjectStores, keep_nothing_of_readers_that_give_up) {
@@ -176,6 +201,112 @@ TEST_F(ObjectStores, ask_an_owner_of_many_objects_a_few_times) {
   for (const auto& process : processes) {
     EXPECT_TRUE(comes_true([&] { return process->store().counts().waits == 0; }));
   }
+}
+
+TEST_F(ObjectStores, wait_for_one_of_several_objects_though_an_owner_is_silent) {
+  const auto silent = TestProcess::start("silent", node_),
+             owner = TestProcess::start("owner", node_),
+             reader = TestProcess::start("reader", node_);
+  const Ref late(owner->store().make_pending({}));
+  owner->pass(late, *reader);
+  reader->refs.push_back(reader->take_one());
+  silent->pass(*silent->put(10, 1), *reader);
+  reader->refs.push_back(reader->take_one());
+  EXPECT_TRUE(comes_true([&] { return !reader->store().is_registering(); }));
+  silent->be_silent();
+  Promise<std::size_t> ready;
+  std::thread waits([&] {
+    const auto waited =
+        wait_for_objects(reader->store(), std::span<const Ref>(reader->refs), 1, 10s);
+    ready.complete(waited.ready.size());
+  });
+  EXPECT_TRUE(comes_true([&] { return owner->store().counts().waits == 1; }, 5s));
+  owner->store().fulfil(late.id(), Bytes(8), {});
+  EXPECT_TRUE(ready.future().wait(3s));
+  waits.join();
+}
+
+/// Somebody in place of a store: it acknowledges notes, and says that its objects are to be had
+/// from a SegmentServer.
+class LocatingTarget final : public CallTarget {
+ public:
+  explicit LocatingTarget(std::string server) : server_(std::move(server)) {}
+  void deliver(IncomingCall call) override {
+    switch (static_cast<StoreMethod>(call.method)) {
+      case StoreMethod::notes:
+        return call.answer(encode(StoreNotesAnswer{}));
+      case StoreMethod::locate: {
+        Located located;
+        located.kind = Located::Kind::here;
+        located.place = {server_, 1, 1, large * 4};
+        return call.answer(encode(located));
+      }
+      default:
+        calls_.push_back(std::move(call));
+    }
+  }
+
+ private:
+  const std::string server_;
+  std::vector<IncomingCall> calls_;
+};
+
+TEST_F(ObjectStores, give_up_in_time_when_a_segment_server_is_silent) {
+  const auto owner = TestProcess::start("owner", node_),
+             reader = TestProcess::start("reader", node_);
+  const std::string server = fmt::format("troupe-test-{}-silent", ::getpid());
+  const UniqueFd listener = *listen_at(server);
+  const std::string& endpoint = owner->store().endpoint();
+  owner->hub().remove_target(store_at(endpoint));
+  owner->hub().add_target(store_at(endpoint), std::make_shared<LocatingTarget>(server));
+  const Ref first(
+      reader->store().adopt({{{store_at(endpoint), 1}, endpoint, "owner", true}, 0, ""}));
+  const Ref second(
+      reader->store().adopt({{{store_at(endpoint), 2}, endpoint, "owner", true}, 0, ""}));
+  const auto seconds_of_get = [&](const Ref& ref, std::chrono::milliseconds timeout) {
+    const auto begun = std::chrono::steady_clock::now();
+    EXPECT_EQ(reader->get(ref, timeout).error().code, ErrorCode::timed_out);
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - begun).count();
+  };
+  EXPECT_LT(seconds_of_get(first, 10ms), 2);
+  EXPECT_LT(seconds_of_get(second, 10ms), 2);  // the server is known now
+  std::thread patient([&] { EXPECT_LT(seconds_of_get(first, 1s), 4); });
+  EXPECT_LT(seconds_of_get(second, 10ms), 2);  // and somebody else waits for it
+  patient.join();
+}
+
+TEST_F(ObjectStores, pull_once_the_holder_has_a_turn_for_it) {
+  TestNode elsewhere{.name = "node1"};
+  const auto owner = TestProcess::start("owner", node_);
+  const auto reader = TestProcess::start(
+      "reader", elsewhere, [](ObjectStoreOptions& options) { options.pull_timeout = 300ms; });
+  const auto ref = *owner->put(large, 7);
+  owner->pass(ref, *reader);
+  reader->refs.push_back(reader->take_one());
+  const Promise<Bytes> opened;
+  reader->hub().call(address_of_store(owner->store().endpoint()),
+                     static_cast<std::uint16_t>(StoreMethod::open),
+                     encode(OpenRequest{ref.id(), reader->store().endpoint(), true, 0}),
+                     [opened](Result<Bytes> answer) { opened.complete(std::move(answer)); });
+  const auto place = *decode<OpenReply>(*opened.future().get(limit));
+  TcpAddress address = *look_up(place.data_address, place.data_port, true);
+  std::vector<UniqueFd> others;
+  for (int i = 0; i < 64; ++i) {
+    others.emplace_back(::socket(address.family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    ASSERT_EQ(::connect(others.back().get(), address.get(), address.length), 0);
+  }
+  Promise<std::uint32_t> got;
+  std::thread gets([&] {
+    const auto view = reader->get(reader->refs[0]);
+    got.complete(view.ok() ? Result<std::uint32_t>(view->get()[0]) : view.error());
+  });
+  EXPECT_FALSE(got.future().wait(1s));
+  others.clear();
+  const auto value = got.future().get(limit);
+  gets.join();
+  ASSERT_TRUE(value.ok()) << value.error().message;
+  EXPECT_EQ(*value, 7);
+  EXPECT_EQ(reader->store().counts().pulls, 1);
 }
 
 TEST_F(ObjectStores, wait_for_objects_that_are_given_twice) {
@@ -279,6 +410,39 @@ TEST_F(ObjectStores, that_stop_leave_nobody_waiting_for_objects_that_are_read_ba
   EXPECT_TRUE(comes_true([&] { return begun == 32; }));
   owner->store().stop();
   for (auto& reader : readers) reader.join();  // within the test's limit
+}
+
+TEST_F(ObjectStores, spill_their_objects_when_the_process_has_all_its_mappings) {
+  const tests::TemporaryFolder folder;
+  node_.spill_folder = folder.path().string();
+  const auto owner = TestProcess::start(
+      "owner", node_, [](ObjectStoreOptions& options) { options.max_mappings = 8; });
+  for (std::uint32_t i = 0; i < 32; ++i) {
+    auto ref = owner->put(large, i);
+    ASSERT_TRUE(ref.ok()) << ref.error().message;
+    owner->refs.push_back(*ref);
+    EXPECT_LE(object_mappings(), 8);
+  }
+  for (std::uint32_t i = 0; i < 32; ++i) {
+    const auto view = owner->get(owner->refs[i]);
+    ASSERT_TRUE(view.ok()) << view.error().message;
+    EXPECT_EQ(view->get()[large - 1], i);
+  }
+  EXPECT_GE(owner->store().counts().spills, 24);
+}
+
+TEST_F(ObjectStores, name_the_remedy_when_the_process_has_all_its_mappings) {
+  const auto owner = TestProcess::start(
+      "owner", node_, [](ObjectStoreOptions& options) { options.max_mappings = 8; });
+  for (std::uint32_t i = 0; i < 8; ++i) owner->refs.push_back(*owner->put(large, i));
+  const auto more = owner->put(large, 8);
+  ASSERT_FALSE(more.ok());
+  EXPECT_EQ(more.error().code, ErrorCode::resource_exhausted);
+  EXPECT_NE(more.error().message.find("vm.max_map_count"), std::string::npos)
+      << more.error().message;
+  // Segments that are free and of another size give theirs up.
+  owner->refs.clear();
+  for (std::uint32_t i = 0; i < 8; ++i) owner->refs.push_back(*owner->put(2 * large, i));
 }
 
 TEST_F(ObjectStores, list_what_they_own_in_pages) {

@@ -108,15 +108,22 @@ class TestProcess {
                      if (done) done(answer.ok());
                    });
   }
+  /// From now on the process answers nothing that is asked of its store, as one that is stopped.
+  void be_silent() {
+    const StoreId id = store_at(store_->endpoint());
+    hub_.hub->remove_target(id);
+    hub_.hub->add_target(id, std::make_shared<SilentTarget>());
+  }
   /// Takes a reference that another process passes on.
   void on_call(const IncomingCall& call) {
+    const RegistrationScope registering;
     auto ref = decode<Ref>(call.arguments, weak_hub());
     if (!ref.ok()) return call.answer(ref.error());
     {
       const std::lock_guard lock(mutex_);
       taken_.push_back(*std::move(ref));
     }
-    store_->when_registered([answer = call.answer] { answer(Bytes()); });
+    store_->when_registered(registering.open(), [answer = call.answer] { answer(Bytes()); });
   }
   /// The references that have been passed on to it since the last call.
   std::vector<Ref> take() {
@@ -147,6 +154,14 @@ class TestProcess {
 
    private:
     const std::weak_ptr<TestProcess> process_;
+  };
+
+  class SilentTarget final : public CallTarget {
+   public:
+    void deliver(IncomingCall call) override { calls_.push_back(std::move(call)); }
+
+   private:
+    std::vector<IncomingCall> calls_;  ///< on the transport's thread
   };
 
   ActorId actor_ = 0;

@@ -82,5 +82,27 @@ TEST_F(ObjectsOfHosts, are_lost_with_their_owner_and_readers_keep_their_views) {
   EXPECT_EQ(must(reader.call<&Reader::sum_of_view>().get(limit)), large);
 }
 
+TEST_F(ObjectsOfHosts, are_lost_soon_when_the_host_of_their_owner_is_gone) {
+  const auto maker = spawn("node1"), reader = spawn("node2");
+  const auto ref = must(maker.call<&Reader::make_and_keep>(large, 1.0F).get(limit));
+  must(reader.call<&Reader::keep>(ref).get(limit));
+  auto own = must(cluster_->put(Floats(large, 2.0F)));
+  must(maker.call<&Reader::keep>(own).get(limit));
+  set_link(1, false);
+  // What is under way keeps TCP from looking for the host.
+  const auto begun = std::chrono::steady_clock::now();
+  auto other = reader.call<&Reader::sum_of_kept>();
+  const auto got = cluster_->get(ref, limit);
+  ASSERT_FALSE(got.ok());
+  EXPECT_EQ(got.error().code, ErrorCode::object_lost) << got.error().message;
+  const auto theirs = other.get(limit);
+  ASSERT_FALSE(theirs.ok());
+  EXPECT_EQ(theirs.error().code, ErrorCode::object_lost) << theirs.error().message;
+  own = {};  // and nobody borrows it any more
+  EXPECT_TRUE(comes_true([&] { return cluster_->objects().counts().owned == 0; }, limit));
+  EXPECT_LT(std::chrono::steady_clock::now() - begun, 20s);
+  set_link(1, true);
+}
+
 }  // namespace
 }  // namespace troupe::test
