@@ -71,6 +71,8 @@ struct EngineSpec {
   std::string draft_model_path = {};  ///< for SpeculationConfig::Method::draft_model
   std::int64_t created =
       0;  ///< of the job, in seconds since 1970: the time that chat templates see
+
+  DType kv_dtype() const { return kv_codes.value_or(dtype); }
 };
 
 /// Properties of a started engine.

@@ -10,6 +10,7 @@
 #include "models/layers/attention/head_projection.hpp"
 #include "models/layers/attention/stage_caches.hpp"
 #include "models/layers/weights/parameters.hpp"
+#include "models/layers/model_limits.hpp"
 #include "models/layers/weights/weights.hpp"
 #include "models/model/stages.hpp"
 #include "models/ops/coded_matrix.hpp"
@@ -248,7 +249,7 @@ Result<RankFootprint> rank_footprint(const ModelConfig& config, const Checkpoint
              attention_shape(config, 0, head_shard(config, mesh, rank)));
   const std::vector<KvResidual> tensors = cache_residuals(
       stage_caches(config, footprint.layers), footprint.layers.begin, options.kv_residuals);
-  const DType index = is_code(options.kv_dtype) ? options.compute : options.kv_dtype;
+  const DType index = index_dtype_of(options.kv_dtype, options.compute);
   footprint.kv_bytes_per_block =
       static_cast<std::size_t>(options.block_size) *
       kv_bytes_per_token(attention, tensors, options.kv_dtype, index, policy);
