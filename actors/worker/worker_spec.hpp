@@ -95,7 +95,7 @@ struct WorkerReport {
   std::uint64_t weight_bytes = 0;
   std::uint64_t kv_bytes_per_block = 0;
   DeviceMemoryReport device;
-  std::optional<std::uint64_t> free_host_bytes;  ///< of its node, if known
+  std::optional<std::uint64_t> free_host_bytes = {};  ///< of its node, if known
 
   template <class Archive>
   void fields(Archive& archive) {

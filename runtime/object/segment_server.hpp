@@ -68,7 +68,7 @@ class SegmentServer {
 class SegmentClient {
  public:
   struct Given {
-    UniqueFd fd;
+    UniqueFd fd = {};
     std::uint64_t bytes = 0;  ///< of the object, where it was asked for
   };
   /// Waits at most `timeout`, and five seconds; a whole one of the kernel's ticks in any case.

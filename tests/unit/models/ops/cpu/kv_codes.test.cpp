@@ -272,7 +272,9 @@ TEST(Int4KvCodes, are_the_nearest_levels_and_of_a_scale_that_is_hard_to_improve)
       for (const double level : {-127.0, 106.0}) {  // a scale of fp16 is off by 1/2048 at most
         for (const double sign : {-1.0, 1.0}) {
           const double start = int4_error(numbers, sign * largest / level);
-          if (numbers.size() > 2) EXPECT_LE(error, start * 1.02 + 1e-5 * squares) << "row " << row;
+          if (numbers.size() > 2) {
+            EXPECT_LE(error, start * 1.02 + 1e-5 * squares) << "row " << row;
+          }
         }
       }
       if (dim < 64 || squares == 0.0) continue;
