@@ -71,6 +71,8 @@ struct EngineSpec {
   std::string draft_model_path = {};  ///< for SpeculationConfig::Method::draft_model
   std::int64_t created =
       0;  ///< of the job, in seconds since 1970: the time that chat templates see
+
+  DType kv_dtype() const { return kv_codes.value_or(dtype); }
 };
 
 /// Properties of a started engine.
@@ -111,11 +113,11 @@ struct EngineRecovery {
 /// A wait for nodes in place of lost ones. It is reported when it has lasted for a second, when
 /// more are lost or an agent that came is refused meanwhile, and when it has ended well.
 struct EngineWait {
-  std::int32_t domain = 0;           ///< of whose ranks the places are
-  std::vector<std::string> lost;     ///< nodes; after more are lost, all of them
-  std::vector<std::string> refused;  ///< agents since the last report, "NAME: why"
-  std::vector<std::string> found;    ///< the nodes in their place; empty: it goes on
-  double seconds = 0;                ///< so far
+  std::int32_t domain = 0;                ///< of whose ranks the places are
+  std::vector<std::string> lost;          ///< nodes; after more are lost, all of them
+  std::vector<std::string> refused = {};  ///< agents since the last report, "NAME: why"
+  std::vector<std::string> found = {};    ///< the nodes in their place; empty: it goes on
+  double seconds = 0;                     ///< so far
   /// The domain is dropped meanwhile: it waits as long as the job runs. Then only refused agents
   /// are reported.
   bool is_dropped = false;

@@ -57,7 +57,7 @@ struct FirstStep {
   std::uint32_t epoch = 0;
   std::uint64_t wait_us = 0;    ///< since the executor was started in that epoch
   std::uint64_t sequences = 0;  ///< that lost their KV and are computed anew
-  LostWork lost;                ///< theirs
+  LostWork lost = {};           ///< theirs
   /// Tokens that the requests had which the executor was made to forget
   /// (ExecutorStart::taken_back).
   std::uint64_t forgotten_tokens = 0;

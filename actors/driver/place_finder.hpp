@@ -53,9 +53,9 @@ class PlaceFinder {
     Clock::time_point since = Clock::now();
     Deadline limit{Clock::duration::zero()};
     Deadline drop{Clock::duration::zero()};  ///< once it is over, a domain that may be dropped is
-    LostNodeStarts starts;
-    std::vector<std::size_t> bundles;  ///< that are lost
-    std::vector<std::string> nodes;    ///< of these
+    LostNodeStarts starts = {};
+    std::vector<std::size_t> bundles = {};  ///< that are lost
+    std::vector<std::string> nodes = {};    ///< of these
     bool is_told = false;
     std::size_t refused = 0;  ///< the refusals that are told
   };

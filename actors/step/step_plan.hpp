@@ -16,7 +16,7 @@ struct NewSequence {
   std::vector<std::int32_t> tokens;  ///< the prompt (with what was generated before a recompute)
   std::int32_t prompt_tokens = 0;    ///< how many of `tokens` are the prompt
   std::int32_t cached_tokens = 0;    ///< leading tokens whose KV is already in its blocks
-  SamplingParams sampling;
+  SamplingParams sampling = {};
 };
 
 /// A sequence to be swapped out: its KV goes to host memory. It then has no blocks, and is in no
@@ -44,7 +44,7 @@ struct SequenceStep {
   std::int32_t tokens = 0;
   /// Appended to the sequence's block tables before the pass: as many for each cache group, group
   /// after group; -1 for a block that left the group's window.
-  std::vector<std::int32_t> new_blocks;
+  std::vector<std::int32_t> new_blocks = {};
   bool sample = false;  ///< the last known token is among these: sample its successor
   /// Guesses of the tokens after the last known one, the last of `tokens`. Sampling continues over
   /// them as long as each equals the sampled token. Only with `sample`.

@@ -12,15 +12,15 @@ namespace troupe {
 /// The latest call of a rank to the others of a group, and how many there were. Ranks of a group
 /// make the same calls, so the one that has made fewer is the one that the others wait for.
 struct CollectiveState {
-  std::string group;                           ///< "tensor"
-  std::vector<std::int32_t> ranks;             ///< of the mesh
-  std::uint64_t calls = 0;                     ///< begun, but for messages
-  std::vector<std::uint64_t> sends, receives;  ///< begun, by place in `ranks`
-  bool is_inside = false;                      ///< the latest one has not returned
-  std::string op;                              ///< "all_reduce"; empty before the first one
-  std::uint64_t bytes = 0;                     ///< that it takes from this rank, or gives to it
-  std::int32_t peer = -1;                      ///< of a message: the place in `ranks`
-  std::uint64_t since_us = 0;                  ///< since it began, or has returned
+  std::string group;                                     ///< "tensor"
+  std::vector<std::int32_t> ranks;                       ///< of the mesh
+  std::uint64_t calls = 0;                               ///< begun, but for messages
+  std::vector<std::uint64_t> sends = {}, receives = {};  ///< begun, by place in `ranks`
+  bool is_inside = false;                                ///< the latest one has not returned
+  std::string op = {};         ///< "all_reduce"; empty before the first one
+  std::uint64_t bytes = 0;     ///< that it takes from this rank, or gives to it
+  std::int32_t peer = -1;      ///< of a message: the place in `ranks`
+  std::uint64_t since_us = 0;  ///< since it began, or has returned
 
   template <class Archive>
   void fields(Archive& archive) {

@@ -152,7 +152,7 @@ Result<WorkerReport> Worker::load(std::vector<std::string> nodes) {
                            .threads = spec_.threads,
                            .encoding = spec_.encoding,
                            .compute = dtype,
-                           .kv_dtype = spec_.kv_codes.value_or(dtype),
+                           .kv_dtype = spec_.kv_dtype(),
                            .kv_residuals = spec_.kv_residuals,
                            .kv_policy = spec_.kv_policy,
                            .cascade_attention = spec_.cascade_attention,
@@ -220,7 +220,7 @@ Error Worker::not_loaded(Error error, const Checkpoint& checkpoint,
   const DType dtype = spec_.dtype;
   const auto wanted = rank_footprint(config_, checkpoint, groups_->mesh(), spec_.rank,
                                      {.compute = dtype,
-                                      .kv_dtype = spec_.kv_codes.value_or(dtype),
+                                      .kv_dtype = spec_.kv_dtype(),
                                       .block_size = spec_.block_size,
                                       .on_gpu = true,
                                       .shares_tables = true});

@@ -53,6 +53,8 @@ struct WorkerSpec {
   std::int32_t draft_tokens = 0;                 ///< the most tokens that it guesses
   ActorHandle<LoadProgress> load_progress = {};  ///< receives the loading progress; may be empty
 
+  DType kv_dtype() const { return kv_codes.value_or(dtype); }
+
   template <class Archive>
   void fields(Archive& archive) {
     archive(model_path, load_format, rank, data_parallel_size, pipeline_parallel_size,
@@ -93,7 +95,7 @@ struct WorkerReport {
   std::uint64_t weight_bytes = 0;
   std::uint64_t kv_bytes_per_block = 0;
   DeviceMemoryReport device;
-  std::optional<std::uint64_t> free_host_bytes;  ///< of its node, if known
+  std::optional<std::uint64_t> free_host_bytes = {};  ///< of its node, if known
 
   template <class Archive>
   void fields(Archive& archive) {

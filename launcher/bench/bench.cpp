@@ -214,7 +214,7 @@ class Bench {
     const bool narrow = plan_.engine.dtype == DType::bf16 || plan_.model.dtype != DType::f32;
     const int of_attention = plan_.mesh.replicas_per_domain() * plan_.mesh.shape().context;
     const int copies = plan_.mesh.data_parallel_attention() ? 1 : of_attention;
-    const DType stored = plan_.engine.kv_codes.value_or(plan_.engine.dtype);
+    const DType stored = plan_.engine.kv_dtype();
     return {plan_.model, narrow ? 2.0 : 4.0, static_cast<double>(size_of(stored)),
             static_cast<double>(copies), static_cast<double>(of_attention)};
   }

@@ -1,6 +1,7 @@
 #include "launcher/cli/quantize_options.hpp"
 
 #include <algorithm>
+#include <array>
 
 #include <CLI/CLI.hpp>
 
@@ -110,9 +111,16 @@ void QuantizeArguments::declare(CLI::App& app) {
 
 namespace {
 
-Result<QuantizationScheme> parse_scheme(std::string_view text) {
+Result<CompressionScheme> parse_scheme(std::string_view text) {
   using enum QuantizationScheme;
-  for (const auto scheme : {fp8, int8, w4a16, mxfp4, sparse_24, sparse_rows, kv_fp8}) {
+  constexpr std::array<CompressionScheme, 7> schemes = {fp8,
+                                                        int8,
+                                                        w4a16,
+                                                        mxfp4,
+                                                        SparsityStructure::two_of_four,
+                                                        SparsityStructure::rows,
+                                                        KvCacheScheme::fp8};
+  for (const CompressionScheme& scheme : schemes) {
     if (to_string(scheme) == text) return scheme;
   }
   if (text.empty()) {
@@ -139,7 +147,7 @@ Result<QuantizationMethod> parse_method(std::string_view text) {
 
 /// Refuses what is about weights beside kv-fp8, and kv-fp8 without its text.
 Result<void> check_kv_scheme(const QuantizeOptions& options) {
-  if (options.quantization.scheme != QuantizationScheme::kv_fp8) return {};
+  if (!is_about_kv(options.quantization.scheme)) return {};
   const auto refuse = [](std::string_view option) {
     return fail(ErrorCode::invalid_argument,
                 "{} is about weights, which --scheme kv-fp8 leaves as they are: leave it out",
@@ -158,7 +166,8 @@ Result<void> check_kv_scheme(const QuantizeOptions& options) {
 Result<void> check_method(const QuantizeOptions& options) {
   using enum QuantizationMethod;
   const QuantizationMethod method = options.quantization.method;
-  const QuantizationScheme scheme = options.quantization.scheme;
+  const CompressionScheme& scheme = options.quantization.scheme;
+  const auto is = [&](QuantizationScheme codes) { return scheme == CompressionScheme(codes); };
   const auto only_for = [&](std::string_view schemes) {
     return fail(ErrorCode::invalid_argument,
                 "--method {} is for {}: give one of these to --scheme, or another method",
@@ -177,9 +186,9 @@ Result<void> check_method(const QuantizeOptions& options) {
                 "--ignore",
                 to_string(scheme));
   }
-  if (method == gptq && scheme == QuantizationScheme::fp8) return only_for("int8, w4a16 and mxfp4");
-  if (method == awq && scheme != QuantizationScheme::w4a16) return only_for("w4a16");
-  if (method == smoothquant && scheme != QuantizationScheme::int8) return only_for("int8");
+  if (method == gptq && is(QuantizationScheme::fp8)) return only_for("int8, w4a16 and mxfp4");
+  if (method == awq && !is(QuantizationScheme::w4a16)) return only_for("w4a16");
+  if (method == smoothquant && !is(QuantizationScheme::int8)) return only_for("int8");
   if (method != rtn && method != magnitude && options.calibrate.empty()) {
     return fail(ErrorCode::invalid_argument,
                 "--method {} looks at activations: give a text with --calibrate FILE",
@@ -204,8 +213,7 @@ Result<QuantizeOptions> QuantizeArguments::judge() const {
   const std::string method = !method_.empty() ? method_ : prunes ? "magnitude" : "rtn";
   TROUPE_TRY(options.quantization.method, parse_method(method));
   options.keeps_layers = keep_ == "auto";
-  if (options.quantization.scheme != QuantizationScheme::kv_fp8)
-    TROUPE_CHECK(check_method(options));
+  if (!is_about_kv(options.quantization.scheme)) TROUPE_CHECK(check_method(options));
   if (!sparsity_.empty()) {
     const auto sparsity = parse_share(sparsity_);
     if (!sparsity.ok() || *sparsity >= 1.0) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <filesystem>
 #include <map>
 #include <set>
@@ -56,7 +57,7 @@ Result<std::vector<RankFootprint>> footprints(const ModelConfig& model,
   const bool on_gpu = engine.device == DeviceKind::cuda;
   const FootprintOptions options{.compute = dtype,
                                  .encoding = engine.encoding,
-                                 .kv_dtype = engine.kv_codes.value_or(dtype),
+                                 .kv_dtype = engine.kv_dtype(),
                                  .kv_residuals = engine.kv_residuals,
                                  .max_positions = engine.max_model_len,
                                  .block_size = engine.block_size,
@@ -64,6 +65,7 @@ Result<std::vector<RankFootprint>> footprints(const ModelConfig& model,
                                  .panel_rows = on_gpu ? 1 : cpu_panel_rows,
                                  .on_gpu = on_gpu,
                                  .gpu_codes = dtype == DType::bf16 && !engine.deterministic,
+                                 .widens_fp8 = std::isfinite(engine.max_activation),
                                  .shares_tables = on_gpu};
   std::map<std::array<int, 5>, RankFootprint> known;
   std::vector<RankFootprint> ranks;
@@ -121,7 +123,7 @@ void warn_of_swap_space(JobPlan& plan) {
 /// Refuses a model whose attention the device cannot run, before anything is started.
 Result<void> check_attention(const ModelConfig& model, const Mesh& mesh, const EngineSpec& engine) {
   TROUPE_TRY(const AttentionShape shape, attention_shape(model, 0, head_shard(model, mesh, 0)));
-  const DType dtype = engine.kv_codes.value_or(engine.dtype);
+  const DType dtype = engine.kv_dtype();
   return engine.device == DeviceKind::cuda ? check_gpu_attention(shape, dtype)
                                            : check_cpu_attention(shape, engine.block_size, dtype);
 }
@@ -156,8 +158,8 @@ Result<void> tell_of_attention(JobPlan& plan) {
     told.push_back(spec);
     TROUPE_TRY(const AttentionShape shape,
                attention_shape(plan.model, layer, head_shard(plan.model, plan.mesh, 0)));
-    const GpuAttentionKernels kernels = gpu_attention_kernels(
-        shape, engine.dtype, engine.kv_codes.value_or(engine.dtype), engine.deterministic);
+    const GpuAttentionKernels kernels =
+        gpu_attention_kernels(shape, engine.dtype, engine.kv_dtype(), engine.deterministic);
     const bool has_cascade =
         kernels.decode == GpuAttentionKernel::decode
             ? cascade_attention_takes(shape) && !engine.kv_codes

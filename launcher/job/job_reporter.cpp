@@ -43,7 +43,7 @@ JobFacts facts_of(const JobPlan& plan) {
   if (!plan.kv_codes.empty()) facts.kv_policy += ", in " + plan.kv_codes;
   facts.dtype = to_string(plan.engine.dtype);
   facts.quantization = config.model.quantization;
-  facts.kv_dtype = to_string(plan.engine.kv_codes.value_or(plan.engine.dtype));
+  facts.kv_dtype = to_string(plan.engine.kv_dtype());
   facts.fallback = config.precision.fallback;
   facts.config_yaml = to_yaml(config);
   facts.began_unix_s = std::chrono::duration_cast<std::chrono::seconds>(

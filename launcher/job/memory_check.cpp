@@ -15,8 +15,8 @@ namespace {
 constexpr double gpu_overhead_bytes = 1.5 * (1 << 30);
 
 /// Approximate size of a pass's buffers: rows of the residual stream, of queries, keys and values
-/// and of the MLP's inner size, a row of logits in fp32 for each sequence, and the tables of rotary
-/// embeddings.
+/// and of the MLP's inner size, a row of logits in fp32 for each sequence, the tables of rotary
+/// embeddings, and what codes of weights become bf16 in.
 double pass_bytes(const JobPlan& plan) {
   const ModelConfig& model = plan.model;
   const EngineSpec& engine = plan.engine;
@@ -27,7 +27,10 @@ double pass_bytes(const JobPlan& plan) {
   const double row = 4.0 * static_cast<double>(model.hidden_size) + 2.0 * inner / tensor;
   const double logits = 4.0 * static_cast<double>(model.vocab_size) / tensor;
   const auto rope = static_cast<double>(plan.ranks.front().rope_bytes);  // all ranks have the same
-  return engine.max_num_batched_tokens * row * element + engine.max_num_seqs * logits + rope;
+  const auto decoded = static_cast<double>(
+      std::ranges::max(plan.ranks, {}, &RankFootprint::decoded_bytes).decoded_bytes);
+  return engine.max_num_batched_tokens * row * element + engine.max_num_seqs * logits + rope +
+         decoded;
 }
 
 /// A usual tensor size that divides `weights` into parts that fit, if there is one.

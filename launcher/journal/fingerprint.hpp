@@ -26,7 +26,7 @@ struct Fingerprint {
   std::vector<Part> parts;  ///< names occur once
   /// The modification times of the weight files, used for warnings only: only samples of their
   /// content are compared.
-  std::vector<Part> weight_times;
+  std::vector<Part> weight_times = {};
 };
 
 /// Returns a sentence for each part that differs: "job.seed was 0, is 1".

@@ -279,7 +279,8 @@ SlowestLinks slowest_links(const ProbedNode& node) {
 }
 
 std::string clock_text(const ProbedNode& node) {
-  return (node.clock_ahead < 0 ? "-" : "+") + short_time(std::abs(node.clock_ahead));
+  return fmt::format("{}{}", node.clock_ahead < 0 ? '-' : '+',
+                     short_time(std::abs(node.clock_ahead)));
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <map>
+#include <variant>
 
 #include "models/json/json_file.hpp"
 #include "runtime/base/sync.hpp"
@@ -20,19 +21,19 @@ std::string_view format_of(QuantizationScheme scheme) {
 nlohmann::ordered_json weights_of(QuantizationScheme scheme, std::int64_t group,
                                   const QuantizationOptions& options) {
   using enum QuantizationScheme;
-  const bool is_grouped = scheme == w4a16 || scheme == mxfp4;
+  const bool has_groups = is_grouped(scheme);
   const bool is_float = scheme == fp8 || scheme == mxfp4;
-  nlohmann::ordered_json weights = {{"num_bits", is_grouped ? 4 : 8},
+  nlohmann::ordered_json weights = {{"num_bits", has_groups ? 4 : 8},
                                     {"type", is_float ? "float" : "int"},
                                     {"symmetric", true},
-                                    {"strategy", is_grouped ? "group" : "channel"},
+                                    {"strategy", has_groups ? "group" : "channel"},
                                     {"group_size", nullptr},
                                     {"block_structure", nullptr},
                                     {"dynamic", false},
                                     {"actorder", nullptr},
                                     {"observer", "minmax"},
                                     {"observer_kwargs", nlohmann::ordered_json::object()}};
-  if (is_grouped) weights["group_size"] = group;
+  if (has_groups) weights["group_size"] = group;
   if (scheme == mxfp4) weights["scale_dtype"] = "torch.uint8";
   if (scheme == w4a16 && options.method == QuantizationMethod::gptq && options.gptq.act_order) {
     weights["actorder"] = "weight";
@@ -123,21 +124,20 @@ nlohmann::ordered_json quantization_config(const QuantizationPlan& plan,
                                            const QuantizationOptions& options,
                                            const std::set<std::int64_t>& kept,
                                            const Checkpoint& checkpoint) {
-  const bool has_groups =
-      options.scheme == QuantizationScheme::w4a16 || options.scheme == QuantizationScheme::mxfp4;
+  const auto scheme = std::get<QuantizationScheme>(options.scheme);
   std::map<std::int64_t, std::vector<std::string>> modules;  // of each size of groups
   for (const auto& [name, matrix] : plan.matrices) {
     if (kept.contains(matrix.layer)) continue;
-    modules[has_groups ? matrix.group : 0].push_back(matrix.module());
+    modules[is_grouped(scheme) ? matrix.group : 0].push_back(matrix.module());
   }
   nlohmann::ordered_json groups = nlohmann::ordered_json::object();
   for (const auto& [size, targets] : targets_of(modules)) {
     groups[fmt::format("group_{}", groups.size())] = {
         {"targets", targets},
-        {"weights", weights_of(options.scheme, size, options)},
-        {"input_activations", inputs_of(options.scheme)},
+        {"weights", weights_of(scheme, size, options)},
+        {"input_activations", inputs_of(scheme)},
         {"output_activations", nullptr},
-        {"format", format_of(options.scheme)}};
+        {"format", format_of(scheme)}};
   }
   nlohmann::ordered_json ignored = nlohmann::ordered_json::array();
   constexpr std::string_view suffix = ".weight";
@@ -152,7 +152,7 @@ nlohmann::ordered_json quantization_config(const QuantizationPlan& plan,
   }
   if (!has_head) ignored.push_back("lm_head");
   return {{"quant_method", "compressed-tensors"},
-          {"format", format_of(options.scheme)},
+          {"format", format_of(scheme)},
           {"quantization_status", "compressed"},
           {"global_compression_ratio", nullptr},
           {"config_groups", groups},

@@ -11,8 +11,8 @@
 
 namespace troupe {
 
-/// The quantization_config of compressed-tensors for matrices quantised as planned, but for those
-/// of `kept` layers.
+/// The quantization_config of compressed-tensors for matrices quantised as planned, by a
+/// QuantizationScheme, but for those of `kept` layers.
 nlohmann::ordered_json quantization_config(const QuantizationPlan& plan,
                                            const QuantizationOptions& options,
                                            const std::set<std::int64_t>& kept,

@@ -103,7 +103,7 @@ const nlohmann::json* OutputFolder::finished(std::int64_t shard) const {
 
 Result<void> OutputFolder::record(std::int64_t shard, const nlohmann::json& figures) {
   const nlohmann::json entry = {{"shard", shard}, {"figures", figures}};
-  TROUPE_CHECK(append_synced(state() / "journal.jsonl", "\n" + entry.dump() + "\n"));
+  TROUPE_CHECK(append_synced(state() / "journal.jsonl", fmt::format("\n{}\n", entry.dump())));
   finished_[shard] = figures;
   return {};
 }

@@ -88,11 +88,12 @@ std::string summary(const QuantizeJob& job, const QuantizeOptions& options) {
     text += fmt::format("{} matrices saw too few inputs for wanda and are judged by magnitude\n",
                         rounded["magnitude"]);
   }
-  const bool is_about_kv = options.quantization.scheme == QuantizationScheme::kv_fp8;
   return text +
          fmt::format("next: launcher eval --model {} \\\n          --against {} --text FILE{}\n",
                      options.model, options.output,
-                     is_about_kv ? " --against-set kv_cache.dtype=fp8_e4m3" : "");
+                     is_about_kv(options.quantization.scheme)
+                         ? " --against-set kv_cache.dtype=fp8_e4m3"
+                         : "");
 }
 
 /// sensitive_layers.json: the layers that lost the most first.

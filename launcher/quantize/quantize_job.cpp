@@ -163,7 +163,7 @@ Result<void> QuantizeJob::run() {
     bytes_after_ += bytes_of(shards.back());
   }
   nlohmann::ordered_json quantization;  // null: a checkpoint as any other
-  if (is_about_kv()) {
+  if (is_about_kv(options_.quantization.scheme)) {
     TROUPE_TRY(quantization, with_kv_scales(*checkpoint_));
   } else if (!is_pruning(options_.quantization.scheme)) {
     quantization = quantization_config(plan_, options_.quantization, kept_, *checkpoint_);
@@ -178,9 +178,9 @@ Result<nlohmann::json> QuantizeJob::make_shard(std::int64_t shard) {
     TROUPE_CHECK(write_shard(0, [](const std::string&, ShardWriter&) { return false; }));
   } else {
     const std::int64_t layer = shard - 1;
-    TROUPE_TRY(figures, is_about_kv()     ? calibrate_kv(layer)
-                        : is_calibrated() ? calibrate_layer(layer)
-                                          : round_layer(layer));
+    TROUPE_TRY(figures, is_about_kv(options_.quantization.scheme) ? calibrate_kv(layer)
+                        : is_calibrated()                         ? calibrate_layer(layer)
+                                                                  : round_layer(layer));
     figures["layer"] = layer;
   }
   figures["bytes_before"] = sizes_[static_cast<std::size_t>(shard)];

@@ -58,7 +58,6 @@ class QuantizeJob {
   Result<nlohmann::json> prune_layer(std::int64_t layer);
   Result<nlohmann::json> round_layer(std::int64_t layer);
   Result<nlohmann::json> calibrate_layer(std::int64_t layer);
-  bool is_about_kv() const { return options_.quantization.scheme == QuantizationScheme::kv_fp8; }
   /// Finds the scales of a layer's KV cache; weights are copied.
   Result<nlohmann::json> calibrate_kv(std::int64_t layer);
   /// Runs a layer over the text with what has become of it; returns how far its output is from

@@ -52,7 +52,10 @@ std::string without_patterns(const std::string& path) {
 
 std::string words(const std::vector<std::string>& list) {
   std::string text;
-  for (const std::string& word : list) text += (text.empty() ? "" : " ") + shell_word(word);
+  for (const std::string& word : list) {
+    if (!text.empty()) text += ' ';
+    text += shell_word(word);
+  }
   return text;
 }
 

@@ -13,6 +13,12 @@ namespace troupe {
 /// Segments of a row-parallel matrix with exact sums on GPUs, and so the largest tensor size there.
 inline constexpr int max_exact_segments = 4;
 
+/// Dtype of the index keys of sparse attention, by which rows choose what they attend to, beside a
+/// KV cache of `kv_dtype`.
+constexpr DType index_dtype_of(DType kv_dtype, DType compute) {
+  return is_code(kv_dtype) ? compute : kv_dtype;
+}
+
 /// The maximum sizes of a model's passes, and the precision in which it computes. Fixed when it is
 /// loaded: all buffers are allocated then.
 struct ModelLimits {
@@ -37,8 +43,7 @@ struct ModelLimits {
   /// infinity: none are watched.
   float max_activation = std::numeric_limits<float>::infinity();
 
-  /// Dtype of the index keys of sparse attention, by which rows choose what they attend to.
-  DType index_dtype() const { return is_code(kv_dtype) ? compute : kv_dtype; }
+  DType index_dtype() const { return index_dtype_of(kv_dtype, compute); }
   /// Dtype of sums over columns that ranks share, and of what blocks add to the residual stream.
   DType sum_dtype(DType activation) const { return exact_sums ? DType::f32 : activation; }
 };

@@ -1,5 +1,6 @@
 #include "models/model/footprint.hpp"
 
+#include <algorithm>
 #include <map>
 #include <optional>
 #include <tuple>
@@ -9,6 +10,7 @@
 #include "models/layers/attention/attention_shape.hpp"
 #include "models/layers/attention/head_projection.hpp"
 #include "models/layers/attention/stage_caches.hpp"
+#include "models/layers/model_limits.hpp"
 #include "models/layers/weights/parameters.hpp"
 #include "models/layers/weights/weights.hpp"
 #include "models/model/stages.hpp"
@@ -96,6 +98,7 @@ class WeightBytes {
       stack.parts.push_back({weight, {0, rows}, {0, config_.hidden_size}});
     }
     bytes_ += matrix_bytes(stack, panel_rows);
+    decodes_ = decodes_ || decodes(stack);
     return {};
   }
 
@@ -103,6 +106,14 @@ class WeightBytes {
     std::int64_t total = bytes_;
     for (const auto& [place, stack] : stacks_) total += matrix_bytes(stack, options_.panel_rows);
     return static_cast<std::size_t>(total);
+  }
+
+  /// See RankFootprint::decoded_bytes.
+  std::size_t decoded() const {
+    const bool any = decodes_ || std::ranges::any_of(stacks_, [&](const auto& stack) {
+                       return decodes(stack.second);
+                     });
+    return any ? decoded_codes_bytes : 0;
   }
 
  private:
@@ -146,8 +157,7 @@ class WeightBytes {
 
   std::int64_t matrix_bytes(const Stack& stack, std::int64_t panel_rows) const {
     const std::int64_t held = (stack.rows + panel_rows - 1) / panel_rows * panel_rows;
-    if (options_.on_gpu && stack.encoding == WeightEncoding::fp8 &&
-        fp8_fits(stack.rows, stack.columns)) {
+    if (is_fp8(stack)) {
       return held * (stack.columns + element_bytes(DType::f32));
     }
     if (const auto panels = panels_of(stack)) return panels->code_bytes() + panels->scale_bytes();
@@ -157,6 +167,18 @@ class WeightBytes {
     }
     const DType dtype = stack.all_bf16 ? DType::bf16 : options_.compute;
     return held * stack.columns * element_bytes(dtype);
+  }
+
+  /// On a GPU: quantised as it is loaded; see CudaWeightOps.
+  bool is_fp8(const Stack& stack) const {
+    return options_.on_gpu && stack.encoding == WeightEncoding::fp8 &&
+           fp8_fits(stack.rows, stack.columns);
+  }
+
+  /// True for matrices whose products make codes bf16 in memory of their own: not those of experts.
+  bool decodes(const Stack& stack) const {
+    if (stack.is_grouped) return false;
+    return is_fp8(stack) ? options_.widens_fp8 : panels_of(stack).has_value();
   }
 
   /// On a GPU: see CudaWeightOps.
@@ -179,6 +201,7 @@ class WeightBytes {
   const FootprintOptions& options_;
   ShardOf dense_;
   std::int64_t bytes_ = 0;
+  bool decodes_ = false;  // of what is not in stacks_
   std::map<std::tuple<std::int64_t, Parameter, std::int64_t>, Stack> stacks_;
 };
 
@@ -235,6 +258,7 @@ Result<RankFootprint> rank_footprint(const ModelConfig& config, const Checkpoint
     }
   }
   footprint.weight_bytes = weights.total();
+  footprint.decoded_bytes = weights.decoded();
 
   const KvPolicy& policy = options.kv_policy;
   std::int64_t positions =
@@ -248,7 +272,7 @@ Result<RankFootprint> rank_footprint(const ModelConfig& config, const Checkpoint
              attention_shape(config, 0, head_shard(config, mesh, rank)));
   const std::vector<KvResidual> tensors = cache_residuals(
       stage_caches(config, footprint.layers), footprint.layers.begin, options.kv_residuals);
-  const DType index = is_code(options.kv_dtype) ? options.compute : options.kv_dtype;
+  const DType index = index_dtype_of(options.kv_dtype, options.compute);
   footprint.kv_bytes_per_block =
       static_cast<std::size_t>(options.block_size) *
       kv_bytes_per_token(attention, tensors, options.kv_dtype, index, policy);

@@ -29,6 +29,7 @@ struct FootprintOptions {
                                 ///< (cpu_panel_rows)
   bool on_gpu = false;          ///< stages are balanced for GPUs
   bool gpu_codes = false;       ///< on a GPU: matrices may be held as codes (coded_panels)
+  bool widens_fp8 = false;      ///< on a GPU: layers may fall back (ModelLimits::max_activation)
   bool shares_tables = false;   ///< a tied head has no copy of its own (WeightOps::share_table)
 };
 
@@ -39,6 +40,7 @@ struct RankFootprint {
   int expert_part = 0;
   int expert_parts = 1;                ///< above 1, it holds part expert_part of each
   std::size_t weight_bytes = 0;        ///< see Model::weight_bytes
+  std::size_t decoded_bytes = 0;       ///< on a GPU, in which matrices of codes become bf16
   std::size_t rope_bytes = 0;          ///< of the tables of its rotary embeddings (rope_table)
   std::size_t kv_bytes_per_block = 0;  ///< see Model::kv_bytes_per_block
 };

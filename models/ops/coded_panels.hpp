@@ -26,6 +26,10 @@ namespace troupe {
 
 inline constexpr std::int64_t panel_rows = 8, unit_columns = 128;
 
+/// Device memory in which parts of matrices become bf16 for products of many rows, and are
+/// rearranged when a layer falls back: taken with the first matrix that may need it.
+inline constexpr std::size_t decoded_codes_bytes = std::size_t{128} << 20;
+
 /// The layout of a matrix in panels: rows and columns are multiples of 8. Columns that the last
 /// unit lacks have codes of 0.
 struct CodedPanels {

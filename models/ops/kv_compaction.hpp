@@ -20,9 +20,10 @@ static_assert(sizeof(CompactedSequence) == numbers_of_compacted * sizeof(std::in
 /// sequence is the (i % block_size)-th of block i / block_size of its table. Tensors are on the
 /// device; the host knows the sequences' numbers. Valid during one call.
 struct KvCompaction {
-  std::span<const CompactedSequence> sequences;
-  Tensor device_sequences;  ///< [sequences, 3] i32: the same; the CPU needs none
-  Tensor block_tables;      ///< [sum of blocks] i32, sequence after sequence, of the entries before
+  std::span<const CompactedSequence> sequences = {};
+  Tensor device_sequences = {};  ///< [sequences, 3] i32: the same; the CPU needs none
+  /// [sum of blocks] i32, sequence after sequence, of the entries before.
+  Tensor block_tables = {};
   std::int32_t block_size = 16;
   std::int64_t first_kept = 0;  ///< the first entries, which each sequence keeps
   std::int64_t last_kept = 0;   ///< the last entries, which each sequence keeps

@@ -44,8 +44,8 @@ struct WeightFormat {
   std::string_view name;       ///< for messages
   std::string_view file_type;  ///< of codes, as safetensors files call it; others are numbers
   /// The names of its tensors, which take the place of `stem` at the end of the matrix's name.
-  std::string_view stem;
-  std::string_view codes;
+  std::string_view stem = {};
+  std::string_view codes = {};
   std::array<std::string_view, 2> scales;  ///< the first that is there
   std::string_view zero_points = {};
   std::string_view group_index = {};

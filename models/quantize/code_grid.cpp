@@ -4,6 +4,7 @@
 #include <array>
 #include <bit>
 #include <cmath>
+#include <variant>
 
 #include "models/ops/fp8_rows.hpp"
 #include "models/ops/weight_format.hpp"
@@ -44,9 +45,22 @@ const std::array<float, 256>& e4m3_numbers() {
 }  // namespace
 
 std::string_view to_string(QuantizationScheme scheme) {
-  constexpr std::array<std::string_view, 7> names = {"fp8",        "int8",        "w4a16", "mxfp4",
-                                                     "sparse-2:4", "sparse-rows", "kv-fp8"};
+  constexpr std::array<std::string_view, 4> names = {"fp8", "int8", "w4a16", "mxfp4"};
   return names[static_cast<std::size_t>(scheme)];
+}
+
+std::string_view to_string(SparsityStructure structure) {
+  constexpr std::array<std::string_view, 2> names = {"sparse-2:4", "sparse-rows"};
+  return names[static_cast<std::size_t>(structure)];
+}
+
+std::string_view to_string(KvCacheScheme scheme) {
+  constexpr std::array<std::string_view, 1> names = {"kv-fp8"};
+  return names[static_cast<std::size_t>(scheme)];
+}
+
+std::string_view to_string(const CompressionScheme& scheme) {
+  return std::visit([](auto of_a_kind) { return to_string(of_a_kind); }, scheme);
 }
 
 std::string_view to_string(QuantizationMethod method) {
@@ -128,10 +142,6 @@ std::uint8_t CodeGrid::code_of(float weight, float scale) const {
       return static_cast<std::uint8_t>(std::nearbyint(std::clamp(number, -8.0F, 7.0F)) + 8.0F);
     case QuantizationScheme::mxfp4:
       return float_to_e2m1(number);
-    case QuantizationScheme::sparse_24:
-    case QuantizationScheme::sparse_rows:
-    case QuantizationScheme::kv_fp8:
-      break;  // has no codes
   }
   return 0;
 }
@@ -151,10 +161,6 @@ float CodeGrid::number_of(std::uint8_t code, float scale) const {
     case QuantizationScheme::mxfp4:
       number = e2m1_magnitudes[code & 7U] * ((code & 8U) != 0 ? -1.0F : 1.0F);
       break;
-    case QuantizationScheme::sparse_24:
-    case QuantizationScheme::sparse_rows:
-    case QuantizationScheme::kv_fp8:
-      break;  // has no codes
   }
   return rounded_to(number * scale, scale_dtype_ == DType::f16 ? DType::f16 : DType::bf16);
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 #include <set>
+#include <variant>
 
 #include <fmt/ranges.h>
 
@@ -22,9 +23,21 @@ bool is_quantizable(Parameter parameter) {
          parameter == expert_up || parameter == expert_down;
 }
 
-/// The columns of a matrix of `columns` that share a scale; 0: the scheme cannot hold it.
-std::int64_t group_for(std::int64_t columns, const QuantizationOptions& options) {
-  switch (options.scheme) {
+bool has_groups(const QuantizationOptions& options) {
+  const auto* const codes = std::get_if<QuantizationScheme>(&options.scheme);
+  return codes != nullptr && is_grouped(*codes);
+}
+
+bool is_w4a16(const QuantizationOptions& options) {
+  return options.scheme == CompressionScheme(QuantizationScheme::w4a16);
+}
+
+std::int64_t group_for(std::int64_t columns, QuantizationScheme scheme,
+                       const QuantizationOptions& options) {
+  switch (scheme) {
+    case QuantizationScheme::fp8:
+    case QuantizationScheme::int8:
+      return columns;
     case QuantizationScheme::mxfp4:
       return columns % mxfp4_group_columns == 0 ? mxfp4_group_columns : 0;
     case QuantizationScheme::w4a16: {
@@ -35,20 +48,25 @@ std::int64_t group_for(std::int64_t columns, const QuantizationOptions& options)
       while (2 * group < options.group_columns && columns % (2 * group) == 0) group *= 2;
       return group;
     }
-    case QuantizationScheme::sparse_24:
-      return columns % 4 == 0 ? columns : 0;
-    default:
-      return columns;
   }
+  return columns;
+}
+
+/// The columns of a matrix of `columns` that share a scale, all if there is none; 0: the scheme
+/// cannot hold it.
+std::int64_t group_for(std::int64_t columns, const QuantizationOptions& options) {
+  if (const auto* const codes = std::get_if<QuantizationScheme>(&options.scheme)) {
+    return group_for(columns, *codes, options);
+  }
+  const bool takes_fours = options.scheme == CompressionScheme(SparsityStructure::two_of_four);
+  return takes_fours && columns % 4 != 0 ? 0 : columns;
 }
 
 /// The columns of a matrix that share a scale; 0: the scheme cannot hold it. The matrices of
 /// experts have groups of one size, or none: vLLM refuses others.
 std::int64_t group_of(Parameter parameter, const Shape& shape, const ModelConfig& config,
                       const QuantizationOptions& options) {
-  const bool is_grouped =
-      options.scheme == QuantizationScheme::w4a16 || options.scheme == QuantizationScheme::mxfp4;
-  if (!is_grouped || !is_expert(parameter)) return group_for(shape[1], options);
+  if (!has_groups(options) || !is_expert(parameter)) return group_for(shape[1], options);
   return group_for(std::gcd(config.hidden_size, config.moe->intermediate_size), options);
 }
 
@@ -60,12 +78,12 @@ std::string MatrixPlan::module() const {
 }
 
 CodeGrid grid_of(const MatrixPlan& matrix, const QuantizationOptions& options) {
-  return {options.scheme, matrix.dtype, options.scales};
+  return {std::get<QuantizationScheme>(options.scheme), matrix.dtype, options.scales};
 }
 
 Result<QuantizationPlan> plan_quantization(const ModelConfig& config, const Checkpoint& checkpoint,
                                            const QuantizationOptions& options) {
-  if (options.scheme == QuantizationScheme::kv_fp8) {
+  if (is_about_kv(options.scheme)) {
     TROUPE_CHECK(check_kv_scales(config, checkpoint));
     return QuantizationPlan();
   }
@@ -105,19 +123,18 @@ Result<QuantizationPlan> plan_quantization(const ModelConfig& config, const Chec
           fmt::format("{} stays as it is: {} cannot be divided into groups", pattern, columns));
       continue;
     }
-    if (options.scheme == QuantizationScheme::w4a16 && matrix.group != options.group_columns) {
+    if (is_w4a16(options) && matrix.group != options.group_columns) {
       remarks.insert(fmt::format("{} has groups of {}: {} are no multiple of {}", pattern,
                                  matrix.group, columns, options.group_columns));
     }
-    if (options.scheme == QuantizationScheme::w4a16 && matrix.group != 32 && matrix.group != 64 &&
-        matrix.group != 128) {
+    if (is_w4a16(options) && matrix.group != 32 && matrix.group != 64 && matrix.group != 128) {
       remarks.insert(
           fmt::format("groups of {}: vLLM has kernels for 32, 64 and 128 only; Troupe reads all",
                       matrix.group));
     }
     plan.matrices.emplace(name, std::move(matrix));
   }
-  if (config.moe && options.scheme == QuantizationScheme::int8) {
+  if (config.moe && options.scheme == CompressionScheme(QuantizationScheme::int8)) {
     remarks.insert("transformers (5.17) does not read int8 experts; vLLM and Troupe do");
   }
   plan.remarks.assign(remarks.begin(), remarks.end());

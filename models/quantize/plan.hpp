@@ -16,16 +16,16 @@
 namespace troupe {
 
 struct QuantizationOptions {
-  QuantizationScheme scheme = QuantizationScheme::fp8;
+  CompressionScheme scheme = QuantizationScheme::fp8;
   QuantizationMethod method = QuantizationMethod::rtn;
   ScaleChoice scales = ScaleChoice::absmax;
   std::int64_t group_columns = 128;  ///< of w4a16
   GptqOptions gptq = {};
-  double sparsity = 0.25;  ///< share of channels that sparse_rows removes
+  double sparsity = 0.25;  ///< share of channels that SparsityStructure::rows removes
   std::vector<ModulePattern> ignored = {};
 };
 
-/// A matrix that is to be quantised.
+/// A matrix that is to be quantised, or pruned.
 struct MatrixPlan {
   std::string name;  ///< of its tensor: "....weight"
   std::int64_t layer = 0;
@@ -37,8 +37,8 @@ struct MatrixPlan {
   std::string module() const;
 };
 
-/// The matrices of a checkpoint that are quantised: projections of attention, of MLPs and of
-/// experts, but for those whose module is ignored. Embeddings, norms, the head, routers and what
+/// The matrices of a checkpoint that are quantised or pruned: projections of attention, of MLPs and
+/// of experts, but for those whose module is ignored. Embeddings, norms, the head, routers and what
 /// chooses keys stay as they are, and so does what the model's family does not know.
 struct QuantizationPlan {
   std::map<std::string, MatrixPlan, std::less<>> matrices;  ///< by name
@@ -51,13 +51,13 @@ struct QuantizationPlan {
   }
 };
 
-/// Of kv_fp8 there are no matrices, whatever they are stored as. Errors: invalid_argument for a
-/// checkpoint that is quantised already, and if nothing is left to quantise; those of
+/// Of a KvCacheScheme there are no matrices, whatever they are stored as. Errors: invalid_argument
+/// for a checkpoint that is quantised already, and if nothing is left to quantise; those of
 /// check_kv_scales and Checkpoint.
 Result<QuantizationPlan> plan_quantization(const ModelConfig& config, const Checkpoint& checkpoint,
                                            const QuantizationOptions& options);
 
-/// The numbers that a matrix's codes can be.
+/// The numbers that a matrix's codes can be; the scheme is a QuantizationScheme.
 CodeGrid grid_of(const MatrixPlan& matrix, const QuantizationOptions& options);
 
 }  // namespace troupe

@@ -9,6 +9,7 @@
 #include <numeric>
 #include <span>
 #include <string>
+#include <variant>
 #include <vector>
 
 namespace troupe {
@@ -143,14 +144,17 @@ QuantizedLayer prune_layer(const ModelConfig& config, const QuantizationPlan& pl
   for (const LayerTensor& tensor : tensors.all()) {
     if (plan.find(tensor.name) != nullptr) before.emplace(tensor.name, copy_of(tensor.values));
   }
-  if (options.scheme == QuantizationScheme::sparse_rows) {
-    for (const Mlp& mlp : mlps_of(config)) prune_channels(mlp, plan, options, tensors, inputs);
-  } else {
-    for (LayerTensor& tensor : tensors.all()) {
-      if (plan.find(tensor.name) == nullptr) continue;
-      prune_groups(tensor, column_norms(judges(options, inputs, tensor), tensor.columns()),
-                   threads);
-    }
+  switch (std::get<SparsityStructure>(options.scheme)) {
+    case SparsityStructure::rows:
+      for (const Mlp& mlp : mlps_of(config)) prune_channels(mlp, plan, options, tensors, inputs);
+      break;
+    case SparsityStructure::two_of_four:
+      for (LayerTensor& tensor : tensors.all()) {
+        if (plan.find(tensor.name) == nullptr) continue;
+        prune_groups(tensor, column_norms(judges(options, inputs, tensor), tensor.columns()),
+                     threads);
+      }
+      break;
   }
   QuantizedLayer layer;
   for (const LayerTensor& tensor : tensors.all()) {

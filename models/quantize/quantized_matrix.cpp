@@ -20,9 +20,6 @@ const WeightFormat& format_of(QuantizationScheme scheme) {
     case QuantizationScheme::fp8:
       return weight_format(WeightCoding::fp8);
     case QuantizationScheme::int8:
-    case QuantizationScheme::sparse_24:  // these have no codes
-    case QuantizationScheme::sparse_rows:
-    case QuantizationScheme::kv_fp8:
       return weight_format(WeightCoding::int8);
     case QuantizationScheme::w4a16:
       return weight_format(WeightCoding::packed_int4);
@@ -151,12 +148,13 @@ std::vector<std::vector<std::byte>> encode(const QuantizedMatrix& matrix) {
     }
     case QuantizationScheme::mxfp4:
       return {pack_bytes(matrix), std::move(scales)};
-    default: {
-      std::vector<std::byte> codes(matrix.codes.size());
-      std::memcpy(codes.data(), matrix.codes.data(), codes.size());
-      return {std::move(codes), std::move(scales)};
-    }
+    case QuantizationScheme::fp8:
+    case QuantizationScheme::int8:
+      break;
   }
+  std::vector<std::byte> codes(matrix.codes.size());
+  std::memcpy(codes.data(), matrix.codes.data(), codes.size());
+  return {std::move(codes), std::move(scales)};
 }
 
 QuantizedMatrix round_to_nearest(const Tensor& matrix, const CodeGrid& grid, std::int64_t group,

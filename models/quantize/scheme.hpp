@@ -2,24 +2,44 @@
 
 #include <cstdint>
 #include <string_view>
+#include <variant>
 
 namespace troupe {
 
-/// The codes that a matrix of weights is stored as, or what is left of it.
+/// The codes that a matrix of weights is stored as.
 enum class QuantizationScheme : std::uint8_t {
-  fp8,          ///< E4M3, a scale for each row; activations dynamic, a scale for each token
-  int8,         ///< symmetric, a scale for each row; activations dynamic, a scale for each token
-  w4a16,        ///< symmetric int4, a scale for each group of columns of a row
-  mxfp4,        ///< E2M1, a power of two for each 32 columns of a row
-  sparse_24,    ///< no codes: two of each four columns of a row are 0
-  sparse_rows,  ///< no codes: whole channels of MLPs are 0
-  kv_fp8,       ///< weights stay as they are: scales of a KV cache in E4M3, one of a layer's keys
-                ///< and one of its values
+  fp8,    ///< E4M3, a scale for each row; activations dynamic, a scale for each token
+  int8,   ///< symmetric, a scale for each row; activations dynamic, a scale for each token
+  w4a16,  ///< symmetric int4, a scale for each group of columns of a row
+  mxfp4,  ///< E2M1, a power of two for each 32 columns of a row
 };
 
-/// True for those that set weights to 0 and leave the others as they are.
-constexpr bool is_pruning(QuantizationScheme scheme) {
-  return scheme == QuantizationScheme::sparse_24 || scheme == QuantizationScheme::sparse_rows;
+/// True for codes of 4 bits, of which each group of columns of a row has a scale.
+constexpr bool is_grouped(QuantizationScheme scheme) {
+  return scheme == QuantizationScheme::w4a16 || scheme == QuantizationScheme::mxfp4;
+}
+
+/// Which weights pruning sets to 0; the others stay as they are, and so does how they are stored.
+enum class SparsityStructure : std::uint8_t {
+  two_of_four,  ///< two of each four columns of a row
+  rows,         ///< whole channels of MLPs
+};
+
+/// The codes of a KV cache that a checkpoint gets fixed scales for; its weights stay as they are.
+enum class KvCacheScheme : std::uint8_t {
+  fp8,  ///< E4M3: a scale of a layer's keys and one of its values
+};
+
+/// What becomes of a checkpoint.
+using CompressionScheme = std::variant<QuantizationScheme, SparsityStructure, KvCacheScheme>;
+
+/// True for what sets weights to 0.
+constexpr bool is_pruning(const CompressionScheme& scheme) {
+  return std::holds_alternative<SparsityStructure>(scheme);
+}
+/// True for what leaves weights as they are and looks at keys and values.
+constexpr bool is_about_kv(const CompressionScheme& scheme) {
+  return std::holds_alternative<KvCacheScheme>(scheme);
 }
 
 /// How the codes, or the zeros, are chosen.
@@ -32,7 +52,11 @@ enum class QuantizationMethod : std::uint8_t {
   wanda,        ///< pruning, Sun et al. 2023: the smallest, times the size of their inputs
 };
 
+/// As the command line names it, and files that tell of it.
 std::string_view to_string(QuantizationScheme scheme);
+std::string_view to_string(SparsityStructure structure);
+std::string_view to_string(KvCacheScheme scheme);
+std::string_view to_string(const CompressionScheme& scheme);
 std::string_view to_string(QuantizationMethod method);
 
 /// Columns that share a scale in MXFP4 (OCP Microscaling Formats Specification 1.0, 2023).

@@ -25,17 +25,18 @@ std::string_view to_string(DownCause cause);
 /// The end of an actor, or of one of its incarnations; reported exactly once to each watcher.
 struct ActorDown {
   ActorId id = 0;
-  std::string name;
-  std::string type;
-  std::string node;
+  std::string name = {};
+  std::string type = {};
+  std::string node = {};
   int pid = 0;
   std::vector<int> devices = {};  ///< that it held
   DownCause cause = DownCause::stopped;
   int code = 0;                   ///< exit code or signal number, where the cause has one
   std::uint32_t incarnation = 0;  ///< which one ended
   bool restarts = false;          ///< the actor is started again, under its id and name
-  std::string message;   ///< one sentence for people: which actor, where, why, and the log's path
-  std::string log_path;  ///< its process's log; empty if there is none
+  /// One sentence for people: which actor, where, why, and the log's path.
+  std::string message = {};
+  std::string log_path = {};                ///< its process's log; empty if there is none
   std::vector<std::string> log_lines = {};  ///< the last ones, for those who have looked at it
 
   template <class Archive>

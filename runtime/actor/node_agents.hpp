@@ -29,17 +29,17 @@ class NodeAgents {
   /// Callbacks, each on a thread of its own kind, which must not block.
   struct Events {
     /// What an agent that has come is to be given.
-    std::function<AgentBootstrap(const std::string& node, const AgentReady& hello)> bootstrap_of;
+    std::function<AgentBootstrap(const std::string& node, const AgentReady& hello)> bootstrap_of{};
     /// An agent has joined as this node, or the agent of a lost node has come again.
     /// `on_trial`: it is judged by judge_replacement first.
-    std::function<void(std::size_t node, const std::string& name, bool on_trial)> on_named;
-    std::function<void(std::size_t node, ControlMessage message)> on_message;
+    std::function<void(std::size_t node, const std::string& name, bool on_trial)> on_named = {};
+    std::function<void(std::size_t node, ControlMessage message)> on_message = {};
     /// See ClusterOptions::judge; null: all are welcome.
-    std::function<NodeVerdict(const JoinedNode& node)> judge;
+    std::function<NodeVerdict(const JoinedNode& node)> judge = {};
     /// See ClusterOptions::judge_replacement; null: all are welcome. On a thread of this object.
-    std::function<NodeVerdict(const JoinedNode& node)> judge_replacement;
+    std::function<NodeVerdict(const JoinedNode& node)> judge_replacement = {};
     /// A node on trial is welcome.
-    std::function<void(std::size_t node)> on_welcome;
+    std::function<void(std::size_t node)> on_welcome = {};
     /// The agent has ended or is lost ("(pid 7) was killed by signal 9 (SIGKILL)").
     std::function<void(std::size_t node, const std::string& how)> on_ended;
   };

@@ -62,7 +62,8 @@ void wrap_line(std::string_view rest, std::size_t columns, std::size_t indent,
       lines.push_back(std::exchange(line, std::string(indent, ' ')));
       has_word = false;
     }
-    line += (has_word ? " " : "") + std::string(word);
+    if (has_word) line += ' ';
+    line += word;
     has_word = true;
   }
   lines.push_back(std::move(line));

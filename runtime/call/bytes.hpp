@@ -79,7 +79,7 @@ class Bytes {
     if (bytes <= small_capacity) return;
     std::vector<std::byte> grown;
     grown.reserve(bytes);
-    grown.assign(begin(), end());
+    grown.assign(begin(), begin() + std::min<std::size_t>(small_size_, small_capacity));
     become_large(std::move(grown));
   }
   /// New bytes are zero.
@@ -102,7 +102,7 @@ class Bytes {
   void append(std::span<const std::byte> bytes) {
     if (bytes.empty()) return;
     const std::size_t old = size(), sum = old + bytes.size();
-    if (sum > capacity()) reserve(std::max(2 * old, sum));
+    if (bytes.size() > capacity() - old) reserve(std::max(2 * old, sum));
     resize(sum);
     std::memcpy(data() + old, bytes.data(), bytes.size());
   }

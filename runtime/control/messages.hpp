@@ -98,9 +98,9 @@ struct SpawnReply {
   std::uint64_t request = 0;
   ProcessId process = 0;
   bool ok = false;
-  ActorAddress actor;
+  ActorAddress actor = {};
   ErrorCode code = ErrorCode::internal;
-  std::string message;
+  std::string message = {};
   template <class Archive>
   void fields(Archive& archive) {
     archive(request, process, ok, actor, code, message);
@@ -386,7 +386,7 @@ struct NodeReport {
 /// A -> D: whole lines that a process has printed, if the driver wants them
 /// (AgentBootstrap::forward_logs).
 struct LogLines {
-  std::string process;  ///< its name
+  std::string process = {};  ///< its name
   std::int32_t pid = 0;
   std::string lines;
   std::uint64_t dropped = 0;  ///< lines left out before these

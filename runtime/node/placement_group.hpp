@@ -41,8 +41,8 @@ struct PlacementGroup {
   struct Bundle {
     Resources resources;
     std::string node;
-    std::vector<int> devices;  ///< ids, ascending
-    bool is_lost = false;      ///< with its node; it takes no actors, unless it is placed again
+    std::vector<int> devices = {};  ///< ids, ascending
+    bool is_lost = false;  ///< with its node; it takes no actors, unless it is placed again
 
     template <class Archive>
     void fields(Archive& archive) {

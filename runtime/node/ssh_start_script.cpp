@@ -70,7 +70,10 @@ std::string ssh_start_command(const SshStart& start) {
   std::string command = fmt::format("exec sh -c {} troupe {} {} {} {} {} {}", shell_word(text),
                                     agent_flag, build_flag, shell_word(start.program), start.build,
                                     shell_word(start.copy), shell_word(start.folder));
-  for (const std::string& variable : start.environment) command += " " + shell_word(variable);
+  for (const std::string& variable : start.environment) {
+    command += ' ';
+    command += shell_word(variable);
+  }
   return command;
 }
 

@@ -80,7 +80,7 @@ class SegmentServer {
 class SegmentClient {
  public:
   struct Given {
-    UniqueFd fd;
+    UniqueFd fd = {};
     std::uint64_t bytes = 0;  ///< of the object, where it was asked for
   };
   /// Waits until the deadline, at most 5 s. Errors: not_found if there is no such segment any more,

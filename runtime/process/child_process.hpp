@@ -25,7 +25,7 @@ struct ExitStatus {
 /// How to start a child process.
 struct ChildOptions {
   std::vector<std::string> arguments;  ///< argv, argv[0] included
-  std::string output_path;             ///< stdout and stderr are appended to it; empty: inherited
+  std::string output_path = {};        ///< stdout and stderr are appended to it; empty: inherited
   int inherited_fd = -1;  ///< becomes descriptor 3 of the child; all others are closed; -1: none
   int input_fd = -1;      ///< becomes its stdin; -1: /dev/null
   std::string program{};  ///< looked up in PATH unless it has a slash; empty: this one again

@@ -19,13 +19,13 @@ struct ClusterFile {
   std::uint32_t protocol = 0;  ///< state_protocol of the driver
   std::string name;            ///< for people; ClusterOptions::name
   std::string id;              ///< of the job: letters and digits, never used again
-  std::string program;         ///< the path of the driver's program
-  std::string host;            ///< the machine's name
-  ProcessMark driver;
+  std::string program = {};    ///< the path of the driver's program
+  std::string host = {};       ///< the machine's name
+  ProcessMark driver = {};
   std::int64_t since_ms = 0;  ///< the cluster's start, since 1970
-  std::string address;        ///< numeric, where the driver listens
+  std::string address = {};   ///< numeric, where the driver listens
   std::uint16_t port = 0;
-  SecretKey key;  ///< an observer's: it opens nothing else
+  SecretKey key = {};  ///< an observer's: it opens nothing else
 
   /// Lines of "WORD VALUE". Control characters in a value become '?'.
   std::string text() const;

@@ -92,9 +92,9 @@ struct AskDrain {
 /// The driver's program is to take nodes in (Cluster::on_join).
 struct AskJoin {
   std::vector<std::string> hosts;
-  std::string from;                      ///< who asks, for the log
-  std::string slurm_job;                 ///< the allocation of Slurm that this is asked from
-  std::vector<std::string> slurm_nodes;  ///< of that
+  std::string from;                           ///< who asks, for the log
+  std::string slurm_job = {};                 ///< the allocation of Slurm that this is asked from
+  std::vector<std::string> slurm_nodes = {};  ///< of that
   template <class Archive>
   void fields(Archive& archive) {
     archive(hosts, from, slurm_job, slurm_nodes);
@@ -196,12 +196,12 @@ struct ActorState {
   std::string node;  ///< "driver" for actors of the driver's process; empty between two places
   std::int32_t pid = 0;
   std::uint32_t restarts = 0;  ///< so far; this is also the number of its incarnation
-  std::vector<std::int32_t> devices;
-  Resources resources;  ///< that it holds
+  std::vector<std::int32_t> devices = {};
+  Resources resources = {};  ///< that it holds
   Life life = Life::starting;
-  std::string last_end;  ///< how the incarnation before ended, a sentence; empty for the first one
-  std::uint64_t owner = 0;  ///< the actor that it ends with; 0: none
-  std::string log_path;     ///< of the driver's host; empty: the driver knows none
+  std::string last_end = {};  ///< of the incarnation before, a sentence; empty for the first one
+  std::uint64_t owner = 0;    ///< the actor that it ends with; 0: none
+  std::string log_path = {};  ///< of the driver's host; empty: the driver knows none
   template <class Archive>
   void fields(Archive& archive) {
     archive(id, name, type, node, pid, restarts, devices, resources, life, last_end, owner,

@@ -147,13 +147,12 @@ void expect_bits_of_one_rank(const char* name, const Arrangement& arrangement) {
   const RankBody body = [&](Runner& runner, int) { return feed(runner, prompts.front().ids); };
   REQUIRE_OK(const auto expected, run_ranks(golden->checkpoint, DType::f32, {}, body));
   std::atomic<int> norms = 0, late_norms = 0;
-  const MeshRanks ranks{.shape = arrangement.shape,
-                        .expert_parallel_size = arrangement.expert_parallel_size,
-                        .wrap = [&](std::unique_ptr<Collectives> inner) {
-                          return std::make_unique<NormingCollectives>(
-                              std::move(inner), std::move(*make_cpu_ops({})), config.hidden_size,
-                              norms, late_norms);
-                        }};
+  MeshRanks ranks{.shape = arrangement.shape,
+                  .expert_parallel_size = arrangement.expert_parallel_size};
+  ranks.wrap = [&](std::unique_ptr<Collectives> inner) {
+    return std::make_unique<NormingCollectives>(std::move(inner), std::move(*make_cpu_ops({})),
+                                                config.hidden_size, norms, late_norms);
+  };
   REQUIRE_OK(const auto found, run_ranks(golden->checkpoint, DType::f32, ranks, body));
   EXPECT_GT(norms, 0);
   EXPECT_EQ(late_norms > 0, arrangement.in_parts);

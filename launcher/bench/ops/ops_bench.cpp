@@ -32,7 +32,7 @@ Result<OpsFigures> measure(const OpsBenchOptions& options, const JobPlan& plan) 
                  {.tensor_ranks = engine.tensor_parallel_size,
                   .block_size = engine.block_size,
                   .dtype = dtype,
-                  .kv_dtype = engine.kv_codes.value_or(dtype),
+                  .kv_dtype = engine.kv_dtype(),
                   .encoding = engine.encoding,
                   .on_gpu = engine.device == DeviceKind::cuda,
                   .deterministic = engine.deterministic,

@@ -53,9 +53,7 @@ Result<HeadProjection> HeadProjection::load(const LayerContext& context, const W
   TROUPE_TRY(const HostTensor qkv, weights.matrix({query, key, value}, layer));
   std::vector<std::int64_t> rows = order;
   for (std::int64_t row = std::ssize(order); row < qkv.view()[0]; ++row) rows.push_back(row);
-  TROUPE_TRY(projection.qkv_,
-             context.ops.weights().prepare(take_rows(qkv, rows), 1, weights.encoding_of(query)));
-  weights.note({query, key, value}, layer, *projection.qkv_, weights.why_decoded());
+  TROUPE_TRY(projection.qkv_, weights.prepare({query, key, value}, layer, take_rows(qkv, rows)));
   return projection;
 }
 

@@ -52,20 +52,14 @@ Result<void> LatentAttention::load_projections(const LayerContext& context, std:
   TROUPE_TRY(latent_norm_, weights.vector(Parameter::latent_norm, layer));
 
   if (!has_query_down) {
-    TROUPE_TRY(projection_, ops_.weights().prepare(stack_rows(query, latent), 1,
-                                                   weights.encoding_of(Parameter::query)));
-    weights.note({Parameter::query, Parameter::latent_down}, layer, *projection_,
-                 weights.why_decoded());
+    TROUPE_TRY(projection_, weights.prepare({Parameter::query, Parameter::latent_down}, layer,
+                                            stack_rows(query, latent)));
     return {};
   }
   TROUPE_TRY(query_down_, weights.linear({Parameter::query_down}, layer));
   TROUPE_TRY(query_down_norm_, weights.vector(Parameter::query_down_norm, layer));
-  TROUPE_TRY(projection_,
-             ops_.weights().prepare(query, 1, weights.encoding_of(Parameter::query_up)));
-  TROUPE_TRY(latent_down_,
-             ops_.weights().prepare(latent, 1, weights.encoding_of(Parameter::latent_down)));
-  weights.note({Parameter::query_up}, layer, *projection_, weights.why_decoded());
-  weights.note({Parameter::latent_down}, layer, *latent_down_, weights.why_decoded());
+  TROUPE_TRY(projection_, weights.prepare({Parameter::query_up}, layer, query));
+  TROUPE_TRY(latent_down_, weights.prepare({Parameter::latent_down}, layer, latent));
   return {};
 }
 

@@ -196,6 +196,13 @@ Result<std::unique_ptr<Linear>> Weights::linear(Stack stack, std::int64_t layer)
   return linear;
 }
 
+Result<std::unique_ptr<Linear>> Weights::prepare(Stack stack, std::int64_t layer,
+                                                 const Tensor& rearranged) const {
+  TROUPE_TRY(auto linear, ops_.weights().prepare(rearranged, 1, encoding_of(*stack.begin())));
+  note(stack, layer, *linear, why_decoded());
+  return linear;
+}
+
 Result<std::unique_ptr<GroupedLinear>> Weights::grouped_linear(Stack stack,
                                                                std::int64_t layer) const {
   const Slice experts = experts_.experts;

@@ -58,9 +58,12 @@ class Weights {
   /// [experts of this rank, elements] f32 on the device: for each the elements of the vectors in
   /// `stack`, one after the other. With `of_all`, for all experts, and whole.
   Result<DeviceTensor> expert_vectors(Stack stack, std::int64_t layer, bool of_all) const;
-  /// Returns the matrix of linear() in host memory, for layers that rearrange it before they pass
-  /// it to Ops. As stored, or bf16 if `compute` rounds.
+  /// Returns the matrix of linear() in host memory, for layers that rearrange it before they
+  /// prepare() it. As stored, or bf16 if `compute` rounds.
   Result<HostTensor> matrix(Stack stack, std::int64_t layer) const;
+  /// Makes a linear of what a layer has made of the matrices in `stack`; it may be freed then.
+  Result<std::unique_ptr<Linear>> prepare(Stack stack, std::int64_t layer,
+                                          const Tensor& rearranged) const;
   /// This rank's elements of the vectors in `stack`, or of a matrix of one row, one after the
   /// other, in f32 on the device.
   Result<DeviceTensor> vector(Stack stack, std::int64_t layer) const;
@@ -86,7 +89,7 @@ class Weights {
   /// For note() of a matrix that was made from matrix().
   std::string_view why_decoded() const { return is_quantized_ ? "as it is rearranged" : ""; }
   /// Notes a matrix that was loaded, and what it is multiplied as; `why`: not as the codes that it
-  /// is stored in. linear() and grouped_linear() do so themselves.
+  /// is stored in. linear(), grouped_linear() and prepare() do so themselves.
   void note(Stack stack, std::int64_t layer, Linear& matrix, std::string_view why = {}) const;
   void note(Stack stack, std::int64_t layer, GroupedLinear& matrices,
             std::string_view why = {}) const;

@@ -1,6 +1,8 @@
 #include <ctime>
 #include <utility>
 
+#include <fmt/format.h>
+
 #include "models/text/jinja/builtins.hpp"
 #include "models/text/jinja/failure.hpp"
 #include "models/text/jinja/parameters.hpp"
@@ -110,7 +112,7 @@ Value strftime_now(Interpreter& interpreter, const Arguments& arguments) {
   gmtime_r(&now, &utc);
   // A leading character distinguishes an empty result from one that does not fit.
   char buffer[512];
-  const std::string format = "x" + without_python_fields(*bound[0]->text());
+  const std::string format = fmt::format("x{}", without_python_fields(*bound[0]->text()));
   const std::size_t size = std::strftime(buffer, sizeof(buffer), format.c_str(), &utc);
   if (size == 0) throw invalid("strftime_now() with too long a format");
   return std::string(buffer + 1, size - 1);

@@ -12,7 +12,7 @@ namespace troupe {
 
 /// A message being sent; `done` bytes have gone.
 struct Outgoing {
-  std::span<const std::byte> bytes;
+  std::span<const std::byte> bytes = {};
   std::size_t done = 0;
   bool begun = false;
 

@@ -199,7 +199,7 @@ Result<void> bench(std::size_t nodes, StopSignals& signals) {
   };
   TROUPE_TRY(const auto session,
              EngineSession::start(job, folder.path().string(), log::Level::warning, events));
-  TROUPE_TRY(const EngineInfo info,
+  TROUPE_TRY([[maybe_unused]] const EngineInfo info,
              session->wait_until_ready([&] { return signals.count() == 0; }));
   std::printf("all %d replicas are up after %.2f s\n", job.engine.data_parallel_size,
               seconds_since(began));

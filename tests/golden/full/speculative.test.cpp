@@ -3,6 +3,7 @@
 #include <fstream>
 #include <map>
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
@@ -119,7 +120,7 @@ TEST_P(DraftModel, leaves_greedy_answers_alone_and_is_right_as_often_as_the_refe
 }
 
 INSTANTIATE_TEST_SUITE_P(Guesses, DraftModel, testing::Values(1, 3, 5),
-                         [](const auto& info) { return "k" + std::to_string(info.param); });
+                         [](const auto& info) { return fmt::format("k{}", info.param); });
 
 }  // namespace
 }  // namespace troupe::golden

@@ -1,6 +1,7 @@
 // `launcher check` reports what a job would run into before it runs.
 #include <fstream>
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -12,7 +13,7 @@ namespace {
 using testing::HasSubstr;
 
 std::string good(int number) {
-  return completion("r" + std::to_string(number), "Once", {{"max_tokens", 4}});
+  return completion(fmt::format("r{}", number), "Once", {{"max_tokens", 4}});
 }
 
 /// Checks the job and expects a refusal whose message has all `words`.
@@ -70,7 +71,7 @@ TEST(Check, refuses_an_input_of_which_no_line_can_run) {
   const LauncherJob job;
   std::string input;
   for (int i = 0; i < 3; ++i) {
-    input += chat("r" + std::to_string(i), "Hello", {{"model", "gpt-9"}});
+    input += chat(fmt::format("r{}", i), "Hello", {{"model", "gpt-9"}});
   }
   job.write_input(input);
   expect_refused(job, {}, {"none of the 3 lines", "gpt-9"});

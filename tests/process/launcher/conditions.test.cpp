@@ -1,5 +1,6 @@
 // A request's answer has the same bytes under every condition of the engine.
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "tests/golden/support/golden_model.hpp"
@@ -36,7 +37,7 @@ std::string mixed_requests() {
     json body = bodies[i % bodies.size()];
     body["return_token_ids"] = true;
     const char* const endings[] = {"rode away", "said nothing", "laughed at the dwarf"};
-    input += chat("r" + std::to_string(i), beginning + endings[i / bodies.size()], body);
+    input += chat(fmt::format("r{}", i), beginning + endings[i / bodies.size()], body);
   }
   return input + requests_of(demo_model().parent_path() / "requests.jsonl", 30,
                              {{"return_token_ids", true}});

@@ -1,3 +1,4 @@
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "tests/process/launcher/support/launcher_job.hpp"
@@ -16,7 +17,7 @@ std::string token_id_requests() {
   for (int i = 0; i < 12; ++i) {
     nlohmann::json prompt;
     for (int token = 0; token < 5 + i * 7; ++token) prompt.push_back((token * 131 + i) % 4093);
-    input += completion("r" + std::to_string(i), prompt,
+    input += completion(fmt::format("r{}", i), prompt,
                         {{"max_tokens", 12},
                          {"temperature", i % 2},
                          {"ignore_eos", true},

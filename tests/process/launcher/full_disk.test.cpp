@@ -4,6 +4,7 @@
 #include <sstream>
 #include <thread>
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -29,7 +30,7 @@ constexpr std::size_t disk_bytes = std::size_t{8} << 20;
 std::string input(int count = requests, int tokens = 60) {
   std::string lines;
   for (int i = 0; i < count; ++i) {
-    lines += completion("r" + std::to_string(i), {326, 369, 524 + i},
+    lines += completion(fmt::format("r{}", i), {326, 369, 524 + i},
                         {{"max_tokens", tokens}, {"ignore_eos", true}, {"return_token_ids", true}});
   }
   return lines;

@@ -56,7 +56,10 @@ void expect_nothing_left_on_hosts(const LauncherJob& job) {
 /// Runs the launcher with `words` on four nodes of Slurm, and expects that no process is left.
 void run_in_slurm(const LauncherJob& job, const std::vector<std::string>& words) {
   std::string command = shell_word(TROUPE_LAUNCHER);
-  for (const std::string& word : words) command += " " + shell_word(word);
+  for (const std::string& word : words) {
+    command += ' ';
+    command += shell_word(word);
+  }
   std::ofstream(job.folder() / "script.sh")
       << command << "\ncode=$?\n"
       << "for i in $(seq 50); do ps -eo args | grep '^troupe: ' || exit $code; sleep 0.1; done\n"

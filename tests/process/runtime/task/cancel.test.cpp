@@ -84,7 +84,9 @@ TEST_P(TaskCancellation, of_a_result_object_is_asked_for_by_any_process) {
 TEST_P(TaskCancellation, comes_with_the_timeout_of_one_that_runs) {
   auto late = cluster->submit<&run_until_cancelled>({.timeout = 300ms}, file);
   EXPECT_EQ(late.get(limit).error().code, ErrorCode::timed_out);
-  if (!lines_of(file).empty()) EXPECT_TRUE(saw_it());
+  if (!lines_of(file).empty()) {
+    EXPECT_TRUE(saw_it());
+  }
 }
 
 TEST_P(TaskCancellation, comes_to_the_calls_of_a_task_with_its_deadline) {

@@ -35,7 +35,7 @@ TEST(ExitMessages, say_what_to_change_after_too_many_failures) {
 
 TEST(ExitMessages, name_standard_output) {
   JobStanding other = standing;
-  other.output = "-";
+  other.output = std::string("-");
   EXPECT_EQ(done_sentence(other), "12 of 40 lines are answered on standard output");
 }
 

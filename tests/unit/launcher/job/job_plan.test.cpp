@@ -207,6 +207,24 @@ TEST(JobPlan, leaves_room_for_the_tables_of_rotary_embeddings) {
   EXPECT_THAT(on_cpu->warnings, ElementsAre(HasSubstr("of memory are free")));
 }
 
+TEST(JobPlan, leaves_room_for_what_layers_need_to_fall_back) {
+  // Buffers of passes and CUDA's own take 1.5 GiB; of what is left, 128 MiB are missed.
+  const Gpus small{.count = 1, .memory_bytes = std::uint64_t{1750} << 20, .assumed = true};
+  const auto plan_with = [&](const std::string& precision) {
+    const std::string yaml = "model: {path: " TROUPE_SOURCE_DIR
+                             "/tests/data/golden/llama-a, dtype: bfloat16, quantization: fp8}\n"
+                             "engine: {max_num_batched_tokens: 512}\n";
+    auto config = parse_config(yaml + precision, "c.yaml", {}, Purpose::check);
+    return plan_job(*std::move(config), {.assumed_gpus = small});
+  };
+  REQUIRE_OK(const JobPlan plain, plan_with(""));
+  EXPECT_EQ(plain.ranks.front().decoded_bytes, 0U);
+  EXPECT_THAT(plain.problems, testing::IsEmpty());
+  REQUIRE_OK(const JobPlan falling, plan_with("precision: {fallback: w8a16}\n"));
+  EXPECT_EQ(falling.ranks.front().decoded_bytes, std::size_t{128} << 20);
+  EXPECT_THAT(falling.problems, ElementsAre(HasSubstr("buffers of its passes about")));
+}
+
 TEST(JobPlan, gives_the_engine_every_parallel_size) {
   const auto plan = plan_of(
       "parallel: {tensor_parallel_size: 2, pipeline_parallel_size: 4, data_parallel_size: 3,\n"

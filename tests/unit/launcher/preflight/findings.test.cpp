@@ -2,6 +2,7 @@
 
 #include <sstream>
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -33,7 +34,7 @@ std::vector<ProbedNode> good_nodes(int count) {
   std::vector<ProbedNode> nodes;
   for (int i = 1; i <= count; ++i) {
     ProbedNode node;
-    node.name = "h" + std::to_string(i);
+    node.name = fmt::format("h{}", i);
     node.facts.cores = 64;
     node.facts.cpu = "avx512";
     node.facts.memory_bytes = std::uint64_t{500} << 30;
@@ -41,7 +42,7 @@ std::vector<ProbedNode> good_nodes(int count) {
     node.facts.open_files = 1024;
     node.facts.checkpoints = {checkpoint};
     for (int j = 1; j <= count; ++j) {
-      if (j != i) node.links.push_back({"h" + std::to_string(j), {"", 0.0002, 1.1e9}});
+      if (j != i) node.links.push_back({fmt::format("h{}", j), {"", 0.0002, 1.1e9}});
     }
     nodes.push_back(node);
   }

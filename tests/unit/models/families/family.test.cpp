@@ -2,6 +2,7 @@
 
 #include <set>
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -46,7 +47,7 @@ TEST(Families, do_not_stand_in_for_an_architecture_that_none_has) {
 TEST(Families, are_all_in_the_documentation) {
   const std::string text = golden::file_bytes(TROUPE_SOURCE_DIR "/docs/models.md");
   for (const Family* family : families()) {
-    EXPECT_THAT(text, HasSubstr("`" + std::string(family->config.architecture) + "`"));
+    EXPECT_THAT(text, HasSubstr(fmt::format("`{}`", family->config.architecture)));
   }
 }
 

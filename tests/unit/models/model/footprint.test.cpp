@@ -8,6 +8,7 @@
 
 #include "models/families/family.hpp"
 #include "models/model/model.hpp"
+#include "models/ops/coded_panels.hpp"
 #include "models/ops/cpu/cpu_ops.hpp"
 #include "parallel/collectives/shm/shm_collectives.hpp"
 #include "runtime/memory/shared_memory.hpp"
@@ -189,6 +190,29 @@ TEST(Footprint, has_a_table_of_each_rope_that_the_layers_read) {
   EXPECT_EQ(rope_bytes("qwen3moe-a", 100), std::size_t{100} * 32 * 4);
   EXPECT_EQ(rope_bytes("gemma3-a", 100), std::size_t{2} * 100 * 16 * 4) << "windows have their own";
   EXPECT_EQ(rope_bytes("deepseek3-a", 100), std::size_t{100} * 16 * 4) << "of the rotated key";
+}
+
+TEST(Footprint, has_memory_in_which_codes_become_bf16_where_a_gpu_needs_it) {
+  const auto decoded_bytes = [](const std::string& name, const FootprintOptions& options) {
+    const std::filesystem::path folder = golden::data_folder() / name;
+    const auto config = load_model_config(folder);
+    const auto checkpoint = Checkpoint::open(folder);
+    const auto mesh = Mesh::create({});
+    const auto found = rank_footprint(*config, *checkpoint, *mesh, 0, options);
+    EXPECT_TRUE(found.ok()) << found.error().message;
+    return found->decoded_bytes;
+  };
+  FootprintOptions options{.compute = DType::bf16, .encoding = WeightEncoding::fp8};
+  options.gpu_codes = options.widens_fp8 = true;
+  EXPECT_EQ(decoded_bytes("llama-a", options), 0U) << "CPUs rearrange where codes are";
+  options.on_gpu = true;
+  EXPECT_EQ(decoded_bytes("llama-a", options), decoded_codes_bytes);
+  options.widens_fp8 = false;
+  EXPECT_EQ(decoded_bytes("llama-a", options), 0U);
+  options.encoding = WeightEncoding::plain;
+  EXPECT_EQ(decoded_bytes("llama-a", options), 0U);
+  options.encoding = WeightEncoding::int8;
+  EXPECT_EQ(decoded_bytes("llama-a", options), decoded_codes_bytes) << "of prompts' products";
 }
 
 TEST(Footprint, is_what_each_stage_says) {

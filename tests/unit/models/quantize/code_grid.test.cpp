@@ -32,7 +32,9 @@ std::uint8_t nearest_e4m3(float number) {
 TEST(CodeGrid, rounds_to_the_nearest_e4m3_with_ties_to_even) {
   for (int code = 0; code < 256; ++code) {
     const float value = e4m3_to_float(static_cast<std::uint8_t>(code));
-    if (!std::isnan(value)) EXPECT_EQ(float_to_e4m3(value), code);
+    if (!std::isnan(value)) {
+      EXPECT_EQ(float_to_e4m3(value), code);
+    }
   }
   std::mt19937 random(1);
   std::uniform_real_distribution<float> exponent(-11.0F, 9.5F), sign(-1.0F, 1.0F);

@@ -72,7 +72,7 @@ class PruneLayer : public testing::Test {
 };
 
 TEST_F(PruneLayer, clears_the_two_smallest_of_each_four) {
-  options_.scheme = QuantizationScheme::sparse_24;
+  options_.scheme = SparsityStructure::two_of_four;
   options_.method = QuantizationMethod::magnitude;
   open("llama-a");
   prune();
@@ -107,7 +107,7 @@ TEST_F(PruneLayer, clears_the_two_smallest_of_each_four) {
 TEST_F(PruneLayer, loses_less_where_inputs_are_known) {
   std::array<double, 2> lost{};
   for (const bool knows : {false, true}) {
-    options_.scheme = QuantizationScheme::sparse_24;
+    options_.scheme = SparsityStructure::two_of_four;
     options_.method = knows ? QuantizationMethod::wanda : QuantizationMethod::magnitude;
     open("llama-a");
     const QuantizedLayer made = prune();
@@ -133,7 +133,7 @@ std::vector<std::int64_t> empty_columns(const LayerTensor& down) {
 }
 
 TEST_F(PruneLayer, removes_whole_channels_of_each_mlp) {
-  options_.scheme = QuantizationScheme::sparse_rows;
+  options_.scheme = SparsityStructure::rows;
   options_.method = QuantizationMethod::magnitude;
   options_.sparsity = 0.3;
   for (const std::string model : {"llama-a", "mixtral-a", "qwen3moe-a", "phi3-a", "starcoder2-a"}) {

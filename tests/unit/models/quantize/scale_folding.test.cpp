@@ -72,7 +72,9 @@ TEST_P(ScaleFolding, leaves_what_a_layer_computes) {
     EXPECT_LT(distance(plain, scaled), 1e-5) << "layer " << layer;
     std::swap(before, plain);
   }
-  if (config.form.pre_norms) EXPECT_GE(folds, static_cast<std::size_t>(config.layers));
+  if (config.form.pre_norms) {
+    EXPECT_GE(folds, static_cast<std::size_t>(config.layers));
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, ScaleFolding,

@@ -369,7 +369,7 @@ double ms_of_groups_beside(int others) {
     const auto group = registry.create_placement_group({"", {{.cpus = 1}}});
     SpawnOptions inside = options;
     inside.bundle = group->bundle(0);
-    inside.process = "q";
+    inside.process = std::string("q");
     EXPECT_TRUE(registry.admit(inside, "A", {}, [](const auto&) {}).ok());
     EXPECT_EQ(registry.place_again(group->id).error().code, ErrorCode::not_found);
     const auto doomed = registry.remove_placement_group(group->id);

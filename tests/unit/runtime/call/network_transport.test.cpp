@@ -94,7 +94,7 @@ TEST(NetworkTransport, a_process_of_the_same_locality_is_reached_without_the_net
   Process first(key_of(1), {"here", "127.0.0.1"});
   Process second(key_of(1), {"here", "127.0.0.1"}, true);
   std::string endpoint = second.transport().endpoint();
-  endpoint.replace(endpoint.rfind(' ') + 1, std::string::npos, "1");  // a port of nobody
+  endpoint.replace(endpoint.rfind(' ') + 1, std::string::npos, 1, '1');  // a port of nobody
   ASSERT_TRUE(first.transport().connect(endpoint)->send(bytes_of(1, 3), {}, limit).ok());
   EXPECT_EQ(first.frames(1), std::vector<Bytes>{bytes_of(1, 3)});
 }

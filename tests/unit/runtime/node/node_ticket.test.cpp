@@ -41,7 +41,7 @@ TEST(NodeTicket, what_is_none_is_refused_without_being_repeated) {
   other_version[text.find(" 1 ") + 1] = '2';
   wrong.push_back(other_version);
   std::string no_port = text;
-  no_port.replace(text.find("40123"), 5, "0");
+  no_port.replace(text.find("40123"), 5, 1, '0');
   wrong.push_back(no_port);
   for (const auto& one : wrong) {
     const auto read = NodeTicket::parse(one);
