@@ -12,6 +12,21 @@ void AnswerTable::erase(Caller& caller, Calls::iterator at, std::deque<Known>& d
   caller.calls.erase(at);
 }
 
+void AnswerTable::touch(Caller& caller, bool is_linked) {
+  std::list<CallerId>& to = is_linked ? linked_ : unlinked_;
+  to.splice(to.end(), caller.is_linked ? linked_ : unlinked_, caller.place);
+  caller.is_linked = is_linked;
+}
+
+void AnswerTable::forget_one_caller(std::deque<Known>& dropped) {
+  std::list<CallerId>& from = unlinked_.empty() ? linked_ : unlinked_;
+  const auto caller = callers_.find(from.front());
+  for (auto& [number, known] : caller->second.calls) dropped.push_back(std::move(known));
+  callers_.erase(caller);
+  from.pop_front();
+  has_forgotten_caller_ = true;
+}
+
 std::pair<AnswerTable::Caller*, AnswerTable::Calls::iterator> AnswerTable::find(
     const ResendableCall& call) {
   const auto caller = callers_.find(call.origin().caller);
@@ -29,8 +44,10 @@ std::optional<AnswerTable::Over> AnswerTable::begin_link(CallerId id, std::uint3
   const std::lock_guard lock(mutex_);
   const auto [found, is_new] = callers_.try_emplace(id);
   Caller& caller = found->second;
+  if (is_new) caller.place = linked_.insert(linked_.end(), id);
   if (generation <= caller.generation) return std::nullopt;
   caller.generation = generation;
+  touch(caller, true);
   Over over;
   while (!caller.calls.empty() && caller.calls.begin()->first < floor) {
     over.push_back(caller.calls.begin()->second.call);
@@ -39,14 +56,7 @@ std::optional<AnswerTable::Over> AnswerTable::begin_link(CallerId id, std::uint3
   if (!is_new) return over;
   // Earlier links of a caller that is not known may have been forgotten with it.
   if (has_forgotten_caller_) caller.given_up = generation - 1;
-  order_.push_back(id);
-  if (order_.size() > max_callers_) {
-    const auto oldest = callers_.find(order_.front());
-    for (auto& [number, known] : oldest->second.calls) dropped.push_back(std::move(known));
-    callers_.erase(oldest);
-    order_.pop_front();
-    has_forgotten_caller_ = true;
-  }
+  if (callers_.size() > max_callers_) forget_one_caller(dropped);
   return over;
 }
 
@@ -61,6 +71,7 @@ AnswerTable::Begin AnswerTable::begin_call(
     return {Verdict::stale, nullptr};
   }
   Caller& caller = found->second;
+  touch(caller, caller.is_linked);
   if (const auto known = caller.calls.find(number); known != caller.calls.end()) {
     if (known->second.call->target() == target) return {Verdict::known, known->second.call};
     erase(caller, known, dropped);
@@ -108,6 +119,13 @@ AnswerTable::Over AnswerTable::acknowledge(CallerId id, std::span<const CallId> 
   return over;
 }
 
+void AnswerTable::end_link(CallerId id, std::uint32_t generation) {
+  const std::lock_guard lock(mutex_);
+  const auto found = callers_.find(id);
+  if (found == callers_.end() || found->second.generation != generation) return;
+  touch(found->second, false);
+}
+
 void AnswerTable::give_up(CallerId id, std::uint32_t generation) {
   std::deque<Known> dropped;
   const std::lock_guard lock(mutex_);
@@ -115,6 +133,8 @@ void AnswerTable::give_up(CallerId id, std::uint32_t generation) {
   if (found == callers_.end() || found->second.generation != generation) return;
   Caller& caller = found->second;
   caller.given_up = generation;
+  touch(caller, false);
+  unlinked_.splice(unlinked_.begin(), unlinked_, caller.place);
   while (!caller.calls.empty()) erase(caller, caller.calls.begin(), dropped);
 }
 
@@ -122,7 +142,8 @@ void AnswerTable::clear() {
   std::unordered_map<CallerId, Caller> dropped;
   const std::lock_guard lock(mutex_);
   dropped.swap(callers_);
-  order_.clear();
+  linked_.clear();
+  unlinked_.clear();
 }
 
 }  // namespace troupe

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <list>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -23,7 +24,8 @@ namespace troupe {
 /// stale, because the caller sends it again on that one.
 /// Bounds: of a caller at most `max_bytes` of answers are kept, the largest ids longest; the calls
 /// stay known. A caller without a link is given up (give_up), and what it may have had run before
-/// is refused then; so it is for callers beyond `max_callers`, the oldest of which are forgotten.
+/// is refused then; so it is for callers beyond `max_callers`: those that are given up are
+/// forgotten first, then those whose links ended first, then those that have called least recently.
 /// Callable from any thread.
 class AnswerTable {
  public:
@@ -59,6 +61,8 @@ class AnswerTable {
   void forget(const ResendableCall& call);
   /// These calls are over for the caller; those that are known are returned.
   Over acknowledge(CallerId caller, std::span<const CallId> calls);
+  /// The caller's link has ended; it may open another one.
+  void end_link(CallerId caller, std::uint32_t generation);
   /// Drops all answers of a caller that has opened no later link than this one.
   void give_up(CallerId caller, std::uint32_t generation);
   /// Forgets all, which the calls in it refer to.
@@ -74,18 +78,25 @@ class AnswerTable {
     std::uint32_t given_up = 0;  ///< calls first sent on a link up to this one are not known
     std::size_t bytes = 0;
     std::map<CallId, Known> calls;
+    std::list<CallerId>::iterator place{};  ///< in linked_ or unlinked_
+    bool is_linked = true;
   };
   using Calls = std::map<CallId, Known>;
   /// Where the call is known, unless a later one has its number: its actor has been started again
   /// in this process. mutex_ is held.
   std::pair<Caller*, Calls::iterator> find(const ResendableCall& call);
+  /// Takes the caller to the end of its list.
+  void touch(Caller& caller, bool is_linked);
+  void forget_one_caller(std::deque<Known>& dropped);
   static void erase(Caller& caller, Calls::iterator at, std::deque<Known>& dropped);
 
   const std::size_t max_bytes_;
   const std::size_t max_callers_;
   mutable std::mutex mutex_;
   std::unordered_map<CallerId, Caller> callers_;
-  std::deque<CallerId> order_;  ///< the keys of callers_, oldest first
+  /// The keys of callers_ with a link and those without one, each in the order in which they are
+  /// forgotten.
+  std::list<CallerId> linked_, unlinked_;
   bool has_forgotten_caller_ = false;
 };
 

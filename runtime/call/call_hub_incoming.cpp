@@ -141,6 +141,7 @@ void HubImpl::forget_incoming(const std::shared_ptr<Link>& link) {
   if (node.empty()) return;
   node.mapped()->end();
   if (node.mapped()->caller == 0) return;
+  answers_->end_link(node.mapped()->caller, node.mapped()->generation);
   forget_caller_later(node.mapped()->caller, node.mapped()->generation);
 }
 
