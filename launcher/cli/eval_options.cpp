@@ -24,7 +24,8 @@ std::string EvalArguments::details() const {
   launcher eval --model ~/models/Qwen3-0.6B --text wiki.txt
   launcher eval -m Qwen3-0.6B --against Qwen3-0.6B-FP8 --text wiki.txt \
       --max-perplexity-increase 1%
-  launcher eval -c cluster.yaml --text wiki.txt --against-set model.dtype=float32
+  launcher eval -c cluster.yaml --text wiki.txt \
+      --against-set model.dtype=float32
   launcher eval -m Qwen3-0.6B --tasks hellaswag.jsonl --json figures.json
   launcher eval -m Qwen3-0.6B --against Qwen3-0.6B-W4 --text wiki.txt \
       --layers 4 --report figures.html

@@ -21,7 +21,7 @@ nlohmann::json scale_figures(const std::string& name, std::int64_t tokens, float
 }  // namespace
 
 std::vector<TensorSpec> QuantizeJob::added_specs(std::int64_t shard) const {
-  if (!is_about_kv() || shard == 0) return {};
+  if (!is_about_kv(options_.quantization.scheme) || shard == 0) return {};
   const KvScaleNames names = kv_scale_names(config_, shard - 1);
   return {{names.key, "F32", {1}, sizeof(float)}, {names.value, "F32", {1}, sizeof(float)}};
 }
