@@ -44,10 +44,36 @@ __device__ __forceinline__ uint4 load_shared(std::uint32_t from) {
                : "memory");
   return unit;
 }
+/// Loads two floats of shared memory.
+__device__ __forceinline__ float2 load_shared_pair(std::uint32_t from) {
+  float2 pair;
+  asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];"
+               : "=f"(pair.x), "=f"(pair.y)
+               : "r"(from)
+               : "memory");
+  return pair;
+}
 /// Makes shared memory that this thread wrote, or waited for others to write, visible to wgmma that
 /// it issues from now on, or others after a barrier.
 __device__ __forceinline__ void show_to_products() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
+/// True in one thread of a warp, always the same; all call. What it does then may use registers of
+/// the whole warp, which `lane == 0` keeps the compiler from.
+__device__ __forceinline__ bool is_elected() {
+  std::uint32_t elected = 0;
+  asm volatile(
+      "{\n.reg .pred chosen;\n"
+      "elect.sync _|chosen, 0xFFFFFFFF;\n"
+      "selp.u32 %0, 1, 0, chosen;\n}\n"
+      : "=r"(elected));
+  return elected != 0;
+}
+
+/// Brings a tensor map, a parameter of the kernel, to where the copy engine looks for it.
+__device__ __forceinline__ void prefetch_map(const CUtensorMap& map) {
+  asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory");
 }
 
 /// Makes eight bytes of shared memory a barrier: it opens each time `arrivals` threads have

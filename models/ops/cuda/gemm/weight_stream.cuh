@@ -15,11 +15,6 @@ namespace troupe::cuda {
 constexpr int slab_rows = 16;     // rows of weights of one instruction
 constexpr int max_rows_of_x = 8;  // rows of x of one instruction
 
-/// Brings a tensor map, a parameter of the kernel, to where the copy engine looks for it.
-__device__ __forceinline__ void prefetch_map(const CUtensorMap& map) {
-  asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory");
-}
-
 /// Two halves (f16) of two codes (E4M3), exactly.
 __device__ __forceinline__ std::uint32_t halves_of_codes(std::uint32_t codes) {
   std::uint32_t halves = 0;
@@ -28,11 +23,24 @@ __device__ __forceinline__ std::uint32_t halves_of_codes(std::uint32_t codes) {
 #endif
   return halves;
 }
-/// Two halves of two bf16; infinite beyond 65,504.
+/// Rows that are multiplied with codes are halves, times this: so numbers up to 2^22 are finite.
+constexpr float halves_factor = 0x1p-6F;
+
+/// Two halves of two bf16, times halves_factor.
 __device__ __forceinline__ std::uint32_t halves_of(std::uint32_t pair) {
-  const __half2 halves =
-      __floats2half2_rn(__uint_as_float(pair << 16), __uint_as_float(pair & 0xffff0000U));
+  const __half2 halves = __floats2half2_rn(__uint_as_float(pair << 16) * halves_factor,
+                                           __uint_as_float(pair & 0xffff0000U) * halves_factor);
   return *reinterpret_cast<const std::uint32_t*>(&halves);
+}
+__device__ __forceinline__ uint4 halves_of(const uint4& eight) {
+  return {halves_of(eight.x), halves_of(eight.y), halves_of(eight.z), halves_of(eight.w)};
+}
+
+/// Adds the products of four codes (E4M3) of two rows with four halves of x.
+__device__ __forceinline__ void mma_codes(float (&sums)[4], std::uint32_t top, std::uint32_t bottom,
+                                          std::uint32_t x_low, std::uint32_t x_high) {
+  mma_f16(sums, halves_of_codes(top), halves_of_codes(bottom), halves_of_codes(top >> 16),
+          halves_of_codes(bottom >> 16), x_low, x_high);
 }
 
 /// A warp's slabs of 16 rows, or a multiple, by `columns` of weights, `stages` at a time:
@@ -135,21 +143,14 @@ class SlabQueue {
     auto& odd = *reinterpret_cast<float(*)[4]>(odd_sums);
     if (!there) top = bottom = uint4{};  // memory to which nothing was copied holds anything
     if constexpr (is_coded) {
-      add_codes(even, top.x, bottom.x, x[0].x, x[0].y);
-      add_codes(odd, top.y, bottom.y, x[0].z, x[0].w);
-      add_codes(even, top.z, bottom.z, x[1].x, x[1].y);
-      add_codes(odd, top.w, bottom.w, x[1].z, x[1].w);
+      mma_codes(even, top.x, bottom.x, x[0].x, x[0].y);
+      mma_codes(odd, top.y, bottom.y, x[0].z, x[0].w);
+      mma_codes(even, top.z, bottom.z, x[1].x, x[1].y);
+      mma_codes(odd, top.w, bottom.w, x[1].z, x[1].w);
     } else {
       mma(even, top.x, bottom.x, top.y, bottom.y, x->x, x->y);
       mma(odd, top.z, bottom.z, top.w, bottom.w, x->z, x->w);
     }
-  }
-  /// Adds the products of four codes of two rows with four halves of x.
-  __device__ static __forceinline__ void add_codes(float (&sums)[4], std::uint32_t top,
-                                                   std::uint32_t bottom, std::uint32_t x_low,
-                                                   std::uint32_t x_high) {
-    mma_f16(sums, halves_of_codes(top), halves_of_codes(bottom), halves_of_codes(top >> 16),
-            halves_of_codes(bottom >> 16), x_low, x_high);
   }
 
   unsigned char* memory_;

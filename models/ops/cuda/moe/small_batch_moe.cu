@@ -28,13 +28,10 @@ constexpr int down_stages = 3;
 template <class Weight>
 using DownSlabs = SlabQueue<256, down_stages, Weight>;
 
-/// With weights in codes, activated rows are halves between the two kernels, times this: their
-/// largest may be beyond what halves hold.
-constexpr float activated_factor = 0x1p-6F;
-
+/// With weights in codes, activated rows are halves between the two kernels (halves_factor).
 __device__ __forceinline__ void store_activated(bf16* to, float value, bool as_half) {
   if (as_half) {
-    *reinterpret_cast<__half*>(to) = __float2half_rn(value * activated_factor);
+    *reinterpret_cast<__half*>(to) = __float2half_rn(value * halves_factor);
   } else {
     store(to, value);
   }
@@ -123,17 +120,15 @@ __global__ void __launch_bounds__(threads, gate_blocks)
           (is_shared ? call.shared_gate_up_scales
                      : call.gate_up_scales + std::int64_t{plan.expert_at[first]} * 2 * inner) +
           column + lane % columns;
-      gate_scale = scales[0];
-      up_scale = scales[width];
+      gate_scale = scales[0] / halves_factor;
+      up_scale = scales[width] / halves_factor;
     }
     const bf16* const row_after = row_of(tile + gridDim.x);
     for (int slab = warp; slab < slabs; slab += warps) {
       read_x<Weight>(row, slab * Slabs::columns, hidden, x);
       if constexpr (Slabs::is_coded) {
 #pragma unroll
-        for (uint4& unit : x) {
-          unit = {halves_of(unit.x), halves_of(unit.y), halves_of(unit.z), halves_of(unit.w)};
-        }
+        for (uint4& unit : x) unit = halves_of(unit);
       }
       queue.wait();
       queue.multiply(x, hidden - slab * Slabs::columns, even, odd);
@@ -247,8 +242,8 @@ __global__ void __launch_bounds__(threads, 1)
                ? call.shared_down_scales
                : call.down_scales + std::int64_t{plan.expert_at[first_row(rank)]} * hidden) +
           blockIdx.x * slab_rows + own;
-      upper = scales[0] / activated_factor;
-      lower = scales[8] / activated_factor;
+      upper = scales[0] / halves_factor;
+      lower = scales[8] / halves_factor;
     }
     for (int slab = 0; slab < slabs; ++slab) {
       const bool more = slab + 1 < slabs;

@@ -50,8 +50,8 @@ bool small_batch_moe_fits(const SmallBatchMoe& call);
 /// weighted sum in the order of choice, to which the shared parts are added. A token's row is a
 /// function of its own input and choices, in bits: chains over hidden, whose silu(gate) * up is
 /// rounded to bf16, then over inner for each expert, none rounded before the sum. Of codes each
-/// chain is multiplied by its weights' scale, and silu(gate) * up rounded to f16 after it was
-/// divided by 64: x beyond 65,504 and activations beyond 4 million become infinite.
+/// chain is multiplied by its weights' scale; x and silu(gate) * up are rounded to f16 after they
+/// were divided by 64: those beyond 4 million become infinite.
 cudaError_t launch_small_batch_moe(const SmallBatchMoe& call, cudaStream_t stream);
 
 }  // namespace troupe
