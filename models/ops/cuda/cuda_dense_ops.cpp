@@ -69,8 +69,12 @@ void CudaDenseOps::do_linear_gate_up(const Linear& weight, const Tensor& x, cons
   if (!done.ok()) return check(done.error());
   if (*done) return;
   coded_at_ = context_.uses();  // nothing was enqueued: codes of x are still those
-  do_linear(weight, x, scratch);
-  do_silu_mul(scratch, out);
+  Tensor gate_up = scratch;
+  if (static_cast<const CudaLinear&>(weight).codes() != nullptr) {
+    gate_up = gemms_.fp8->room_for_padded(x[0], scratch[1], x[1]).value_or(scratch);
+  }
+  do_linear(weight, x, gate_up);
+  do_silu_mul(gate_up, out);
 }
 
 }  // namespace troupe

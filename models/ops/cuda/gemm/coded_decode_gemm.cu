@@ -54,15 +54,11 @@ struct Gemm {
   int stages, stage_bytes;
 };
 
-/// The rows of x of this block: a part of the result.
+/// The result of this block's rows of x.
 template <class T>
 __device__ __forceinline__ DecodeOutput output_of(const Gemm& gemm) {
-  const int first = static_cast<int>(blockIdx.z) * T::rows;
   DecodeOutput to = gemm.to;
-  const std::size_t before = std::size_t{static_cast<unsigned>(first)} * to.width;
-  to.out = static_cast<unsigned char*>(to.out) +
-           before * (to.output == Output::f32 ? sizeof(float) : sizeof(bf16));
-  to.rows = min(to.rows - first, T::rows);
+  to.skip_rows(static_cast<int>(blockIdx.z) * T::rows, T::rows);
   return to;
 }
 

@@ -2,6 +2,7 @@
 // bring tiles of weights and rows to shared memory, groups of four warps multiply them. One kernel
 // for bf16 and for 8-bit codes, whose tiles have twice the columns.
 #include <algorithm>
+#include <optional>
 
 #include "models/ops/cuda/common/cluster.cuh"
 #include "models/ops/cuda/common/hopper.hpp"
@@ -17,14 +18,18 @@ namespace troupe {
 namespace cuda {
 namespace {
 
-constexpr int max_rows = 128;
+constexpr int max_rows = 128;  // of a block
+constexpr int max_parts = 4;
+/// Up to 256 rows of codes are two blocks of max_rows where k is long and split, or rows are few:
+/// as measured with the matrices of Qwen3-8B, 30B-A3B and Llama-70B. Others take cuBLASLt, as
+/// blocks of 128 by 128 wait for the second-level cache.
+constexpr std::int64_t max_cut_rows = 256, max_whole_rows = 192, min_cut_k = 8192;
 constexpr int group_threads = 128;
 constexpr int group_rows = 64;  // of the weight
 constexpr int row_bytes = 128;  // of a tile in shared memory: the swizzle's row length
 constexpr int alignment = 1024;
 constexpr int max_stages = 8;
 constexpr int max_shared = 226 * 1024;  // per block, besides the barriers
-constexpr int max_parts = 4;
 
 /// Elements of weights and rows: bf16, or E4M3 codes with a scale for each row of either.
 struct Bf16 {
@@ -71,14 +76,24 @@ struct Gemm {
   const float *weight_scales, *x_scales;  // of codes: by row
 };
 
-/// Multiplies a thread's sums as store_quad takes them by their rows' scales.
-__device__ __forceinline__ float4 scaled(const Gemm& gemm, int row, int at, float4 sums) {
-  const bool gated = gemm.to.output == Output::gated;
+/// The result of this block's rows of x.
+template <class T>
+__device__ __forceinline__ DecodeOutput output_of(const Gemm& gemm) {
+  DecodeOutput to = gemm.to;
+  to.skip_rows(static_cast<int>(blockIdx.z) * T::rows, T::rows);
+  return to;
+}
+
+/// Multiplies a thread's sums as store_quad takes them by their rows' scales; `x_scales` are those
+/// of to's rows.
+__device__ __forceinline__ float4 scaled(const Gemm& gemm, const DecodeOutput& to,
+                                         const float* x_scales, int row, int at, float4 sums) {
+  const bool gated = to.output == Output::gated;
   const int upper = (gated ? at / 2 : at) + threadIdx.x % 32 / 4;
-  const int lower = gated ? upper + gemm.to.width : upper + 8;
-  const int end = gated ? 2 * gemm.to.width : gemm.to.width;
-  const float first = gemm.x_scales[min(row, gemm.to.rows - 1)];
-  const float second = gemm.x_scales[min(row + 1, gemm.to.rows - 1)];
+  const int lower = gated ? upper + to.width : upper + 8;
+  const int end = gated ? 2 * to.width : to.width;
+  const float first = x_scales[min(row, to.rows - 1)];
+  const float second = x_scales[min(row + 1, to.rows - 1)];
   const float top = gemm.weight_scales[min(upper, end - 1)];
   const float bottom = gemm.weight_scales[min(lower, end - 1)];
   return {sums.x * first * top, sums.y * second * top, sums.z * first * bottom,
@@ -86,12 +101,14 @@ __device__ __forceinline__ float4 scaled(const Gemm& gemm, int row, int at, floa
 }
 
 /// store_quad of sums that have scales.
-template <class Element>
-__device__ __forceinline__ void store_sums(const Gemm& gemm, int quad, int at, float4 sums) {
-  if constexpr (Element::has_scales) {
-    sums = scaled(gemm, 8 * quad + threadIdx.x % 4 * 2, at, sums);
+template <class T>
+__device__ __forceinline__ void store_sums(const Gemm& gemm, const DecodeOutput& to, int quad,
+                                           int at, float4 sums) {
+  if constexpr (T::Element::has_scales) {
+    const float* const x_scales = gemm.x_scales + blockIdx.z * T::rows;
+    sums = scaled(gemm, to, x_scales, 8 * quad + threadIdx.x % 4 * 2, at, sums);
   }
-  store_quad(gemm.to, quad, at, sums);
+  store_quad(to, quad, at, sums);
 }
 
 /// Makes the copy engine bring this block's part of k, `steps` steps from `first`. Called by one
@@ -109,7 +126,8 @@ __device__ void copy_tiles(const Gemm& gemm, int first, int steps, std::uint32_t
   };
   const auto copy_rows = [&](int step, int stage) {
     copy_box(stages_at + stage * T::stage_bytes + T::weight_bytes, &gemm.x,
-             (first + step) * T::tile_k, 0, 0, 0, 0, full + 8 * stage);
+             (first + step) * T::tile_k, static_cast<int>(blockIdx.z) * T::rows, 0, 0, 0,
+             full + 8 * stage);
   };
   const int ahead = min(steps, T::stages);
   for (int step = 0; step < ahead; ++step) copy_weights(step, step);
@@ -182,7 +200,7 @@ __device__ void multiply_steps(int steps, std::uint32_t stages_at, std::uint32_t
   pin(sums);
 }
 
-/// Grid: parts of k, one cluster of them for each tile of the weight's rows.
+/// Grid: parts of k, one cluster of them for each tile of the weight's rows; tiles; blocks of rows.
 template <class T>
 __global__ void __launch_bounds__(T::threads, 1)
     decode_gemm_kernel(const __grid_constant__ Gemm gemm) {
@@ -216,6 +234,7 @@ __global__ void __launch_bounds__(T::threads, 1)
   float sums[T::sums];
   if constexpr (T::Element::has_scales) wait_for_kernels_before();  // wrote the scales of x
   multiply_steps<T>(steps, stages_at, shared_address(full), shared_address(empty), sums);
+  const DecodeOutput to = output_of<T>(gemm);
   const int warp = threadIdx.x / 32;
   const int at = (static_cast<int>(blockIdx.y) * T::groups * 4 + warp) * 16;
   const auto quad_of = [&](int quad) {
@@ -224,7 +243,7 @@ __global__ void __launch_bounds__(T::threads, 1)
   if (parts == 1) {
 #pragma unroll
     for (int quad = 0; quad < T::quads; ++quad) {
-      store_sums<typename T::Element>(gemm, quad, at, quad_of(quad));
+      store_sums<T>(gemm, to, quad, at, quad_of(quad));
     };
     return;
   }
@@ -243,7 +262,7 @@ __global__ void __launch_bounds__(T::threads, 1)
       const float4 theirs = in_block(own, other)[quad * T::consumers + threadIdx.x];
       sum = {sum.x + theirs.x, sum.y + theirs.y, sum.z + theirs.z, sum.w + theirs.w};
     }
-    store_sums<typename T::Element>(gemm, quad, at, sum);
+    store_sums<T>(gemm, to, quad, at, sum);
   }
   meet_in_cluster();  // no block ends while others read its sums
 #endif
@@ -286,9 +305,11 @@ cudaError_t launch(const DecodeGemm& wanted, int parts, cudaStream_t stream) {
       kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared));
   if (allowed != cudaSuccess) return allowed;
   const unsigned tiles = blocks_of(wanted.n, T::groups * group_rows);
-  return launch_early_as(dim3(static_cast<unsigned>(parts)), kernel,
-                         {dim3(static_cast<unsigned>(parts), tiles), T::threads, shared}, stream,
-                         gemm);
+  return launch_early_as(
+      dim3(static_cast<unsigned>(parts)), kernel,
+      {dim3(static_cast<unsigned>(parts), tiles, blocks_of(wanted.rows, T::rows)), T::threads,
+       shared},
+      stream, gemm);
 }
 
 /// Calls body with the type of the smallest tiling of `groups` that takes `rows`.
@@ -303,6 +324,32 @@ void with_rows(std::int64_t rows, Body&& body) {
 
 /// The elements of k that fill 16 bytes.
 std::int64_t k_unit(const DecodeGemm& gemm) { return gemm.weight_scales != nullptr ? 16 : 8; }
+/// The steps of k.
+std::int64_t steps_of(const DecodeGemm& gemm) {
+  const std::int64_t tile_k = 8 * k_unit(gemm);
+  return (gemm.k + tile_k - 1) / tile_k;
+}
+
+/// Of codes with more than max_rows rows: the tiling with which a block has least to do while all
+/// run at once; none if there are too many, or others are faster.
+std::optional<DecodeGemmTiling> tiling_of_cut_rows(const DecodeGemm& gemm) {
+  std::optional<DecodeGemmTiling> best;
+  if (gemm.rows > max_cut_rows || gemm.k < min_cut_k) return best;
+  std::int64_t least = 0;
+  for (const int groups : {2, 3}) {
+    const std::int64_t blocks =
+        std::int64_t{blocks_of(gemm.n, groups * group_rows)} * blocks_of(gemm.rows, max_rows);
+    const int first_parts = gemm.rows > max_whole_rows ? 2 : 1;
+    for (int parts = first_parts; parts <= max_parts; ++parts) {
+      if (blocks * parts > multiprocessors()) break;
+      const std::int64_t work = groups * ((steps_of(gemm) + parts - 1) / parts);
+      if (best && work >= least) continue;
+      best = {groups, parts};
+      least = work;
+    }
+  }
+  return best;
+}
 
 }  // namespace
 }  // namespace cuda
@@ -310,21 +357,23 @@ std::int64_t k_unit(const DecodeGemm& gemm) { return gemm.weight_scales != nullp
 using namespace cuda;
 
 bool decode_gemm_fits(const DecodeGemm& gemm) {
-  return hopper_kernels_run() && gemm.rows <= max_rows && gemm.k % k_unit(gemm) == 0 &&
-         gemm.n % (gemm.gated ? 16 : 8) == 0;
+  if (!hopper_kernels_run() || gemm.k % k_unit(gemm) != 0 || gemm.n % (gemm.gated ? 16 : 8) != 0) {
+    return false;
+  }
+  if (gemm.rows <= max_rows) return true;
+  return gemm.weight_scales != nullptr && !gemm.gated && tiling_of_cut_rows(gemm).has_value();
 }
 
 DecodeGemmTiling best_tiling(const DecodeGemm& gemm) {
+  if (gemm.rows > max_rows) return tiling_of_cut_rows(gemm).value_or(DecodeGemmTiling());
   // As measured with the matrices of Qwen3-0.6B, 8B, 30B-A3B and quarters of them: one wave of
   // blocks, with as few rows of the weight each as that allows; clusters of more than four parts
   // wait for free slots.
   const unsigned large_tiles = blocks_of(gemm.n, 3 * group_rows);
   if (large_tiles > static_cast<unsigned>(multiprocessors() * 3 / 4)) return {3, 1};
   const auto tiles = static_cast<std::int64_t>(blocks_of(gemm.n, group_rows));
-  const std::int64_t tile_k = 8 * k_unit(gemm);
-  const std::int64_t steps = (gemm.k + tile_k - 1) / tile_k;
   const std::int64_t parts =
-      std::min({multiprocessors() / tiles, steps / 8, std::int64_t{max_parts}});
+      std::min({multiprocessors() / tiles, steps_of(gemm) / 8, std::int64_t{max_parts}});
   return {1, static_cast<int>(std::max<std::int64_t>(parts, 1))};
 }
 
@@ -345,6 +394,9 @@ cudaError_t launch_decode_gemm(const DecodeGemm& gemm, DecodeGemmTiling tiling,
   const auto run = [&](auto type) { error = launch<decltype(type)>(gemm, tiling.parts, stream); };
   const auto run_on = [&]<class Element>(Element) {
     if (tiling.groups == 1) with_rows<Element, 1>(gemm.rows, run);
+    if constexpr (Element::has_scales) {
+      if (tiling.groups == 2) run(Tiling<Element, 2, max_rows>{});
+    }
     if (tiling.groups == 3) with_rows<Element, 3>(gemm.rows, run);
   };
   if (gemm.weight_scales != nullptr) {

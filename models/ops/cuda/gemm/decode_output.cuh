@@ -14,6 +14,14 @@ struct DecodeOutput {
   void* out;
   int rows, width;
   Output output;
+
+  /// Makes it the result of at most `most` rows from `first` on.
+  __device__ __forceinline__ void skip_rows(int first, int most) {
+    const std::size_t before = std::size_t{static_cast<unsigned>(first)} * width;
+    out = static_cast<unsigned char*>(out) +
+          before * (output == Output::f32 ? sizeof(float) : sizeof(bf16));
+    rows = min(rows - first, most);
+  }
 };
 
 /// Writes a thread's sums for rows 8 quad + 2 (lane % 4) + {0, 1} of x and two rows of the weight,

@@ -8,9 +8,31 @@
 #include "models/ops/fp8_rows.hpp"
 
 namespace troupe {
+namespace {
+
+/// The rows that cuBLASLt computes fastest, of `rows` or more: gate and up of Qwen3-8B take 44 us
+/// with 256 rows and 61 us with 192.
+std::int64_t padded_rows(std::int64_t rows) {
+  constexpr std::int64_t least = 129, most = 512, unit = 128;
+  return rows < least || rows > most ? rows : (rows + unit - 1) / unit * unit;
+}
+
+}  // namespace
 
 bool Fp8Gemm::fits(std::int64_t n, std::int64_t k) {
   return hopper_kernels_run() && fp8_fits(n, k);
+}
+
+std::optional<Tensor> Fp8Gemm::room_for_padded(std::int64_t rows, std::int64_t n, std::int64_t k) {
+  constexpr std::int64_t alignment = 256, element = 2;
+  const std::int64_t all_rows = padded_rows(rows), codes = all_rows * std::max(k, n / 2);
+  const std::int64_t begin = (codes + alignment - 1) / alignment * alignment;
+  if (all_rows == rows || all_rows > memory_.scales->elements() ||
+      begin + all_rows * n * element > memory_.codes->elements()) {
+    return std::nullopt;
+  }
+  padded_ = Tensor(memory_.codes->as<std::uint8_t>() + begin, DType::bf16, {rows, n});
+  return padded_;
 }
 
 std::optional<CodedRows> Fp8Gemm::room_for(std::int64_t rows, std::int64_t k) const {
@@ -44,7 +66,10 @@ Result<void> Fp8Gemm::multiply_codes(const Fp8Matrix& weight, const Tensor& x, c
   if (decode_gemm_fits(few)) {
     return cuda_done(launch_decode_gemm(few, best_tiling(few), stream), "a gemm of codes");
   }
-  return gemms_.multiply({n, k, rows, DType::u8, out.dtype()},
+  // What is computed for rows behind the last, of whatever codes are there, nobody reads.
+  const bool is_padded = !padded_.empty() && out.data() == padded_.data();
+  const std::int64_t computed = is_padded ? padded_rows(rows) : rows;
+  return gemms_.multiply({n, k, computed, DType::u8, out.dtype()},
                          {.weight = weight.codes->data(),
                           .x = memory_.codes->data(),
                           .out = out.data(),

@@ -43,6 +43,11 @@ class Fp8Gemm {
   Result<bool> multiply_gated(const Fp8Matrix& weight, const Tensor& x, const Tensor& out,
                               cudaStream_t stream);
 
+  /// Memory for gates and ups [rows, n] bf16 of x [rows, k], behind which more rows may be written:
+  /// `multiply` then computes as many as cuBLASLt is fast with. None if that is of no use, or does
+  /// not fit. Rows [rows, n / 2] may become codes meanwhile; valid until the next product.
+  std::optional<Tensor> room_for_padded(std::int64_t rows, std::int64_t n, std::int64_t k);
+
   /// Where a kernel that makes x [rows, k] may put its codes itself; none if there are too many.
   /// Once it is enqueued, x is coded.
   std::optional<CodedRows> room_for(std::int64_t rows, std::int64_t k) const;
@@ -66,7 +71,8 @@ class Fp8Gemm {
   DenseGemm& gemms_;
   Memory memory_;
   float* peak_ = nullptr;
-  Tensor coded_;  ///< whose codes are in memory_; empty: nobody's
+  Tensor padded_;  ///< the last room_for_padded
+  Tensor coded_;   ///< whose codes are in memory_; empty: nobody's
 };
 
 }  // namespace troupe
