@@ -87,6 +87,8 @@ void TaskScheduler::on_start_failed(TaskWorkerId id, const Error& why, Clock::ti
     end_lease(worker);
     drop_if_unused(*shape);
   }
+  // There may be room since that was found out.
+  if (worker.begun != changes_) first_looked_at_ = waiting_.end();
   forget(worker);
   if (why.code != ErrorCode::resource_exhausted) try_waiting(now);
 }
@@ -201,16 +203,9 @@ void TaskScheduler::fail_queue(Shape& shape, const Error& why) {
 }
 
 void TaskScheduler::on_room(Clock::time_point now) {
-  for (std::size_t left = waiting_.size(); left > 0 && !waiting_.empty(); --left) {
-    Shape& shape = *waiting_.front();
-    set_waiting(shape, false);
-    if (auto fits = rooms_.check(shape.resources, shape.node); !fits.ok()) {
-      fail_queue(shape, fits.error());
-    } else {
-      schedule(shape, now);
-    }
-    drop_if_unused(shape);
-  }
+  ++changes_;
+  try_waiting(now);
+  look_in_turn(now);
 }
 
 void TaskScheduler::on_time(Clock::time_point now) {
@@ -218,6 +213,7 @@ void TaskScheduler::on_time(Clock::time_point now) {
     const Tasks::iterator task = index_.find(deadlines_.begin()->second)->second;
     end_early(task, not_in_time(*task));
   }
+  look_in_turn(now);
   for (auto& [index, node] : nodes_) {
     for (Worker* next = node.next_to_stop(); next != nullptr; next = node.next_to_stop()) {
       if (now - next->since < limits_.idle_limit) break;
@@ -225,19 +221,12 @@ void TaskScheduler::on_time(Clock::time_point now) {
       forget(*next);
     }
   }
-  std::vector<Worker*> done;
-  for (const auto& shape : shapes_) {
-    if (!shape->has_devices() || !shape->queue.empty()) continue;
-    for (Worker* worker : shape->hungry) {
-      const bool is_due = now - worker->since >= limits_.device_idle_limit;
-      if (worker->flight.empty() && is_due) done.push_back(worker);
-    }
-  }
-  for (Worker* worker : done) {
-    Shape& shape = *worker->shape;
-    orders_.stops.push_back(worker->id);
-    end_lease(*worker);
-    forget(*worker);
+  while (!unused_.empty() && now - unused_.front()->since >= limits_.device_idle_limit) {
+    Worker& worker = *unused_.front();
+    Shape& shape = *worker.shape;
+    orders_.stops.push_back(worker.id);
+    end_lease(worker);
+    forget(worker);
     drop_if_unused(shape);
   }
 }
@@ -249,12 +238,8 @@ std::optional<TaskScheduler::Clock::time_point> TaskScheduler::next_due() const 
   for (const auto& [index, node] : nodes_) {
     if (const Worker* next = node.next_to_stop()) consider(next->since + limits_.idle_limit);
   }
-  for (const auto& shape : shapes_) {
-    if (!shape->has_devices()) continue;
-    for (const Worker* worker : shape->hungry) {
-      if (worker->flight.empty()) consider(worker->since + limits_.device_idle_limit);
-    }
-  }
+  if (!unused_.empty()) consider(unused_.front()->since + limits_.device_idle_limit);
+  if (has_looks_due()) consider(next_look_);
   return due;
 }
 
