@@ -119,14 +119,16 @@ ActorCell::ActorCell(Private, Start start, std::shared_ptr<const HostServices> s
     : address_(std::move(start.address)),
       services_(std::move(services)),
       events_(std::move(start.events)),
-      max_concurrency_(start.max_concurrency),
+      making_(std::make_unique<Making>(
+          Making{std::move(start.factory), std::move(start.on_made), start.max_concurrency})),
       dedicated_thread_(start.dedicated_thread),
-      making_(std::make_unique<Making>(Making{std::move(start.factory), std::move(start.on_made)})),
       context_(std::make_unique<Context>(*this, std::move(start.devices))) {
   if (dedicated_thread_) extras();
 }
 
-ActorCell::~ActorCell() = default;
+ActorCell::~ActorCell() {
+  if (has_room_) services_->mailbox_rooms->give_back();
+}
 
 Result<std::shared_ptr<ActorCell>> ActorCell::start(Start start,
                                                     std::shared_ptr<const HostServices> services) {
@@ -229,8 +231,9 @@ const std::shared_ptr<ActorTimers>& ActorCell::timers() {
 
 Result<void> ActorCell::prepare_concurrency() {
   const ClassConcurrency concurrency = actor_->concurrency();
-  const auto limit_or = [this](std::size_t limit) {
-    return max_concurrency_ > 0 ? static_cast<std::size_t>(max_concurrency_) : limit;
+  const int asked = making_->max_concurrency;
+  const auto limit_or = [asked](std::size_t limit) {
+    return asked > 0 ? static_cast<std::size_t>(asked) : limit;
   };
   if (concurrency.has_coroutines) {
     has_coroutines_ = true;
@@ -242,7 +245,7 @@ Result<void> ActorCell::prepare_concurrency() {
             [this](const CallReply& reply, CallAnswer answer, const Registrations& registrations) {
               services_->answer(reply, std::move(answer), registrations);
             }});
-  } else if (max_concurrency_ > 1 || !concurrency.limits.empty()) {
+  } else if (asked > 1 || !concurrency.limits.empty()) {
     TROUPE_CHECK(services_->threads->start());
     const std::lock_guard lock(mutex_);
     threaded_ = std::make_unique<ThreadedCalls>(
@@ -282,9 +285,9 @@ bool ActorCell::make() {
 }
 
 ActorCell::Turn ActorCell::take_calls() {
-  constexpr std::size_t kept = 2;  // calls for which one of many idle actors holds memory
   taken_.clear();
   next_ = 0;
+  std::vector<IncomingCall> freed, freed_too;  // without the lock
   const auto lock = lock_eagerly(mutex_);
   if (is_ending_) return Turn::over;
   const bool has_tasks = extras_ && !extras_->tasks.empty();
@@ -297,13 +300,19 @@ ActorCell::Turn ActorCell::take_calls() {
     }
     return Turn::more;
   }
-  if (!dedicated_thread_) {
-    if (mailbox_.capacity() < taken_.capacity()) mailbox_.swap(taken_);
-    std::vector<IncomingCall>().swap(taken_);
-    if (mailbox_.capacity() > kept) std::vector<IncomingCall>().swap(mailbox_);
-  }
+  if (!dedicated_thread_) give_up_rooms(freed, freed_too);
   is_due_ = false;  // from now on another thread may take a turn
   return Turn::idle;
+}
+
+void ActorCell::give_up_rooms(std::vector<IncomingCall>& of_taken,
+                              std::vector<IncomingCall>& of_mailbox) {
+  constexpr std::size_t kept = 2;  // calls
+  if (mailbox_.capacity() < taken_.capacity()) mailbox_.swap(taken_);
+  taken_.swap(of_taken);
+  if (mailbox_.capacity() == 0) return;
+  if (!has_room_) has_room_ = services_->mailbox_rooms->take();
+  if (!has_room_ || mailbox_.capacity() > kept) mailbox_.swap(of_mailbox);
 }
 
 ActorCell::Turn ActorCell::end() {

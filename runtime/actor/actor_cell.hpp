@@ -23,6 +23,26 @@
 
 namespace troupe {
 
+/// How many idle actors of a process may keep the room that their mailboxes have had, so that the
+/// next call need not allocate it: those that are called most are mostly among the first. Callable
+/// from any thread.
+class MailboxRooms {
+ public:
+  static constexpr int most = 512;
+
+  /// True if one more may.
+  bool take() {
+    if (taken_.load(std::memory_order_relaxed) >= most) return false;
+    if (taken_.fetch_add(1, std::memory_order_relaxed) < most) return true;
+    give_back();
+    return false;
+  }
+  void give_back() { taken_.fetch_sub(1, std::memory_order_relaxed); }
+
+ private:
+  std::atomic<int> taken_ = 0;
+};
+
 /// The services that all actors of one process share.
 struct HostServices {
   std::string node;
@@ -50,6 +70,7 @@ struct HostServices {
   SendTask submit_task;
   /// See ActorContext::put. Set before the first actor.
   std::shared_ptr<ObjectStore> objects{};
+  std::shared_ptr<MailboxRooms> mailbox_rooms = std::make_shared<MailboxRooms>();
 
   /// Answers a call. The caller keeps the references to objects among its arguments until then: so
   /// it waits until these, which were not yet as they were decoded, are registered with their
@@ -137,6 +158,8 @@ class ActorCell final : public CallTarget,
   /// Sets up how its class's calls share its time.
   Result<void> prepare_concurrency();
   const std::shared_ptr<ActorTimers>& timers();
+  /// Moves the memory of the queues out of an actor that rests, but for what it may keep.
+  void give_up_rooms(std::vector<IncomingCall>& of_taken, std::vector<IncomingCall>& of_mailbox);
   /// Takes what is in the mailbox and what was posted, unless there is nothing (`idle`) or the
   /// actor is to end (`over`).
   Turn take_calls();
@@ -153,6 +176,7 @@ class ActorCell final : public CallTarget,
   struct Making {
     Factory factory;
     std::function<void(Result<void>)> on_made;
+    int max_concurrency = 0;
   };
   /// What only some actors need; it is never taken away.
   struct Extras {
@@ -176,14 +200,14 @@ class ActorCell final : public CallTarget,
   const SharedAddress address_;
   const std::shared_ptr<const HostServices> services_;
   const std::shared_ptr<const Events> events_;
-  const int max_concurrency_;
+  std::unique_ptr<Making> making_;  ///< until it is made; of the thread of the moment
   const bool dedicated_thread_;
   bool has_coroutines_ = false;  ///< set before the actor is callable
 
   // Of the thread of the moment.
-  std::uint32_t next_ = 0;          ///< in taken_
-  bool has_taken_tasks_ = false;    ///< extras_ are there, and have some
-  std::unique_ptr<Making> making_;  ///< until it is made
+  bool has_taken_tasks_ = false;  ///< extras_ are there, and have some
+  bool has_room_ = false;         ///< one of HostServices::mailbox_rooms
+  std::uint32_t next_ = 0;        ///< in taken_
   std::unique_ptr<Context> context_;
   std::unique_ptr<ActorObject> actor_;
   std::shared_ptr<ActorLoad> load_;  ///< from on_made until its calls are refused
