@@ -214,7 +214,8 @@ class TaskScheduler {
   bool has_looks_due() const { return waiting_.begin() != first_looked_at_; }
   void set_unused(Worker& worker, bool unused);
   void drop_if_unused(Shape& shape);
-  void queue_again(Worker& worker, Tasks::iterator task);
+  /// Queues it, or forgets it if it is answered: then false.
+  bool queue_again(Worker& worker, Tasks::iterator task);
   void answer(Task& task, Result<Bytes> answer);
   /// Removes it from all but the list that it is in.
   void unlist(Task& task);

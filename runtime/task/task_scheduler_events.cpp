@@ -62,7 +62,7 @@ void TaskScheduler::on_started(TaskWorkerId id, std::size_t node, Clock::time_po
   --shape.starting;
   shape.lost_starts = 0;
   settle(worker, now);
-  if (!shape.has_devices() || shape.queue.empty()) return;
+  if (worker.shape != &shape || !shape.has_devices() || shape.queue.empty()) return;
   set_waiting(shape, false);
   schedule(shape, now);
 }
@@ -126,8 +126,8 @@ void TaskScheduler::on_report(TaskReport report, Clock::time_point now) {
   for (auto id = report.returned.rbegin(); id != report.returned.rend(); ++id) {
     const auto entry = index_.find(*id);
     if (entry == index_.end() || entry->second->worker != worker.id) continue;
-    back = entry->second->shape;
-    queue_again(worker, entry->second);
+    Shape* const shape = entry->second->shape;
+    if (queue_again(worker, entry->second)) back = shape;
   }
   if (!report.returned.empty() && !worker.flight.empty()) worker.is_slow = true;
   if (report.is_blocked && !worker.flight.empty() && !worker.has_devices && !worker.is_blocked) {
@@ -145,14 +145,15 @@ void TaskScheduler::on_report(TaskReport report, Clock::time_point now) {
   if (report.is_blocked) try_waiting(now);
 }
 
-void TaskScheduler::queue_again(Worker& worker, Tasks::iterator task) {
+bool TaskScheduler::queue_again(Worker& worker, Tasks::iterator task) {
   Shape& shape = *task->shape;
   worker.flight_bytes -= task->arguments.size();
   task->worker = 0;
   shape.queue.splice(shape.queue.begin(), worker.flight, task);
-  if (task->done) return;
+  if (task->done) return true;
   unlist(*task);  // it has timed out, or was cancelled
   shape.queue.erase(task);
+  return false;
 }
 
 void TaskScheduler::on_lost(TaskWorkerId id, const std::string& why, Clock::time_point now) {
@@ -174,7 +175,7 @@ void TaskScheduler::on_lost(TaskWorkerId id, const std::string& why, Clock::time
                          why));
     }
     task->runs_alone = true;
-    queue_again(worker, task);
+    (void)queue_again(worker, task);
   }
   if (worker.shape != nullptr) end_lease(worker);
   forget(worker);
