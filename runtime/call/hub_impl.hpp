@@ -48,12 +48,13 @@ class HubImpl final : public CallHub {
   Result<void> start() {
     TROUPE_CHECK(random_bytes(std::as_writable_bytes(std::span(&caller_, 1))));
     deadlines_ = std::make_shared<CallDeadlines>([this](CallDeadline when) { wake_at(when); });
-    TROUPE_TRY(callbacks_, CallbackThread::start([weak = weak_from_this()](ActorId source) {
-                 const auto hub = std::static_pointer_cast<HubImpl>(weak.lock());
-                 if (!hub) return;
-                 std::lock_guard lock(hub->mutex_);
-                 hub->wake_for_credit(source);
-               }));
+    const auto on_begin = [weak = weak_from_this()](ActorId source) {
+      const auto hub = std::static_pointer_cast<HubImpl>(weak.lock());
+      if (!hub) return;
+      std::lock_guard lock(hub->mutex_);
+      hub->wake_for_credit(source);
+    };
+    TROUPE_TRY(callbacks_, CallbackThread::start(on_begin, options_.callback_grace));
     return transport_->start(
         {[this](const std::shared_ptr<Link>& link, Bytes& frame) { on_frame(link, frame); },
          [this](const std::shared_ptr<Link>& link, const Error& why) { on_closed(link, why); }});

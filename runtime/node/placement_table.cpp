@@ -32,29 +32,49 @@ Result<PlacementTable::Reservation> PlacementTable::place(const Resources& asked
                                                           const std::string& node,
                                                           PlacementStrategy strategy) {
   TROUPE_CHECK(asked.check());
-  std::size_t best = nodes_.size();
   if (!node.empty()) {
-    TROUPE_TRY(best, find_node(node));
-    if (!nodes_[best].has_room(asked)) {
-      return fail(code_of_lack(nodes_[best].spec.capacity().covers(asked)),
-                  "there is no room for {}: {}", asked.describe(), lack(nodes_[best], asked));
-    }
-  } else {
-    const bool spreads =
-        strategy == PlacementStrategy::spread || strategy == PlacementStrategy::strict_spread;
-    for (std::size_t i = 0; i < nodes_.size(); ++i) {
-      if (!nodes_[i].is_open_for(asked)) continue;
-      if (best == nodes_.size() || (spreads && nodes_[i].actors < nodes_[best].actors)) best = i;
-    }
-    if (best == nodes_.size()) {
-      const bool fits = std::ranges::any_of(
-          nodes_, [&](const Node& one) { return one.spec.capacity().covers(asked); });
-      return fail(code_of_lack(fits), "there is no room for {}: {}", asked.describe(),
-                  lacks(asked));
-    }
+    TROUPE_TRY(const std::size_t named, find_node(node));
+    if (nodes_[named].has_room(asked)) return take(named, asked);
+    return fail(code_of_lack(nodes_[named].spec.capacity().covers(asked)),
+                "there is no room for {}: {}", asked.describe(), lack(nodes_[named], asked));
   }
-  ++nodes_[best].actors;
-  return Reservation{best, nodes_[best].free.take(asked), std::nullopt};
+  if (const auto best = find_room(asked, strategy)) return take(*best, asked);
+  const bool fits = std::ranges::any_of(
+      nodes_, [&](const Node& one) { return one.spec.capacity().covers(asked); });
+  return fail(code_of_lack(fits), "there is no room for {}: {}", asked.describe(), lacks(asked));
+}
+
+std::optional<PlacementTable::Reservation> PlacementTable::try_place(const Resources& asked,
+                                                                     const std::string& node,
+                                                                     PlacementStrategy strategy) {
+  if (!asked.check().ok()) return std::nullopt;
+  std::optional<std::size_t> best;
+  if (node.empty()) {
+    best = find_room(asked, strategy);
+  } else if (const auto named = std::ranges::find_if(
+                 nodes_, [&](const Node& one) { return one.is_there() && one.spec.name == node; });
+             named != nodes_.end() && named->has_room(asked)) {
+    best = static_cast<std::size_t>(named - nodes_.begin());
+  }
+  if (!best) return std::nullopt;
+  return take(*best, asked);
+}
+
+std::optional<std::size_t> PlacementTable::find_room(const Resources& asked,
+                                                     PlacementStrategy strategy) const {
+  const bool spreads =
+      strategy == PlacementStrategy::spread || strategy == PlacementStrategy::strict_spread;
+  std::optional<std::size_t> best;
+  for (std::size_t i = 0; i < nodes_.size(); ++i) {
+    if (!nodes_[i].is_open_for(asked)) continue;
+    if (!best || (spreads && nodes_[i].actors < nodes_[*best].actors)) best = i;
+  }
+  return best;
+}
+
+PlacementTable::Reservation PlacementTable::take(std::size_t node, const Resources& asked) {
+  ++nodes_[node].actors;
+  return {node, nodes_[node].free.take(asked), std::nullopt};
 }
 
 Result<std::size_t> PlacementTable::node_of(const BundleId& bundle) const {

@@ -33,6 +33,9 @@ class PlacementTable {
   /// rest; unschedulable the same if it would not fit with nothing held and all nodes there.
   Result<Reservation> place(const Resources& asked, const std::string& node,
                             PlacementStrategy strategy);
+  /// The same without a reason where there is none: for those who ask often, as reasons are long.
+  std::optional<Reservation> try_place(const Resources& asked, const std::string& node,
+                                       PlacementStrategy strategy);
   /// Reserves a part of a bundle. Errors: those of node_of; resource_exhausted says what is left,
   /// unschedulable if the whole bundle has not so much.
   Result<Reservation> place_in(const Resources& asked, const BundleId& bundle);
@@ -142,6 +145,9 @@ class PlacementTable {
   using Groups = std::map<PlacementGroupId, Group>;
 
   Result<std::size_t> find_node(const std::string& name) const;
+  /// The node that the strategy chooses for an actor that names none; none without room.
+  std::optional<std::size_t> find_room(const Resources& asked, PlacementStrategy strategy) const;
+  Reservation take(std::size_t node, const Resources& asked);
   Result<void> check(const PlacementGroupOptions& options) const;
   /// Returns the node of each of these bundles, if there is room for all: on spare nodes only if
   /// there is none without.
