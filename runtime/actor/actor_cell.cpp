@@ -181,13 +181,13 @@ ActorCell::Turn ActorCell::take_turn() {
   for (int calls = 0; calls < calls_per_turn; ++calls) {
     if (is_ending_) return end();
     if (run_taken_task() || (async_ && async_->begin_queued())) continue;
-    if (next_ == taken_.size()) {
+    if (taken_.empty()) {
       const Turn left = take_calls();
       if (left == Turn::over) return end();
       if (left == Turn::idle) return Turn::idle;
       if (taken_.empty()) continue;
     }
-    IncomingCall call = std::move(taken_[next_++]);
+    IncomingCall call = taken_.pop();
     if (async_) {
       async_->begin(std::move(call));
     } else {
@@ -283,8 +283,6 @@ bool ActorCell::make() {
 
 ActorCell::Turn ActorCell::take_calls() {
   constexpr std::size_t kept = 2;  // calls for which one of many idle actors holds memory
-  taken_.clear();
-  next_ = 0;
   const auto lock = lock_eagerly(mutex_);
   if (is_ending_) return Turn::over;
   const bool has_tasks = extras_ && !extras_->tasks.empty();
@@ -299,8 +297,8 @@ ActorCell::Turn ActorCell::take_calls() {
   }
   if (!dedicated_thread_) {
     if (mailbox_.capacity() < taken_.capacity()) mailbox_.swap(taken_);
-    std::vector<IncomingCall>().swap(taken_);
-    if (mailbox_.capacity() > kept) std::vector<IncomingCall>().swap(mailbox_);
+    taken_ = {};
+    if (mailbox_.capacity() > kept) mailbox_ = {};
   }
   is_due_ = false;  // from now on another thread may take a turn
   return Turn::idle;
@@ -347,7 +345,7 @@ void ActorCell::deliver(IncomingCall call) {
       lock.unlock();
       return threaded_->deliver(call) ? void() : refuse(call);
     }
-    mailbox_.push_back(std::move(call));
+    mailbox_.push(std::move(call));
     return wake(std::move(lock));
   }
   lock.unlock();
@@ -355,24 +353,13 @@ void ActorCell::deliver(IncomingCall call) {
 }
 
 void ActorCell::drop(const CancelToken& cancelled) {
-  IncomingCall dropped;  // destroyed without the lock
+  std::optional<IncomingCall> dropped;  // destroyed without the lock
   std::unique_lock lock(mutex_);
-  if (threaded_) {
-    auto call = threaded_->take(cancelled);
-    if (!call) return;
-    dropped = *std::move(call);
-    return load_->on_dropped(dropped.method);
-  }
-  const auto found = std::ranges::find_if(
-      mailbox_, [&](const IncomingCall& call) { return call.cancel.state() == cancelled.state(); });
-  if (found == mailbox_.end()) {
-    if (!has_coroutines_ || closed_) return;
-    extras().tasks.push_back(std::make_shared<DropQueued>(*this, cancelled));
-    return wake(std::move(lock));
-  }
-  dropped = std::move(*found);
-  mailbox_.erase(found);
-  load_->on_dropped(dropped.method);
+  dropped = threaded_ ? threaded_->take(cancelled) : mailbox_.take(cancelled);
+  if (dropped) return load_->on_dropped(dropped->method);
+  if (!has_coroutines_ || closed_) return;
+  extras().tasks.push_back(std::make_shared<DropQueued>(*this, cancelled));
+  wake(std::move(lock));
 }
 
 void ActorCell::refuse(const IncomingCall& call) const {
@@ -393,18 +380,14 @@ void ActorCell::on_thread_left() {
 }
 
 void ActorCell::refuse_all() {
-  std::vector<IncomingCall> refused(std::make_move_iterator(taken_.begin() + next_),
-                                    std::make_move_iterator(taken_.end()));
-  taken_ = {};
-  next_ = 0;
+  std::vector<IncomingCall> refused = taken_.take_all();
   has_taken_tasks_ = false;
   std::vector<std::shared_ptr<ActorTask>> dropped, dropped_too;  // destroyed without the lock
   std::shared_ptr<ActorTimers> timers;
   {
     std::lock_guard lock(mutex_);
     closed_ = true;
-    std::ranges::move(mailbox_, std::back_inserter(refused));
-    mailbox_ = {};
+    std::ranges::move(mailbox_.take_all(), std::back_inserter(refused));
     if (extras_) {
       dropped.swap(extras_->tasks);
       dropped_too.swap(extras_->taken_tasks);
@@ -427,7 +410,7 @@ void ActorCell::kill() {
   std::unique_lock lock(mutex_);
   if (over_ || is_killed_) return;
   is_killed_ = is_ending_ = closed_ = true;
-  refused.swap(mailbox_);
+  refused = mailbox_.take_all();
   wake(std::move(lock));
   services_->hub->abandon_target(address_->id, *this);
   for (auto& call : refused) {

@@ -18,6 +18,7 @@
 #include "runtime/actor/watch_table.hpp"
 #include "runtime/base/task_pool.hpp"
 #include "runtime/call/call_hub.hpp"
+#include "runtime/call/call_queue.hpp"
 #include "runtime/link/port_range.hpp"
 #include "runtime/object/object_store.hpp"
 
@@ -181,20 +182,19 @@ class ActorCell final : public CallTarget,
   bool has_coroutines_ = false;  ///< set before the actor is callable
 
   // Of the thread of the moment.
-  std::uint32_t next_ = 0;          ///< in taken_
   bool has_taken_tasks_ = false;    ///< extras_ are there, and have some
   std::unique_ptr<Making> making_;  ///< until it is made
   std::unique_ptr<Context> context_;
   std::unique_ptr<ActorObject> actor_;
   std::shared_ptr<ActorLoad> load_;  ///< from on_made until its calls are refused
-  std::vector<IncomingCall> taken_;  ///< out of the mailbox
+  CallQueue<> taken_;                ///< out of the mailbox
 
   // Set before the actor is callable; null for most actors.
   std::unique_ptr<AsyncCalls> async_;  ///< its class has coroutines; of the thread of the moment
   std::unique_ptr<ThreadedCalls> threaded_;
 
   std::mutex mutex_;
-  std::vector<IncomingCall> mailbox_;
+  CallQueue<> mailbox_;
   std::unique_ptr<Extras> extras_;
   bool is_due_ = false;                  ///< takes a turn, or will
   bool closed_ = false;                  ///< takes no more calls
