@@ -100,13 +100,13 @@ ActorCell::Turn ActorCell::take_turn() {
   for (int calls = 0; calls < calls_per_turn; ++calls) {
     if (is_ending_) return end();
     if (run_taken_task() || (async_ && async_->begin_queued())) continue;
-    if (next_ == taken_.size()) {
+    if (taken_.empty()) {
       const Turn left = take_calls();
       if (left == Turn::over) return end();
       if (left == Turn::idle) return Turn::idle;
       if (taken_.empty()) continue;
     }
-    IncomingCall call = std::move(taken_[next_++]);
+    IncomingCall call = taken_.pop();
     if (async_) {
       async_->begin(std::move(call));
     } else {
@@ -202,9 +202,7 @@ bool ActorCell::make() {
 }
 
 ActorCell::Turn ActorCell::take_calls() {
-  taken_.clear();
-  next_ = 0;
-  std::vector<IncomingCall> freed, freed_too;  // without the lock
+  CallQueue<> freed, freed_too;  // without the lock
   const auto lock = lock_eagerly(mutex_);
   if (is_ending_) return Turn::over;
   const bool has_tasks = extras_ && !extras_->tasks.empty();
@@ -222,8 +220,7 @@ ActorCell::Turn ActorCell::take_calls() {
   return Turn::idle;
 }
 
-void ActorCell::give_up_rooms(std::vector<IncomingCall>& of_taken,
-                              std::vector<IncomingCall>& of_mailbox) {
+void ActorCell::give_up_rooms(CallQueue<>& of_taken, CallQueue<>& of_mailbox) {
   constexpr std::size_t kept = 2;  // calls
   if (mailbox_.capacity() < taken_.capacity()) mailbox_.swap(taken_);
   taken_.swap(of_taken);
@@ -273,7 +270,7 @@ void ActorCell::deliver(IncomingCall call) {
       lock.unlock();
       return threaded_->deliver(call) ? void() : refuse(call);
     }
-    mailbox_.push_back(std::move(call));
+    mailbox_.push(std::move(call));
     return wake(std::move(lock));
   }
   lock.unlock();
@@ -281,24 +278,13 @@ void ActorCell::deliver(IncomingCall call) {
 }
 
 void ActorCell::drop(const CancelToken& cancelled) {
-  IncomingCall dropped;  // destroyed without the lock
+  std::optional<IncomingCall> dropped;  // destroyed without the lock
   std::unique_lock lock(mutex_);
-  if (threaded_) {
-    auto call = threaded_->take(cancelled);
-    if (!call) return;
-    dropped = *std::move(call);
-    return load_->on_dropped(dropped.method);
-  }
-  const auto found = std::ranges::find_if(
-      mailbox_, [&](const IncomingCall& call) { return call.cancel.state() == cancelled.state(); });
-  if (found == mailbox_.end()) {
-    if (!has_coroutines_ || closed_) return;
-    extras().tasks.push_back(std::make_shared<DropQueued>(*this, cancelled));
-    return wake(std::move(lock));
-  }
-  dropped = std::move(*found);
-  mailbox_.erase(found);
-  load_->on_dropped(dropped.method);
+  dropped = threaded_ ? threaded_->take(cancelled) : mailbox_.take(cancelled);
+  if (dropped) return load_->on_dropped(dropped->method);
+  if (!has_coroutines_ || closed_) return;
+  extras().tasks.push_back(std::make_shared<DropQueued>(*this, cancelled));
+  wake(std::move(lock));
 }
 
 void ActorCell::refuse(const IncomingCall& call) const {
@@ -319,18 +305,14 @@ void ActorCell::on_thread_left() {
 }
 
 void ActorCell::refuse_all() {
-  std::vector<IncomingCall> refused(std::make_move_iterator(taken_.begin() + next_),
-                                    std::make_move_iterator(taken_.end()));
-  taken_ = {};
-  next_ = 0;
+  std::vector<IncomingCall> refused = taken_.take_all();
   has_taken_tasks_ = false;
   std::vector<std::shared_ptr<ActorTask>> dropped, dropped_too;  // destroyed without the lock
   std::shared_ptr<ActorTimers> timers;
   {
     std::lock_guard lock(mutex_);
     closed_ = true;
-    std::ranges::move(mailbox_, std::back_inserter(refused));
-    mailbox_ = {};
+    std::ranges::move(mailbox_.take_all(), std::back_inserter(refused));
     if (extras_) {
       dropped.swap(extras_->tasks);
       dropped_too.swap(extras_->taken_tasks);
@@ -353,7 +335,7 @@ void ActorCell::kill() {
   std::unique_lock lock(mutex_);
   if (over_ || is_killed_) return;
   is_killed_ = is_ending_ = closed_ = true;
-  refused.swap(mailbox_);
+  refused = mailbox_.take_all();
   wake(std::move(lock));
   services_->hub->abandon_target(address_->id, *this);
   for (auto& call : refused) {

@@ -16,6 +16,7 @@
 #include "runtime/actor/async/threaded_calls.hpp"
 #include "runtime/actor/host_services.hpp"
 #include "runtime/base/task_pool.hpp"
+#include "runtime/call/call_queue.hpp"
 #include "runtime/call/incoming_call.hpp"
 
 namespace troupe {
@@ -98,7 +99,7 @@ class ActorCell final : public CallTarget,
   Result<void> prepare_concurrency();
   const std::shared_ptr<ActorTimers>& timers();
   /// Moves the memory of the queues out of an actor that rests, but for what it may keep.
-  void give_up_rooms(std::vector<IncomingCall>& of_taken, std::vector<IncomingCall>& of_mailbox);
+  void give_up_rooms(CallQueue<>& of_taken, CallQueue<>& of_mailbox);
   /// Takes what is in the mailbox and what was posted, unless there is nothing (`idle`) or the
   /// actor is to end (`over`).
   Turn take_calls();
@@ -146,18 +147,17 @@ class ActorCell final : public CallTarget,
   // Of the thread of the moment.
   bool has_taken_tasks_ = false;  ///< extras_ are there, and have some
   bool has_room_ = false;         ///< one of HostServices::mailbox_rooms
-  std::uint32_t next_ = 0;        ///< in taken_
   std::unique_ptr<Context> context_;
   std::unique_ptr<ActorObject> actor_;
   std::shared_ptr<ActorLoad> load_;  ///< from on_made until its calls are refused
-  std::vector<IncomingCall> taken_;  ///< out of the mailbox
+  CallQueue<> taken_;                ///< out of the mailbox
 
   // Set before the actor is callable; null for most actors.
   std::unique_ptr<AsyncCalls> async_;  ///< its class has coroutines; of the thread of the moment
   std::unique_ptr<ThreadedCalls> threaded_;
 
   std::mutex mutex_;
-  std::vector<IncomingCall> mailbox_;
+  CallQueue<> mailbox_;
   std::unique_ptr<Extras> extras_;
   bool is_due_ = false;                  ///< takes a turn, or will
   bool closed_ = false;                  ///< takes no more calls

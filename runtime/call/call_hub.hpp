@@ -64,7 +64,10 @@ struct CallTicket {
 /// try, for `reconnect_limit`. Other calls are never sent twice: one that is unanswered when its
 /// connection or its incarnation ends fails, and may have run or not. Deadlines: a call that is not
 /// answered at its deadline fails with timed_out. It keeps its credit until its actor's process,
-/// which has been told the time that remained, answers for it.
+/// which has been told the time that remained, answers for it. Time: a call, its answer and its
+/// cancelling take constant time here and in the actor's process, but for one that waits here for
+/// its actor, which is looked for among those that do; the end of an actor or of a link takes time
+/// for its own calls alone, however many there are to others.
 class CallHub : public std::enable_shared_from_this<CallHub> {
  public:
   struct Options {
