@@ -91,8 +91,8 @@ class CallHub : public std::enable_shared_from_this<CallHub> {
     /// Answers are kept so long for a process that has no connection any more.
     std::chrono::milliseconds kept_answer_limit{60000};
     /// How long stop() waits for a callback that does not return; then it is left behind with its
-    /// thread, which an error in the log tells, and those behind it are dropped. The same counts for
-    /// each callback of a watch.
+    /// thread, which an error in the log tells, and those behind it are dropped. The same counts
+    /// for each callback of a watch.
     std::chrono::milliseconds callback_grace = troupe::callback_grace;
     /// Called before the first call to an actor of another process, so that its end be reported to
     /// mark_down, and where it is to mark_moved if it is restartable; may be null.
@@ -151,8 +151,8 @@ class CallHub : public std::enable_shared_from_this<CallHub> {
   virtual Result<void> flush(std::chrono::milliseconds timeout) = 0;
 
   /// Closes everything, fails all unanswered calls with `cancelled`, and waits for the callbacks
-  /// that are due (Options::callback_grace). No other one runs afterwards. Called by the owner before it drops the last
-  /// reference; idempotent.
+  /// that are due (Options::callback_grace). No other one runs afterwards. Called by the owner
+  /// before it drops the last reference; idempotent.
   virtual void stop() = 0;
 
   /// Counts this process's calls and records them on request.
