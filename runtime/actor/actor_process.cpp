@@ -254,10 +254,10 @@ std::shared_ptr<const ActorCell::Events> ActorProcess::make_events() {
     ::eventfd_write(wake_.get(), 1);
   };
   events.on_ended = [this](const ActorAddress& actor, bool exited, const std::string& reason) {
-    {
-      const std::lock_guard lock(mutex_);
-      if (!exits_.note_end(actor.id)) return;
-    }
+    std::unique_lock lock(mutex_);
+    const bool is_told = !exits_.note_end(actor.id);
+    lock.unlock();
+    if (is_told) return forget(actor.id, actor.incarnation);
     tell_callers(actor, exited, reason);
     // The driver may end the process as soon as it knows.
     if (auto sent = services_->hub->flush(flush_limit); !sent.ok()) {
@@ -325,6 +325,7 @@ void ActorProcess::give_up_late_exits() {
                       fmt::format("{} (it has not ended within {} ms of that)", exit.reason,
                                   exit_grace.count())});
     }
+    if (late.empty()) return;
     are_all = std::ranges::all_of(
         cells_, [this](const auto& cell) { return exits_.is_given_up(cell.first); });
   }
@@ -334,7 +335,7 @@ void ActorProcess::give_up_late_exits() {
     services_->hub->mark_down(ended.actor, ended.reason);
     tell(std::move(ended));
   }
-  if (late.empty() || !are_all) return;
+  if (!are_all) return;
   (void)services_->hub->flush(last_words);
   ::_exit(1);
 }

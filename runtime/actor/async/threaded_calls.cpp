@@ -47,7 +47,7 @@ bool ThreadedCalls::deliver(IncomingCall& call) {
 std::optional<IncomingCall> ThreadedCalls::take(const CancelToken& cancelled) {
   const std::lock_guard lock(mutex_);
   for (Lane& lane : lanes_) {
-    if (auto job = lane.queue.take(cancelled)) return IncomingCall(*std::move(job));
+    if (auto job = lane.queue.take(cancelled)) return static_cast<IncomingCall&&>(*job);
   }
   return std::nullopt;
 }
