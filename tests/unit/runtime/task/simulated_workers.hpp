@@ -72,7 +72,7 @@ class SimulatedWorkers {
     task.deadline = deadline;
     const std::size_t number = answers.size();
     answers.emplace_back();
-    task.done = [this, number](Result<Bytes> answer) {
+    task.done = [this, number](const Result<Bytes>& answer) {
       answers[number].push_back(answer.ok() ? std::nullopt
                                             : std::optional<ErrorCode>(answer.error().code));
     };
