@@ -18,6 +18,15 @@ constexpr int few = 2000, many = 20 * few;
 /// make for up to 3.
 constexpr double most = 8;
 
+/// `time_of(others)` gives what events have taken beside so many others; the least of some runs
+/// counts.
+template <class TimeOf>
+void expect_no_growth(const TimeOf& time_of, int few_others, int many_others, int runs = 5) {
+  const double with_few = least_of(runs, [&] { return time_of(few_others); });
+  const double with_many = least_of(runs, [&] { return time_of(many_others); });
+  EXPECT_LT(with_many, most * with_few);
+}
+
 struct ManualHub {
   explicit ManualHub(CallHub::Options options = {}) {
     options.credits = std::size_t{1} << 20;
@@ -64,9 +73,7 @@ double time_of_deaths(int others) {
 }
 
 TEST(CallCosts, of_deaths_are_those_of_the_calls_to_the_dead) {
-  const double with_few = least_of(5, [] { return time_of_deaths(few); });
-  const double with_many = least_of(5, [] { return time_of_deaths(many); });
-  EXPECT_LT(with_many, most * with_few);
+  expect_no_growth(time_of_deaths, few, many);
 }
 
 double time_of_handovers(int others) {
@@ -94,9 +101,7 @@ double time_of_handovers(int others) {
 }
 
 TEST(CallCosts, of_handovers_are_those_of_the_calls_to_the_actor) {
-  const double with_few = least_of(5, [] { return time_of_handovers(few); });
-  const double with_many = least_of(5, [] { return time_of_handovers(many); });
-  EXPECT_LT(with_many, most * with_few);
+  expect_no_growth(time_of_handovers, few, many);
 }
 
 double time_of_cancels(int links) {
@@ -114,9 +119,7 @@ double time_of_cancels(int links) {
 }
 
 TEST(CallCosts, of_cancels_do_not_grow_with_the_links) {
-  const double with_few = least_of(5, [] { return time_of_cancels(few / 20); });
-  const double with_many = least_of(5, [] { return time_of_cancels(many / 20); });
-  EXPECT_LT(with_many, most * with_few);
+  expect_no_growth(time_of_cancels, few / 20, many / 20);
 }
 
 TEST(CallCosts, of_acknowledgements_are_those_of_their_link) {
@@ -175,9 +178,7 @@ TEST(CallCosts, of_finding_a_call_of_a_link_do_not_grow_with_its_calls) {
     EXPECT_TRUE(link->unanswered_once().empty());
     return took;
   };
-  const double with_few = least_of(5, [&] { return time_of_finds(few); });
-  const double with_many = least_of(5, [&] { return time_of_finds(many); });
-  EXPECT_LT(with_many, most * with_few);
+  expect_no_growth(time_of_finds, few, many);
 }
 
 TEST(CallCosts, of_keeping_an_answer_do_not_grow_with_those_that_are_dropped) {
@@ -203,9 +204,7 @@ TEST(CallCosts, of_keeping_an_answer_do_not_grow_with_those_that_are_dropped) {
     table->clear();
     return took / calls;
   };
-  const double with_few = least_of(3, [&] { return time_of_answers(few); });
-  const double with_many = least_of(3, [&] { return time_of_answers(many); });
-  EXPECT_LT(with_many, most * with_few);
+  expect_no_growth(time_of_answers, few, many, 3);
 }
 
 }  // namespace
