@@ -14,31 +14,32 @@ PlacementTable::PlacementTable(std::vector<NodeSpec> nodes) {
   }
 }
 
-Result<std::size_t> PlacementTable::find_node(const std::string& name) const {
-  auto found = std::ranges::find_if(
+std::optional<std::size_t> PlacementTable::node_named(const std::string& name) const {
+  const auto found = std::ranges::find_if(
       nodes_, [&](const Node& node) { return node.is_there() && node.spec.name == name; });
-  if (found == nodes_.end()) {
-    found = std::ranges::find_if(nodes_, [&](const Node& node) { return node.spec.name == name; });
-  }
-  if (found == nodes_.end()) {
-    return fail(ErrorCode::not_found, "no node is named '{}'; there is {}", name,
-                of_nodes([](const Node& node) { return fmt::format("'{}'", node.spec.name); }));
-  }
-  if (!found->is_there()) return fail(ErrorCode::peer_died, "node {}", why_closed(*found));
+  if (found == nodes_.end()) return std::nullopt;
   return static_cast<std::size_t>(found - nodes_.begin());
+}
+
+Result<std::size_t> PlacementTable::find_node(const std::string& name) const {
+  if (const auto named = node_named(name)) return *named;
+  const auto gone =
+      std::ranges::find_if(nodes_, [&](const Node& node) { return node.spec.name == name; });
+  if (gone != nodes_.end()) return fail(ErrorCode::peer_died, "node {}", why_closed(*gone));
+  return fail(ErrorCode::not_found, "no node is named '{}'; there is {}", name,
+              of_nodes([](const Node& node) { return fmt::format("'{}'", node.spec.name); }));
 }
 
 Result<PlacementTable::Reservation> PlacementTable::place(const Resources& asked,
                                                           const std::string& node,
                                                           PlacementStrategy strategy) {
   TROUPE_CHECK(asked.check());
+  if (const auto best = find_room(asked, node, strategy)) return take(*best, asked);
   if (!node.empty()) {
     TROUPE_TRY(const std::size_t named, find_node(node));
-    if (nodes_[named].has_room(asked)) return take(named, asked);
     return fail(code_of_lack(nodes_[named].spec.capacity().covers(asked)),
                 "there is no room for {}: {}", asked.describe(), lack(nodes_[named], asked));
   }
-  if (const auto best = find_room(asked, strategy)) return take(*best, asked);
   const bool fits = std::ranges::any_of(
       nodes_, [&](const Node& one) { return one.spec.capacity().covers(asked); });
   return fail(code_of_lack(fits), "there is no room for {}: {}", asked.describe(), lacks(asked));
@@ -48,20 +49,18 @@ std::optional<PlacementTable::Reservation> PlacementTable::try_place(const Resou
                                                                      const std::string& node,
                                                                      PlacementStrategy strategy) {
   if (!asked.check().ok()) return std::nullopt;
-  std::optional<std::size_t> best;
-  if (node.empty()) {
-    best = find_room(asked, strategy);
-  } else if (const auto named = std::ranges::find_if(
-                 nodes_, [&](const Node& one) { return one.is_there() && one.spec.name == node; });
-             named != nodes_.end() && named->has_room(asked)) {
-    best = static_cast<std::size_t>(named - nodes_.begin());
-  }
+  const auto best = find_room(asked, node, strategy);
   if (!best) return std::nullopt;
   return take(*best, asked);
 }
 
 std::optional<std::size_t> PlacementTable::find_room(const Resources& asked,
+                                                     const std::string& node,
                                                      PlacementStrategy strategy) const {
+  if (!node.empty()) {
+    const auto named = node_named(node);
+    return named && nodes_[*named].has_room(asked) ? named : std::nullopt;
+  }
   const bool spreads =
       strategy == PlacementStrategy::spread || strategy == PlacementStrategy::strict_spread;
   std::optional<std::size_t> best;

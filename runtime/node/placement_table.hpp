@@ -144,9 +144,14 @@ class PlacementTable {
   };
   using Groups = std::map<PlacementGroupId, Group>;
 
+  /// The node of this name, if it is there.
+  std::optional<std::size_t> node_named(const std::string& name) const;
+  /// The same, or the reason why there is none.
   Result<std::size_t> find_node(const std::string& name) const;
-  /// The node that the strategy chooses for an actor that names none; none without room.
-  std::optional<std::size_t> find_room(const Resources& asked, PlacementStrategy strategy) const;
+  /// The node for an actor: the named one, or without a name what the strategy chooses; none
+  /// without room.
+  std::optional<std::size_t> find_room(const Resources& asked, const std::string& node,
+                                       PlacementStrategy strategy) const;
   Reservation take(std::size_t node, const Resources& asked);
   Result<void> check(const PlacementGroupOptions& options) const;
   /// Returns the node of each of these bundles, if there is room for all: on spare nodes only if
