@@ -3,7 +3,8 @@
 /// @file
 /// The actor runtime: `#include <troupe/troupe.hpp>` and link to `troupe::runtime`. The headers
 /// named here are its public ones; what they include beside these are details, which may change.
-/// <troupe/parallel.hpp> has groups of actors that compute together.
+/// <troupe/parallel.hpp>, for programs that link to `troupe::parallel`, has all of this and groups
+/// of actors that compute together: one of the two is the one header to include.
 
 /// @mainpage
 /// Where to find what; `docs/library.md` has a first program, and `runtime/examples` more to copy.

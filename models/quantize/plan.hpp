@@ -51,8 +51,8 @@ struct QuantizationPlan {
   }
 };
 
-/// Of a KvCacheScheme there are no matrices, whatever they are stored as. Errors: invalid_argument
-/// for a checkpoint that is quantised already, and if nothing is left to quantise; those of
+/// Plans no matrices for a KvCacheScheme, whatever they are stored as. Errors: invalid_argument for
+/// a checkpoint that is quantised already, and if nothing is left to quantise; those of
 /// check_kv_scales and Checkpoint.
 Result<QuantizationPlan> plan_quantization(const ModelConfig& config, const Checkpoint& checkpoint,
                                            const QuantizationOptions& options);

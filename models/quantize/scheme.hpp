@@ -30,7 +30,8 @@ enum class KvCacheScheme : std::uint8_t {
   fp8,  ///< E4M3: a scale of a layer's keys and one of its values
 };
 
-/// What becomes of a checkpoint.
+/// How a checkpoint is compressed: its weights become codes, some become 0, or its KV cache gets
+/// scales.
 using CompressionScheme = std::variant<QuantizationScheme, SparsityStructure, KvCacheScheme>;
 
 /// True for what sets weights to 0.
@@ -52,7 +53,7 @@ enum class QuantizationMethod : std::uint8_t {
   wanda,        ///< pruning, Sun et al. 2023: the smallest, times the size of their inputs
 };
 
-/// As the command line names it, and files that tell of it.
+/// Names a scheme or method as the command line and reports do.
 std::string_view to_string(QuantizationScheme scheme);
 std::string_view to_string(SparsityStructure structure);
 std::string_view to_string(KvCacheScheme scheme);

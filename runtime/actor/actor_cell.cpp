@@ -7,6 +7,7 @@
 
 #include <pthread.h>
 
+#include "runtime/actor/actor_cell_context.hpp"
 #include "runtime/base/eager_lock.hpp"
 #include "runtime/base/exception_text.hpp"
 #include "runtime/call/call_scope.hpp"
@@ -18,90 +19,6 @@ namespace {
 constexpr int calls_per_turn = 16;
 
 }  // namespace
-
-void HostServices::answer(const CallReply& reply, CallAnswer answer,
-                          const Registrations& registrations) const {
-  if (!objects || registrations.empty()) return reply(std::move(answer));
-  objects->when_registered(registrations,
-                           [reply, shared = std::make_shared<CallAnswer>(std::move(answer))] {
-                             reply(std::move(*shared));
-                           });
-}
-
-void HostServices::report_end(const ActorDown& down) const {
-  if (down.restarts) {
-    hub->mark_restarting(down.id, down.incarnation, down.message);
-  } else {
-    hub->mark_down(down.id, down.message);
-  }
-  watches->on_down(down);
-}
-
-class ActorCell::Context final : public ActorContext {
- public:
-  Context(ActorCell& cell, std::vector<int> devices) : cell_(cell) {
-    if (!devices.empty()) devices_ = std::make_unique<const std::vector<int>>(std::move(devices));
-  }
-
-  const ActorAddress& address() const override { return *cell_.address_; }
-  const std::string& node() const override { return services().node; }
-  const std::string& node_address() const override { return services().node_address; }
-  PortRange ports() const override { return services().ports; }
-  const std::vector<int>& device_ids() const override {
-    static const std::vector<int> none;
-    return devices_ ? *devices_ : none;
-  }
-  const std::string& job_folder() const override { return services().job_folder; }
-  const std::string& log_path() const override { return services().log_path; }
-  std::weak_ptr<CallHub> hub() const override { return services().hub; }
-
-  Result<ActorAddress> find_address(std::string_view name, std::string_view name_space,
-                                    std::string_view type,
-                                    std::chrono::milliseconds timeout) override {
-    auto found = services().directory.call<&Directory::find>(
-        std::string(name), std::string(name_space), std::string(type));
-    return found.get(timeout);
-  }
-
-  WatchToken watch(const ActorAddress& actor, DownCallback callback) override {
-    return services().watches->watch(actor.id, std::move(callback));
-  }
-
-  Result<Key> channel_key(const ChannelScope& scope) override {
-    return services().channel_key(address(), scope);
-  }
-  Result<UniqueFd> shared_memory(std::string_view name, std::size_t bytes) override {
-    return services().shared_memory(name, bytes);
-  }
-  Result<void> release_shared_memory(std::string_view prefix) override {
-    return services().release_shared_memory(prefix);
-  }
-  CallDeadline deadline() const override {
-    const CallScope* scope = CallScope::current();
-    return scope == nullptr ? no_deadline : scope->deadline();
-  }
-  bool is_cancelled() const override {
-    const CallScope* scope = CallScope::current();
-    return scope != nullptr && scope->is_cancelled();
-  }
-  MetricsRegistry& metrics() const override { return services().hub->observer()->metrics(); }
-  ObjectStore& objects() override { return *services().objects; }
-  void exit(const std::string& reason) override { cell_.request_exit(reason); }
-  void stop(const ActorAddress& owned) override { services().stop(address().id, owned.id); }
-
- protected:
-  void spawn_actor(const SpawnOptions& options, std::string type, EncodedArguments arguments,
-                   AddressCallback done) override {
-    services().spawn(address().id, options, std::move(type), std::move(arguments), std::move(done));
-  }
-  const std::shared_ptr<ActorTimers>& timers() override { return cell_.timers(); }
-  const SendTask& task_sender() const override { return services().submit_task; }
-
- private:
-  const HostServices& services() const { return *cell_.services_; }
-  ActorCell& cell_;
-  std::unique_ptr<const std::vector<int>> devices_;  ///< null for most actors
-};
 
 /// Has a cancelled call dropped that waits for its turn among coroutines.
 class ActorCell::DropQueued final : public ActorTask {
@@ -119,14 +36,16 @@ ActorCell::ActorCell(Private, Start start, std::shared_ptr<const HostServices> s
     : address_(std::move(start.address)),
       services_(std::move(services)),
       events_(std::move(start.events)),
-      max_concurrency_(start.max_concurrency),
+      making_(std::make_unique<Making>(
+          Making{std::move(start.factory), std::move(start.on_made), start.max_concurrency})),
       dedicated_thread_(start.dedicated_thread),
-      making_(std::make_unique<Making>(Making{std::move(start.factory), std::move(start.on_made)})),
       context_(std::make_unique<Context>(*this, std::move(start.devices))) {
   if (dedicated_thread_) extras();
 }
 
-ActorCell::~ActorCell() = default;
+ActorCell::~ActorCell() {
+  if (has_room_) services_->mailbox_rooms->give_back();
+}
 
 Result<std::shared_ptr<ActorCell>> ActorCell::start(Start start,
                                                     std::shared_ptr<const HostServices> services) {
@@ -181,13 +100,13 @@ ActorCell::Turn ActorCell::take_turn() {
   for (int calls = 0; calls < calls_per_turn; ++calls) {
     if (is_ending_) return end();
     if (run_taken_task() || (async_ && async_->begin_queued())) continue;
-    if (next_ == taken_.size()) {
+    if (taken_.empty()) {
       const Turn left = take_calls();
       if (left == Turn::over) return end();
       if (left == Turn::idle) return Turn::idle;
       if (taken_.empty()) continue;
     }
-    IncomingCall call = std::move(taken_[next_++]);
+    IncomingCall call = taken_.pop();
     if (async_) {
       async_->begin(std::move(call));
     } else {
@@ -229,8 +148,9 @@ const std::shared_ptr<ActorTimers>& ActorCell::timers() {
 
 Result<void> ActorCell::prepare_concurrency() {
   const ClassConcurrency concurrency = actor_->concurrency();
-  const auto limit_or = [this](std::size_t limit) {
-    return max_concurrency_ > 0 ? static_cast<std::size_t>(max_concurrency_) : limit;
+  const int asked = making_->max_concurrency;
+  const auto limit_or = [asked](std::size_t limit) {
+    return asked > 0 ? static_cast<std::size_t>(asked) : limit;
   };
   if (concurrency.has_coroutines) {
     has_coroutines_ = true;
@@ -242,7 +162,7 @@ Result<void> ActorCell::prepare_concurrency() {
             [this](const CallReply& reply, CallAnswer answer, const Registrations& registrations) {
               services_->answer(reply, std::move(answer), registrations);
             }});
-  } else if (max_concurrency_ > 1 || !concurrency.limits.empty()) {
+  } else if (asked > 1 || !concurrency.limits.empty()) {
     TROUPE_CHECK(services_->threads->start());
     const std::lock_guard lock(mutex_);
     threaded_ = std::make_unique<ThreadedCalls>(
@@ -282,9 +202,7 @@ bool ActorCell::make() {
 }
 
 ActorCell::Turn ActorCell::take_calls() {
-  constexpr std::size_t kept = 2;  // calls for which one of many idle actors holds memory
-  taken_.clear();
-  next_ = 0;
+  CallQueue<> freed, freed_too;  // without the lock
   const auto lock = lock_eagerly(mutex_);
   if (is_ending_) return Turn::over;
   const bool has_tasks = extras_ && !extras_->tasks.empty();
@@ -297,13 +215,18 @@ ActorCell::Turn ActorCell::take_calls() {
     }
     return Turn::more;
   }
-  if (!dedicated_thread_) {
-    if (mailbox_.capacity() < taken_.capacity()) mailbox_.swap(taken_);
-    std::vector<IncomingCall>().swap(taken_);
-    if (mailbox_.capacity() > kept) std::vector<IncomingCall>().swap(mailbox_);
-  }
+  if (!dedicated_thread_) give_up_rooms(freed, freed_too);
   is_due_ = false;  // from now on another thread may take a turn
   return Turn::idle;
+}
+
+void ActorCell::give_up_rooms(CallQueue<>& of_taken, CallQueue<>& of_mailbox) {
+  constexpr std::size_t kept = 2;  // calls
+  if (mailbox_.capacity() < taken_.capacity()) mailbox_.swap(taken_);
+  taken_.swap(of_taken);
+  if (mailbox_.capacity() == 0) return;
+  if (!has_room_) has_room_ = services_->mailbox_rooms->take();
+  if (!has_room_ || mailbox_.capacity() > kept) mailbox_.swap(of_mailbox);
 }
 
 ActorCell::Turn ActorCell::end() {
@@ -347,7 +270,7 @@ void ActorCell::deliver(IncomingCall call) {
       lock.unlock();
       return threaded_->deliver(call) ? void() : refuse(call);
     }
-    mailbox_.push_back(std::move(call));
+    mailbox_.push(std::move(call));
     return wake(std::move(lock));
   }
   lock.unlock();
@@ -355,24 +278,13 @@ void ActorCell::deliver(IncomingCall call) {
 }
 
 void ActorCell::drop(const CancelToken& cancelled) {
-  IncomingCall dropped;  // destroyed without the lock
+  std::optional<IncomingCall> dropped;  // destroyed without the lock
   std::unique_lock lock(mutex_);
-  if (threaded_) {
-    auto call = threaded_->take(cancelled);
-    if (!call) return;
-    dropped = *std::move(call);
-    return load_->on_dropped(dropped.method);
-  }
-  const auto found = std::ranges::find_if(
-      mailbox_, [&](const IncomingCall& call) { return call.cancel.state() == cancelled.state(); });
-  if (found == mailbox_.end()) {
-    if (!has_coroutines_ || closed_) return;
-    extras().tasks.push_back(std::make_shared<DropQueued>(*this, cancelled));
-    return wake(std::move(lock));
-  }
-  dropped = std::move(*found);
-  mailbox_.erase(found);
-  load_->on_dropped(dropped.method);
+  dropped = threaded_ ? threaded_->take(cancelled) : mailbox_.take(cancelled);
+  if (dropped) return load_->on_dropped(dropped->method);
+  if (!has_coroutines_ || closed_) return;
+  extras().tasks.push_back(std::make_shared<DropQueued>(*this, cancelled));
+  wake(std::move(lock));
 }
 
 void ActorCell::refuse(const IncomingCall& call) const {
@@ -393,18 +305,14 @@ void ActorCell::on_thread_left() {
 }
 
 void ActorCell::refuse_all() {
-  std::vector<IncomingCall> refused(std::make_move_iterator(taken_.begin() + next_),
-                                    std::make_move_iterator(taken_.end()));
-  taken_ = {};
-  next_ = 0;
+  std::vector<IncomingCall> refused = taken_.take_all();
   has_taken_tasks_ = false;
   std::vector<std::shared_ptr<ActorTask>> dropped, dropped_too;  // destroyed without the lock
   std::shared_ptr<ActorTimers> timers;
   {
     std::lock_guard lock(mutex_);
     closed_ = true;
-    std::ranges::move(mailbox_, std::back_inserter(refused));
-    mailbox_ = {};
+    std::ranges::move(mailbox_.take_all(), std::back_inserter(refused));
     if (extras_) {
       dropped.swap(extras_->tasks);
       dropped_too.swap(extras_->taken_tasks);
@@ -427,7 +335,7 @@ void ActorCell::kill() {
   std::unique_lock lock(mutex_);
   if (over_ || is_killed_) return;
   is_killed_ = is_ending_ = closed_ = true;
-  refused.swap(mailbox_);
+  refused = mailbox_.take_all();
   wake(std::move(lock));
   services_->hub->abandon_target(address_->id, *this);
   for (auto& call : refused) {

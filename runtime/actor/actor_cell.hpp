@@ -14,51 +14,12 @@
 #include "runtime/actor/actor_types.hpp"
 #include "runtime/actor/async/async_calls.hpp"
 #include "runtime/actor/async/threaded_calls.hpp"
-#include "runtime/actor/directory.hpp"
-#include "runtime/actor/watch_table.hpp"
+#include "runtime/actor/host_services.hpp"
 #include "runtime/base/task_pool.hpp"
-#include "runtime/call/call_hub.hpp"
-#include "runtime/link/port_range.hpp"
-#include "runtime/object/object_store.hpp"
+#include "runtime/call/call_queue.hpp"
+#include "runtime/call/incoming_call.hpp"
 
 namespace troupe {
-
-/// The services that all actors of one process share.
-struct HostServices {
-  std::string node;
-  std::string node_address;
-  PortRange ports;
-  std::string job_folder;
-  std::string log_path;
-  /// See ActorContext::channel_key.
-  std::function<Result<Key>(const ActorAddress& asker, const ChannelScope& scope)> channel_key;
-  std::shared_ptr<CallHub> hub;
-  std::shared_ptr<WatchTable> watches;
-  ActorHandle<Directory> directory;
-  /// See ActorContext::shared_memory.
-  std::function<Result<UniqueFd>(std::string_view name, std::size_t bytes)> shared_memory;
-  std::function<Result<void>(std::string_view prefix)> release_shared_memory;
-  /// See ActorContext::spawn. `done` is called once, unless this process ends before.
-  std::function<void(ActorId owner, const SpawnOptions& options, std::string type,
-                     EncodedArguments arguments, std::function<void(Result<ActorAddress>)> done)>
-      spawn;
-  /// See ActorContext::stop.
-  std::function<void(ActorId owner, ActorId actor)> stop;
-  /// For actors without a thread of their own.
-  std::shared_ptr<TaskPool> threads;
-  /// See ActorContext::submit. `done` is called once.
-  SendTask submit_task;
-  /// See ActorContext::put. Set before the first actor.
-  std::shared_ptr<ObjectStore> objects{};
-
-  /// Answers a call. The caller keeps the references to objects among its arguments until then: so
-  /// it waits until these, which were not yet as they were decoded, are registered with their
-  /// owners.
-  void answer(const CallReply& reply, CallAnswer answer, const Registrations& registrations) const;
-
-  /// Tells the callers and the watchers in this process.
-  void report_end(const ActorDown& down) const;
-};
 
 /// One hosted actor: its mailbox and its context. The actor is made, its methods are run and it is
 /// destroyed by one thread at a time: in turns on the threads of the process's pool
@@ -137,6 +98,8 @@ class ActorCell final : public CallTarget,
   /// Sets up how its class's calls share its time.
   Result<void> prepare_concurrency();
   const std::shared_ptr<ActorTimers>& timers();
+  /// Moves the memory of the queues out of an actor that rests, but for what it may keep.
+  void give_up_rooms(CallQueue<>& of_taken, CallQueue<>& of_mailbox);
   /// Takes what is in the mailbox and what was posted, unless there is nothing (`idle`) or the
   /// actor is to end (`over`).
   Turn take_calls();
@@ -153,6 +116,7 @@ class ActorCell final : public CallTarget,
   struct Making {
     Factory factory;
     std::function<void(Result<void>)> on_made;
+    int max_concurrency = 0;
   };
   /// What only some actors need; it is never taken away.
   struct Extras {
@@ -176,25 +140,24 @@ class ActorCell final : public CallTarget,
   const SharedAddress address_;
   const std::shared_ptr<const HostServices> services_;
   const std::shared_ptr<const Events> events_;
-  const int max_concurrency_;
+  std::unique_ptr<Making> making_;  ///< until it is made; of the thread of the moment
   const bool dedicated_thread_;
   bool has_coroutines_ = false;  ///< set before the actor is callable
 
   // Of the thread of the moment.
-  std::uint32_t next_ = 0;          ///< in taken_
-  bool has_taken_tasks_ = false;    ///< extras_ are there, and have some
-  std::unique_ptr<Making> making_;  ///< until it is made
+  bool has_taken_tasks_ = false;  ///< extras_ are there, and have some
+  bool has_room_ = false;         ///< one of HostServices::mailbox_rooms
   std::unique_ptr<Context> context_;
   std::unique_ptr<ActorObject> actor_;
   std::shared_ptr<ActorLoad> load_;  ///< from on_made until its calls are refused
-  std::vector<IncomingCall> taken_;  ///< out of the mailbox
+  CallQueue<> taken_;                ///< out of the mailbox
 
   // Set before the actor is callable; null for most actors.
   std::unique_ptr<AsyncCalls> async_;  ///< its class has coroutines; of the thread of the moment
   std::unique_ptr<ThreadedCalls> threaded_;
 
   std::mutex mutex_;
-  std::vector<IncomingCall> mailbox_;
+  CallQueue<> mailbox_;
   std::unique_ptr<Extras> extras_;
   bool is_due_ = false;                  ///< takes a turn, or will
   bool closed_ = false;                  ///< takes no more calls

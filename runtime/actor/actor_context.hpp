@@ -26,7 +26,8 @@ using DownCallback = std::function<void(const ActorDown&)>;
 
 /// Ends a watch when destroyed: the destructor waits for a callback that has begun (unless it runs
 /// on this very thread), and no callback runs afterwards. So do not destroy it under a lock that
-/// the callback takes. May outlive the runtime.
+/// the callback takes. It waits without a limit, also for a callback that a cluster's shutdown has
+/// left behind, and tells of it in the log every 5 s. May outlive the runtime.
 class [[nodiscard]] WatchToken {
  public:
   WatchToken() = default;

@@ -11,13 +11,11 @@
 #include <unistd.h>
 
 #include "runtime/actor/actor_cell.hpp"
-#include "runtime/actor/argument_limit.hpp"
+#include "runtime/actor/agent_requests.hpp"
 #include "runtime/actor/cluster.hpp"
 #include "runtime/actor/late_exits.hpp"
 #include "runtime/actor/process_inquiry.hpp"
 #include "runtime/base/log.hpp"
-#include "runtime/call/callback.hpp"
-#include "runtime/call/future.hpp"
 #include "runtime/call/network_transport.hpp"
 #include "runtime/control/messages.hpp"
 #include "runtime/process/child_channel.hpp"
@@ -55,16 +53,6 @@ class ActorProcess {
   void start_actor(StartActor start);
   std::shared_ptr<const ActorCell::Events> make_events();
   void on_actor_gone(const ActorGone& gone);
-  void on_region_reply(const RegionReply& reply, UniqueFd fd);
-  /// Asks the agent for a key, by the request that `make` returns for this number.
-  template <class Make>
-  Future<Key> begin_to_ask(Make&& make);
-  void on_key_reply(const KeyReply& reply);
-  using AddressCallback = std::function<void(Result<ActorAddress>)>;
-  void spawn(ActorId owner, const SpawnOptions& options, std::string type,
-             EncodedArguments arguments, AddressCallback done);
-  void on_spawn_reply(const SpawnReply& reply);
-  Result<UniqueFd> ask_region(std::string_view name, std::size_t bytes, bool release);
   /// Tells those who call it from this process that it has ended.
   void tell_callers(const ActorAddress& ended, bool exited, const std::string& reason);
   /// Unless its next incarnation has taken its place.
@@ -86,10 +74,7 @@ class ActorProcess {
   std::map<ActorId, std::shared_ptr<ActorCell>> cells_;
   const std::shared_ptr<const ActorCell::Events> events_ = make_events();
   LateExits exits_{exit_grace};
-  std::map<std::uint64_t, Promise<UniqueFd>> region_asks_;
-  std::map<std::uint64_t, Promise<Key>> key_asks_;
-  std::map<std::uint64_t, AddressCallback> spawn_asks_;
-  std::uint64_t next_ask_ = 1;
+  AgentRequests requests_{[this](const ControlMessage& message) { tell(message); }, agent_timeout};
   std::optional<Clock::time_point> ends_at_;  ///< set when asked to end; used by the main thread
                                               ///< only
 };
@@ -116,9 +101,7 @@ Result<void> ActorProcess::boot() {
   };
   CallKeys keys{bootstrap->call_name, bootstrap->call_key,
                 [this](const std::string& listener, CallKeys::Answer answer) {
-                  begin_to_ask([&](std::uint64_t ask) {
-                    return CallKeyRequest{ask, listener};
-                  }).then(std::move(answer));
+                  requests_.call_key(listener, std::move(answer));
                 }};
   TROUPE_TRY(auto transport, make_network_transport(keys, {bootstrap->locality, bootstrap->address,
                                                            bootstrap->ports}));
@@ -127,23 +110,18 @@ Result<void> ActorProcess::boot() {
       bootstrap->node, bootstrap->address, bootstrap->ports, bootstrap->job_folder,
       bootstrap->log_path == log::to_stderr ? "" : bootstrap->log_path,
       [this](const ActorAddress& asker, const ChannelScope& scope) {
-        return begin_to_ask([&](std::uint64_t ask) { return KeyRequest{ask, asker.id, scope}; })
-            .get(agent_timeout);
+        return requests_.channel_key(asker.id, scope);
       },
       hub, std::make_shared<WatchTable>([this](ActorId actor) -> std::optional<ActorDown> {
         tell(FollowActor{actor, false});
         return std::nullopt;
       }),
       ActorHandle<Directory>(bootstrap->directory, hub),
-      [this](std::string_view name, std::size_t bytes) { return ask_region(name, bytes, false); },
-      [this](std::string_view prefix) -> Result<void> {
-        TROUPE_TRY(auto nothing, ask_region(prefix, 0, true));
-        (void)nothing;
-        return {};
-      },
+      [this](std::string_view name, std::size_t bytes) { return requests_.region(name, bytes); },
+      [this](std::string_view prefix) { return requests_.release_regions(prefix); },
       [this](ActorId owner, const SpawnOptions& options, std::string type,
-             EncodedArguments arguments, AddressCallback done) {
-        spawn(owner, options, std::move(type), std::move(arguments), std::move(done));
+             EncodedArguments arguments, AgentRequests::OnSpawned done) {
+        requests_.spawn(owner, options, std::move(type), std::move(arguments), std::move(done));
       },
       [this](ActorId owner, ActorId actor) { tell(StopOwned{owner, actor}); },
       std::make_shared<TaskPool>(TaskPool::Options{.name = "actors"}),
@@ -166,7 +144,7 @@ Result<void> ActorProcess::start_objects(const ProcessBootstrap& bootstrap, Call
   options.node_bytes = bootstrap.object_store_bytes;
   options.spill_folder = bootstrap.object_spill_folder;
   options.ledger_memory = [this](std::size_t bytes) {
-    return ask_region("troupe.objects", bytes, false);
+    return requests_.region("troupe.objects", bytes);
   };
   TROUPE_TRY(services_->objects, ObjectStore::start(services_->hub, std::move(options)));
   return {};
@@ -226,10 +204,10 @@ void ActorProcess::on_message(ChildChannel::Message message) {
     return services_->objects->on_node_lost(lost->locality, lost->how);
   }
   if (const auto* reply = std::get_if<RegionReply>(&*decoded)) {
-    return on_region_reply(*reply, std::move(message.fd));
+    return requests_.on_reply(*reply, std::move(message.fd));
   }
-  if (const auto* reply = std::get_if<KeyReply>(&*decoded)) return on_key_reply(*reply);
-  if (const auto* reply = std::get_if<SpawnReply>(&*decoded)) return on_spawn_reply(*reply);
+  if (const auto* reply = std::get_if<KeyReply>(&*decoded)) return requests_.on_reply(*reply);
+  if (const auto* reply = std::get_if<SpawnReply>(&*decoded)) return requests_.on_reply(*reply);
   if (const auto* ask = std::get_if<AskProcesses>(&*decoded)) {
     return tell(ProcessReport{
         .request = ask->request,
@@ -276,10 +254,10 @@ std::shared_ptr<const ActorCell::Events> ActorProcess::make_events() {
     ::eventfd_write(wake_.get(), 1);
   };
   events.on_ended = [this](const ActorAddress& actor, bool exited, const std::string& reason) {
-    {
-      const std::lock_guard lock(mutex_);
-      if (!exits_.note_end(actor.id)) return;
-    }
+    std::unique_lock lock(mutex_);
+    const bool is_told = !exits_.note_end(actor.id);
+    lock.unlock();
+    if (is_told) return forget(actor.id, actor.incarnation);
     tell_callers(actor, exited, reason);
     // The driver may end the process as soon as it knows.
     if (auto sent = services_->hub->flush(flush_limit); !sent.ok()) {
@@ -319,81 +297,6 @@ void ActorProcess::on_actor_gone(const ActorGone& gone) {
   services_->report_end(*down);
 }
 
-Result<UniqueFd> ActorProcess::ask_region(std::string_view name, std::size_t bytes, bool release) {
-  Promise<UniqueFd> promise;
-  auto answer = promise.future();
-  std::uint64_t ask = 0;
-  {
-    std::lock_guard lock(mutex_);
-    ask = next_ask_++;
-    region_asks_.emplace(ask, promise);
-  }
-  tell(RegionRequest{ask, std::string(name), bytes, release});
-  return answer.get(agent_timeout);
-}
-
-void ActorProcess::on_region_reply(const RegionReply& reply, UniqueFd fd) {
-  std::unique_lock lock(mutex_);
-  auto node = region_asks_.extract(reply.request);
-  lock.unlock();
-  if (node.empty()) return;
-  if (reply.ok) return node.mapped().complete(std::move(fd));
-  node.mapped().complete(Error{reply.code, reply.message});
-}
-
-template <class Make>
-Future<Key> ActorProcess::begin_to_ask(Make&& make) {
-  Promise<Key> promise;
-  auto answer = promise.future();
-  std::uint64_t ask = 0;
-  {
-    std::lock_guard lock(mutex_);
-    ask = next_ask_++;
-    key_asks_.emplace(ask, promise);
-  }
-  tell(make(ask));
-  return answer;
-}
-
-void ActorProcess::on_key_reply(const KeyReply& reply) {
-  std::unique_lock lock(mutex_);
-  auto node = key_asks_.extract(reply.request);
-  lock.unlock();
-  if (node.empty()) return;
-  if (reply.ok) return node.mapped().complete(reply.key.bytes);
-  node.mapped().complete(Error{reply.code, reply.message});
-}
-
-void ActorProcess::spawn(ActorId owner, const SpawnOptions& options, std::string type,
-                         EncodedArguments arguments, AddressCallback done) {
-  if (auto fits = check_argument_bytes(type, arguments.bytes); !fits.ok()) {
-    return run_callback(done, std::move(fits).error());
-  }
-  // The driver keeps the objects for later incarnations, this process until there is the first.
-  std::vector<ObjectOnTheWire> objects;
-  if (options.max_restarts != 0) {
-    for (const auto& share : arguments.objects) objects.push_back({share->address(), 0, ""});
-  }
-  std::uint64_t ask = 0;
-  {
-    std::lock_guard lock(mutex_);
-    ask = next_ask_++;
-    spawn_asks_.emplace(ask, [done = std::move(done), kept = std::move(arguments.objects)](
-                                 Result<ActorAddress> actor) { done(std::move(actor)); });
-  }
-  tell(SpawnRequest{ask, 0, owner, encode(options, objects), std::move(type),
-                    std::move(arguments.bytes)});
-}
-
-void ActorProcess::on_spawn_reply(const SpawnReply& reply) {
-  std::unique_lock lock(mutex_);
-  const auto node = spawn_asks_.extract(reply.request);
-  lock.unlock();
-  if (node.empty()) return;
-  if (!reply.ok) return run_callback(node.mapped(), Error{reply.code, reply.message});
-  run_callback(node.mapped(), reply.actor);
-}
-
 void ActorProcess::begin_to_end() {
   if (ends_at_) return;
   ends_at_ = Clock::now() + end_grace;
@@ -422,6 +325,7 @@ void ActorProcess::give_up_late_exits() {
                       fmt::format("{} (it has not ended within {} ms of that)", exit.reason,
                                   exit_grace.count())});
     }
+    if (late.empty()) return;
     are_all = std::ranges::all_of(
         cells_, [this](const auto& cell) { return exits_.is_given_up(cell.first); });
   }
@@ -431,7 +335,7 @@ void ActorProcess::give_up_late_exits() {
     services_->hub->mark_down(ended.actor, ended.reason);
     tell(std::move(ended));
   }
-  if (late.empty() || !are_all) return;
+  if (!are_all) return;
   (void)services_->hub->flush(last_words);
   ::_exit(1);
 }

@@ -112,8 +112,9 @@ class ActorRegistry {
 
   // Room for tasks, which reserve beside actors and tell nobody.
 
-  /// Errors: those of PlacementTable::place. The node with the fewest reservations is taken.
-  Result<PlacementTable::Reservation> reserve(const Resources& asked, const std::string& node);
+  /// None if there is no room now. The node with the fewest reservations is taken.
+  std::optional<PlacementTable::Reservation> reserve(const Resources& asked,
+                                                     const std::string& node);
   void release(const PlacementTable::Reservation& reservation);
   /// See PlacementTable.
   Result<void> check_schedulable(const Resources& asked, const std::string& node) const;

@@ -165,10 +165,10 @@ Resources ActorRegistry::free_on(std::size_t node) const {
   return placement_.free_on(node);
 }
 
-Result<PlacementTable::Reservation> ActorRegistry::reserve(const Resources& asked,
-                                                           const std::string& node) {
+std::optional<PlacementTable::Reservation> ActorRegistry::reserve(const Resources& asked,
+                                                                  const std::string& node) {
   std::lock_guard lock(mutex_);
-  return placement_.place(asked, node, PlacementStrategy::spread);
+  return placement_.try_place(asked, node, PlacementStrategy::spread);
 }
 
 void ActorRegistry::release(const PlacementTable::Reservation& reservation) {

@@ -60,7 +60,8 @@ Result<void> ClusterImpl::start_services() {
                                                           hub->endpoint(), ::getpid()));
   const auto regions = std::make_shared<SharedRegions>();  // actors may outlive the cluster
   const auto watches = std::make_shared<WatchTable>(
-      [registry = registry_](ActorId actor) { return registry->down_of(actor); });
+      [registry = registry_](ActorId actor) { return registry->down_of(actor); },
+      options_.calls.callback_grace);
   tasks_ = start_tasks(hub);
   services_ = std::make_shared<HostServices>(HostServices{
       "driver", options_.address, options_.ports, options_.job_folder, "",

@@ -430,7 +430,10 @@ class Cluster : public ObjectAccess {
   virtual void resume() = 0;
 
   /// Ends all actors and agents: a stop message, then SIGKILL after half of `timeout`. No watches
-  /// are notified any more. Idempotent; bounded by `timeout` + 1 s.
+  /// are notified any more. Idempotent; bounded by `timeout` + 1 s, and by callback_grace (see
+  /// ClusterOptions::calls, 5 s) for a callback of a watch, and again for one of a future, that
+  /// does not return. Like a local actor whose method does not, it is left behind with its thread,
+  /// which an error in the log tells: what it uses must live on, as what it has captured does.
   virtual void shutdown(std::chrono::milliseconds timeout = std::chrono::seconds(1)) = 0;
 
  protected:

@@ -14,7 +14,7 @@ class TaskRoom final : public TaskRooms {
 
   std::optional<Room> reserve(const Resources& asked, const std::string& node) override {
     auto reserved = registry_->reserve(asked, node);
-    if (!reserved.ok()) return std::nullopt;
+    if (!reserved) return std::nullopt;
     return Room{reserved->node, std::move(reserved->held)};
   }
   void release(const Room& room) override {

@@ -7,11 +7,21 @@
 #include <thread>
 #include <unordered_map>
 
-#include "runtime/base/blocking.hpp"
-#include "runtime/call/callback.hpp"
+#include "runtime/base/deadline.hpp"
+#include "runtime/base/log.hpp"
+#include "runtime/base/type_name.hpp"
 
 namespace troupe {
+namespace {
 
+using Clock = std::chrono::steady_clock;
+
+/// Whoever waits for a callback without a limit tells of it so often.
+constexpr std::chrono::seconds patience{5};
+
+}  // namespace
+
+/// Shared with the thread, which may outlive the table.
 struct WatchTable::State {
   using WatchId = std::uint64_t;
   struct Watch {
@@ -29,8 +39,12 @@ struct WatchTable::State {
   std::unordered_map<ActorId, std::map<WatchId, std::shared_ptr<Watch>>> watches;
   std::deque<Due> due;
   const Watch* running = nullptr;
+  std::shared_ptr<const ActorDown> told;  ///< what the running one is told; null: the thread rests
+  const std::type_info* called = nullptr;
+  Clock::time_point since{};  ///< when it began
   bool stopping = false;
   std::thread thread;
+  std::thread::id own_thread;  ///< `thread`, also once that is detached
 
   void run() {
     std::unique_lock lock(mutex);
@@ -40,13 +54,24 @@ struct WatchTable::State {
       Due first = std::move(due.front());
       due.pop_front();
       if (!first.watch->is_cancelled) running = first.watch.get();
+      told = first.down;
+      called = &first.watch->callback.target_type();
+      since = Clock::now();
       lock.unlock();
       if (running != nullptr) run_callback(first.watch->callback, *first.down);
       first = {};  // a callback's destructor may take locks
       lock.lock();
       running = nullptr;
+      told = nullptr;
       changed.notify_all();
     }
+  }
+
+  /// The callback that runs, for people.
+  std::string running_text() const {
+    const auto ran = std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - since);
+    return fmt::format("the callback {} of a watch of actor '{}', which has run for {} ms",
+                       type_name(*called), told->name, ran.count());
   }
 
   void unwatch(ActorId actor, WatchId id, const std::shared_ptr<Watch>& watch) {
@@ -56,27 +81,42 @@ struct WatchTable::State {
       found->second.erase(id);
       if (found->second.empty()) watches.erase(found);
     }
-    if (std::this_thread::get_id() == thread.get_id()) return;
-    if (running != watch.get()) return;
-    const BlockingScope waits;
-    changed.wait(lock, [&] { return running != watch.get(); });
+    if (std::this_thread::get_id() == own_thread) return;
+    while (!wait_for(changed, lock, patience, [&] { return running != watch.get(); })) {
+      const std::string text = running_text();
+      lock.unlock();
+      log::warning("a watch's token waits for {}", text);
+      lock.lock();
+    }
   }
 };
 
-WatchTable::WatchTable(Follow follow)
-    : follow_(std::move(follow)), state_(std::make_shared<State>()) {
-  state_->thread = std::thread([state = state_.get()] { state->run(); });
+WatchTable::WatchTable(Follow follow, std::chrono::milliseconds grace)
+    : follow_(std::move(follow)), grace_(grace), state_(std::make_shared<State>()) {
+  std::lock_guard lock(state_->mutex);
+  state_->thread = std::thread([state = state_] { state->run(); });
+  state_->own_thread = state_->thread.get_id();
 }
 
 WatchTable::~WatchTable() { stop(); }
 
 void WatchTable::stop() {
+  std::thread ended;
+  std::string left;
   {
-    std::lock_guard lock(state_->mutex);
-    state_->stopping = true;
+    std::unique_lock lock(state_->mutex);
+    if (std::exchange(state_->stopping, true)) return;
     state_->changed.notify_all();
+    if (std::this_thread::get_id() == state_->own_thread) return state_->thread.detach();
+    const auto rests = [this] { return state_->told == nullptr; };
+    if (!wait_for(state_->changed, lock, grace_, rests)) {
+      left = state_->running_text();
+      state_->thread.detach();
+    }
+    ended = std::move(state_->thread);
   }
-  if (state_->thread.joinable()) state_->thread.join();
+  if (ended.joinable()) return ended.join();
+  log::error("{}, does not return: it is left behind", left);
 }
 
 WatchToken WatchTable::watch(ActorId actor, DownCallback callback) {

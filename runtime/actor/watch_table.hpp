@@ -1,11 +1,13 @@
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <optional>
 
 #include "runtime/actor/actor_context.hpp"
 #include "runtime/actor/actor_down.hpp"
+#include "runtime/call/callback.hpp"
 
 namespace troupe {
 
@@ -16,7 +18,8 @@ class WatchTable {
  public:
   /// Has the end of an actor reported by on_down, or returns how it ended if that is known.
   using Follow = std::function<std::optional<ActorDown>(ActorId actor)>;
-  explicit WatchTable(Follow follow);
+  /// `grace`: how long stop() waits for a callback that runs.
+  explicit WatchTable(Follow follow, std::chrono::milliseconds grace = callback_grace);
   ~WatchTable();  ///< stops
   WatchTable(const WatchTable&) = delete;
   WatchTable& operator=(const WatchTable&) = delete;
@@ -24,13 +27,17 @@ class WatchTable {
   WatchToken watch(ActorId actor, DownCallback callback);
   /// Notifies all watchers of the actor. Unless it restarts, they watch no longer.
   void on_down(const ActorDown& down);
-  /// Stops callbacks: none runs after this returns. Not to be called from a callback.
+  /// Stops callbacks: none begins after this. One that runs and does not return in time is left
+  /// behind with its thread, and an error in the log says whose end it was told of; what it
+  /// captured lives until it returns, and its token waits for it as always. A callback that calls
+  /// this is not waited for.
   void stop();
 
  private:
   struct State;
   const Follow follow_;
-  std::shared_ptr<State> state_;
+  const std::chrono::milliseconds grace_;
+  const std::shared_ptr<State> state_;
 };
 
 }  // namespace troupe

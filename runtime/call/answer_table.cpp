@@ -89,12 +89,16 @@ void AnswerTable::note_answer(const ResendableCall& call, std::size_t bytes) {
   if (caller == nullptr) return;
   found->second.kept_bytes = bytes;
   caller->bytes += bytes;
-  for (auto it = caller->calls.begin(); it != caller->calls.end() && caller->bytes > max_bytes_;
-       ++it) {
+  if (bytes > 0) caller->first_kept = std::min(caller->first_kept, found->first);
+  // Goes on from where it was left: over all answers, each call is passed once, by and large.
+  auto it = caller->calls.lower_bound(caller->first_kept);
+  for (; it != caller->calls.end() && caller->bytes > std::max(max_bytes_, bytes); ++it) {
     if (it->second.kept_bytes == 0 || it == found) continue;
     it->second.call->drop_answer();
     caller->bytes -= std::exchange(it->second.kept_bytes, 0);
   }
+  const CallId next = it == caller->calls.end() ? std::numeric_limits<CallId>::max() : it->first;
+  caller->first_kept = bytes > 0 ? std::min(found->first, next) : next;
 }
 
 void AnswerTable::forget(const ResendableCall& call) {

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <limits>
 #include <list>
 #include <map>
 #include <memory>
@@ -78,7 +79,8 @@ class AnswerTable {
     std::uint32_t given_up = 0;  ///< calls first sent on a link up to this one are not known
     std::size_t bytes = 0;
     std::map<CallId, Known> calls;
-    std::list<CallerId>::iterator place{};  ///< in linked_ or unlinked_
+    CallId first_kept = std::numeric_limits<CallId>::max();  ///< no smaller one has bytes
+    std::list<CallerId>::iterator place{};                   ///< in linked_ or unlinked_
     bool is_linked = true;
   };
   using Calls = std::map<CallId, Known>;

@@ -147,7 +147,7 @@ CallTicket HubImpl::call(const ActorAddress& address, std::uint16_t method, Byte
   if (Route* route = route_of(address)) {
     if (waits || route->endpoint.empty()) {
       route->waiting.push_back({address, std::move(call)});
-      const bool is_first = callee.follow();
+      const bool is_first = callee.follow(address);
       lock.unlock();
       if (is_first && options_.on_first_call) options_.on_first_call(address);
       return ticket;
@@ -193,7 +193,7 @@ void HubImpl::call_remote(const ActorAddress& address, Callee& callee, const std
                           std::uint32_t incarnation, OutgoingCall call, Patience& patience,
                           std::unique_lock<std::mutex> lock) {
   const CallId id = call.id;
-  Callee::Remote& remote = callee.elsewhere();
+  Callee::Remote& remote = callee.elsewhere(address);
   auto peer = remote.peer.lock();
   if (!peer || peer->is_closed || peer->endpoint != endpoint) {
     // One of this process has ended, which is not known here yet.
@@ -210,14 +210,14 @@ void HubImpl::call_remote(const ActorAddress& address, Callee& callee, const std
     }
     Pending unsent = pending_of(address, incarnation, std::move(call));
     if (has_ended && resend(id, unsent, false, true)) {
-      const bool is_first = callee.follow();
+      const bool is_first = callee.follow(address);
       lock.unlock();
       if (is_first && options_.on_first_call) options_.on_first_call(address);
       return resend_later(address.id);
     }
-    settle(id, unsent);
     const Error why = has_ended ? error_of_end(unsent, ErrorCode::actor_died, "it is gone")
                                 : fail(ErrorCode::io, "cannot connect to {}", endpoint);
+    settle(id, unsent);
     lock.unlock();
     return run_callback(unsent.completion, Result<Bytes>(why));
   }
@@ -243,17 +243,17 @@ void HubImpl::call_remote(const ActorAddress& address, Callee& callee, const std
   }
   const Bytes& body = kept ? *kept : once;
   observer_->on_call_sent(body.size() + sizeof trailer);
-  add_pending(remote, *peer, id, pending_of(address, incarnation, std::move(call)));
-  const bool is_first = callee.follow();
+  add_pending(remote, *peer, pending_of(address, incarnation, std::move(call)));
+  const bool is_first = callee.follow(address);
   lock.unlock();
   if (is_first && options_.on_first_call) options_.on_first_call(address);
 
   auto sent = send_frame(*peer->link, body, trailer, patience.left());
   if (sent.ok() || sent.error().code == ErrorCode::peer_died) return;  // on_closed sees to the call
   lock.lock();
-  const auto unsent = peer->pending.find(id);
-  if (unsent == peer->pending.end()) return;
-  auto node = take_pending(*peer, unsent);
+  const auto unsent = pending_.find(id);
+  if (unsent == pending_.end() || unsent->second.peer != peer.get()) return;
+  auto node = take_pending(unsent);
   settle(id, node.mapped());
   lock.unlock();
   run_callback(node.mapped().completion,
@@ -275,14 +275,11 @@ void HubImpl::cancel(const CallTicket& ticket) {
           cancelled.completion,
           Result<Bytes>(fail(ErrorCode::cancelled, "the call was cancelled before it was sent")));
     }
-    for (const auto& [endpoint, peer] : peers_) {
-      const auto found = peer->pending.find(ticket.call);
-      if (found == peer->pending.end()) continue;
-      if (found->second.resend) found->second.resend->is_cancelled = true;
-      link = peer->link;
-    }
+    const auto found = pending_.find(ticket.call);
+    if (found == pending_.end()) return;
+    if (found->second.resend) found->second.resend->is_cancelled = true;
+    link = found->second.peer->link;
   }
-  if (!link) return;
   const Trailer trailer{.call = ticket.call, .actor = ticket.actor, .kind = FrameKind::cancel};
   const auto patience =
       runs_callback() ? std::chrono::milliseconds(0) : std::chrono::milliseconds(1000);
@@ -301,11 +298,11 @@ void HubImpl::on_answer(const std::shared_ptr<Link>& link, const Trailer& traile
     const auto peer = peer_of_link_.find(link.get());
     if (peer == peer_of_link_.end()) return;
     ++peer->second->answers;
-    const auto found = peer->second->pending.find(trailer.call);
-    if (found == peer->second->pending.end()) return;
+    const auto found = pending_.find(trailer.call);
+    if (found == pending_.end() || found->second.peer != peer->second.get()) return;
     // From an incarnation that the call was taken back from.
     if (trailer.incarnation != found->second.incarnation) return;
-    auto node = take_pending(*peer->second, found);
+    auto node = take_pending(found);
     const ActorId actor = node.mapped().actor;
     if (trailer.status == actor_has_left) {
       if (resend(trailer.call, node.mapped(), true, true)) {
@@ -340,11 +337,11 @@ void HubImpl::stop() {
   std::vector<std::shared_ptr<CallTarget>> targets;  // destroyed without the lock
   {
     std::lock_guard lock(mutex_);
-    for (auto& [endpoint, peer] : peers_) calls.merge(peer->pending);
     for (auto& [actor, orphans] : orphans_) calls.merge(orphans);
     orphans_.clear();
     for (auto& [actor, route] : routes_) take_waiting(route, calls);
     routes_.clear();
+    while (!pending_.empty()) calls.insert(take_pending(pending_.begin()));
     peers_.clear();
     peer_of_link_.clear();
     incoming_.clear();

@@ -64,7 +64,10 @@ struct CallTicket {
 /// try, for `reconnect_limit`. Other calls are never sent twice: one that is unanswered when its
 /// connection or its incarnation ends fails, and may have run or not. Deadlines: a call that is not
 /// answered at its deadline fails with timed_out. It keeps its credit until its actor's process,
-/// which has been told the time that remained, answers for it.
+/// which has been told the time that remained, answers for it. Time: a call, its answer and its
+/// cancelling take constant time here and in the actor's process, but for one that waits here for
+/// its actor, which is looked for among those that do; the end of an actor or of a link takes time
+/// for its own calls alone, however many there are to others.
 class CallHub : public std::enable_shared_from_this<CallHub> {
  public:
   struct Options {
@@ -87,6 +90,10 @@ class CallHub : public std::enable_shared_from_this<CallHub> {
     std::size_t kept_answer_bytes = std::size_t{64} << 20;
     /// Answers are kept so long for a process that has no connection any more.
     std::chrono::milliseconds kept_answer_limit{60000};
+    /// How long stop() waits for a callback that does not return; then it is left behind with its
+    /// thread, which an error in the log tells, and those behind it are dropped. The same counts
+    /// for each callback of a watch.
+    std::chrono::milliseconds callback_grace = troupe::callback_grace;
     /// Called before the first call to an actor of another process, so that its end be reported to
     /// mark_down, and where it is to mark_moved if it is restartable; may be null.
     std::function<void(const ActorAddress& actor)> on_first_call{};
@@ -144,8 +151,8 @@ class CallHub : public std::enable_shared_from_this<CallHub> {
   virtual Result<void> flush(std::chrono::milliseconds timeout) = 0;
 
   /// Closes everything, fails all unanswered calls with `cancelled`, and waits for the callbacks
-  /// that are due. No callback runs afterwards. Called by the owner before it drops the last
-  /// reference; idempotent.
+  /// that are due (Options::callback_grace). No other one runs afterwards. Called by the owner
+  /// before it drops the last reference; idempotent.
   virtual void stop() = 0;
 
   /// Counts this process's calls and records them on request.

@@ -33,10 +33,13 @@ void HubImpl::on_closed(const std::shared_ptr<Link>& link, const Error& why) {
     peer->is_closed = true;
     acknowledge_later(peer->endpoint, peer->acknowledged);
     std::vector<CallId> latest_first;
-    for (const auto& [id, pending] : peer->pending) latest_first.push_back(id);
+    for (const Pending* one = peer->calls.first(); one != nullptr;) {
+      latest_first.push_back(one->id);
+      one = CallsOfPeer::after(*one);
+    }
     std::ranges::sort(latest_first, std::greater());
     for (const CallId id : latest_first) {
-      auto node = take_pending(*peer, peer->pending.find(id));
+      auto node = take_pending(pending_.find(id));
       Pending& pending = node.mapped();
       if (is_loss(why.code) && resend(id, pending, peer->answers > 0, false)) {
         again.insert(pending.actor);
@@ -76,8 +79,8 @@ void HubImpl::fail_all(const PendingCalls& calls, ErrorCode code, const std::str
     Error error;
     {
       std::lock_guard lock(mutex_);
-      give_up(id, pending);
       error = error_of_end(pending, code, why);
+      give_up(id, pending);
     }
     run_callback(pending.completion, Result<Bytes>(std::move(error)));
   }
@@ -94,8 +97,9 @@ Error HubImpl::error_of_end(const Pending& call, ErrorCode code, const std::stri
   if (is_loss(code) || (code == ErrorCode::actor_died && is_restartable)) {
     code = ErrorCode::actor_unavailable;
   }
-  if (call.actor_name.empty()) return {code, why};  // it was in this process
-  return {code, fmt::format("the call to actor '{}' failed: {}", call.actor_name, why)};
+  const auto callee = callees_.find(call.actor);
+  if (call.is_local || callee == callees_.end() || !callee->second.remote) return {code, why};
+  return {code, fmt::format("the call to actor '{}' failed: {}", callee->second.remote->name, why)};
 }
 
 const std::string* HubImpl::cause_of_end(const Pending& call) const {
@@ -117,6 +121,7 @@ void HubImpl::mark_down(ActorId id, std::string why) {
   }
   if (const auto callee = callees_.find(id); callee != callees_.end()) {
     callee->second.open.ask_to_be_told();
+    if (callee->second.remote) callee->second.remote->is_followed = false;
     forget_if_over(callee);
   }
   end_calls(id, std::move(lock));
@@ -124,7 +129,7 @@ void HubImpl::mark_down(ActorId id, std::string why) {
 
 void HubImpl::mark_restarting(ActorId id, std::uint32_t incarnation, std::string why) {
   std::unique_lock lock(mutex_);
-  if (stopped_) return;
+  if (stopped_ || called_.cause_of_end(id)) return;
   Route& route = routes_[id];
   route.is_restartable = true;
   if (incarnation < route.incarnation) return;
@@ -166,14 +171,16 @@ void HubImpl::end_calls(ActorId actor, std::unique_lock<std::mutex> lock) {
   if (callee == callees_.end()) return;
   PendingCalls unanswered;  // calls of a connection that has ended
   if (auto node = orphans_.extract(actor); !node.empty()) unanswered = std::move(node.mapped());
-  const auto& remote = callee->second.remote;
-  const auto peer = remote ? remote->peer.lock() : nullptr;
+  std::shared_ptr<Peer> peer;
+  if (Callee::Remote* const remote = callee->second.remote.get()) {
+    for (Pending* one = remote->calls.first(); one != nullptr; one = CallsOfActor::after(*one)) {
+      one->is_lost = cause_of_end(*one) != nullptr;
+    }
+    if (!remote->calls.empty()) peer = remote->peer.lock();
+  }
   const std::uint64_t answers = peer ? peer->answers : 0;
-  const bool waits = peer && std::ranges::any_of(peer->pending, [actor](const auto& entry) {
-                       return entry.second.actor == actor;
-                     });
   lock.unlock();
-  if (waits) wait_for_last_answers(actor, peer, answers);
+  if (peer) wait_for_last_answers(actor, peer, answers);
   if (unanswered.empty()) return;
   transport_->run_after(std::chrono::milliseconds(0),
                         [this, calls = std::make_shared<PendingCalls>(std::move(unanswered))] {
@@ -190,21 +197,20 @@ void HubImpl::wait_for_last_answers(ActorId actor, std::weak_ptr<Peer> weak,
         {
           std::lock_guard lock(mutex_);
           const auto peer = weak.lock();
-          if (!peer) return;
-          const auto is_lost = [&](const auto& entry) {
-            return entry.second.actor == actor && cause_of_end(entry.second) != nullptr;
-          };
-          if (std::ranges::none_of(peer->pending, is_lost)) return;
+          const auto callee = callees_.find(actor);
+          if (!peer || callee == callees_.end() || !callee->second.remote) return;
+          std::vector<CallId> lost;
+          for (const Pending* one = callee->second.remote->calls.first(); one != nullptr;) {
+            if (one->is_lost && one->peer == peer.get()) lost.push_back(one->id);
+            one = CallsOfActor::after(*one);
+          }
+          if (lost.empty()) return;
           if (peer->answers != answers) return wait_for_last_answers(actor, peer, peer->answers);
-          for (auto it = peer->pending.begin(); it != peer->pending.end();) {
-            const auto next = std::next(it);
-            if (is_lost(*it)) {
-              auto node = take_pending(*peer, it);
-              const bool is_again = resend(node.key(), node.mapped(), true, false);
-              if (!is_again) unanswered.insert(std::move(node));
-              again = again || is_again;
-            }
-            it = next;
+          for (const CallId id : lost) {
+            auto node = take_pending(pending_.find(id));
+            const bool is_again = resend(id, node.mapped(), true, false);
+            if (!is_again) unanswered.insert(std::move(node));
+            again = again || is_again;
           }
         }
         if (again) resend_later(actor);

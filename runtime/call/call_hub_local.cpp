@@ -77,20 +77,20 @@ void HubImpl::on_local_answer(OutgoingCall call, OpenCalls& open, LocalActor act
   std::unique_lock lock(mutex_);
   forget_local_call(actor.id, id);
   if (resend(id, pending, true, true)) {
-    const bool is_first = callees_[actor.id].follow();
+    const bool is_first = callees_[actor.id].follow(address);
     lock.unlock();
     if (is_first && options_.on_first_call) options_.on_first_call(address);
     return resend_later(actor.id);
   }
-  pending.actor_name.clear();  // the answer says it
+  pending.is_local = true;
   if (actor.is_restartable && cause_of_end(pending) == nullptr && !stopped_) {
     (void)route_of(address);  // which says that it may come back
     orphans_[actor.id].emplace(id, std::move(pending));
     lock.unlock();
     return wait_for_cause({{actor.id, id}}, ErrorCode::actor_died, answer.error().message);
   }
-  settle(id, pending);
   const Error error = error_of_end(pending, ErrorCode::actor_died, answer.error().message);
+  settle(id, pending);
   lock.unlock();
   run_callback(pending.completion, Result<Bytes>(error));
 }

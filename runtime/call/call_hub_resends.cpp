@@ -18,12 +18,12 @@ constexpr std::chrono::milliseconds acknowledge_pause{100};
 
 HubImpl::Pending HubImpl::pending_of(const ActorAddress& address, std::uint32_t incarnation,
                                      OutgoingCall call) {
-  return {address.id,
-          incarnation,
-          call.bytes,
-          address.name,
-          std::move(call.completion),
-          std::move(call.resend)};
+  return {.id = call.id,
+          .actor = address.id,
+          .bytes = call.bytes,
+          .incarnation = incarnation,
+          .completion = std::move(call.completion),
+          .resend = std::move(call.resend)};
 }
 
 HubImpl::Route* HubImpl::route_of(const ActorAddress& address) {
@@ -37,7 +37,7 @@ HubImpl::Route* HubImpl::route_of(const ActorAddress& address) {
   return found == routes_.end() ? nullptr : &found->second;
 }
 
-void HubImpl::add_pending(Callee::Remote& remote, Peer& peer, CallId id, Pending pending) {
+void HubImpl::add_pending(Callee::Remote& remote, Peer& peer, Pending pending) {
   if (pending.resend) {
     if (pending.incarnation > remote.incarnation) {
       remote.incarnation = pending.incarnation;
@@ -45,16 +45,22 @@ void HubImpl::add_pending(Callee::Remote& remote, Peer& peer, CallId id, Pending
     }
     ++(pending.incarnation == remote.incarnation ? remote.to_latest : remote.to_earlier);
   }
-  peer.pending.emplace(id, std::move(pending));
+  const CallId id = pending.id;
+  Pending& added = pending_.emplace(id, std::move(pending)).first->second;
+  added.peer = &peer;
+  peer.calls.push_front(added);
+  remote.calls.push_front(added);
 }
 
-HubImpl::PendingCalls::node_type HubImpl::take_pending(Peer& peer,
-                                                       PendingCalls::const_iterator at) {
-  auto node = peer.pending.extract(at);
-  const Pending& pending = node.mapped();
+HubImpl::PendingCalls::node_type HubImpl::take_pending(PendingCalls::const_iterator at) {
+  auto node = pending_.extract(at);
+  Pending& pending = node.mapped();
+  CallsOfPeer::remove(pending);
+  CallsOfActor::remove(pending);
+  pending.peer = nullptr;
   if (!pending.resend) return node;
   Callee& callee = callees_[pending.actor];  // it counts the call
-  Callee::Remote& remote = callee.elsewhere();
+  Callee::Remote& remote = *callee.remote;
   --(pending.incarnation == remote.incarnation ? remote.to_latest : remote.to_earlier);
   const auto route = routes_.find(pending.actor);
   if (route == routes_.end() || route->second.incarnation <= pending.incarnation) return node;
@@ -69,17 +75,15 @@ void HubImpl::take_back(ActorId actor, std::uint32_t incarnation) {
   PendingCalls over;
   {
     const std::lock_guard lock(mutex_);
-    if (stopped_) return;
-    for (const auto& [endpoint, peer] : peers_) {
-      for (auto it = peer->pending.begin(); it != peer->pending.end();) {
-        const auto at = it++;
-        const Pending& pending = at->second;
-        if (pending.actor != actor || !pending.resend || pending.incarnation >= incarnation) {
-          continue;
-        }
-        auto node = take_pending(*peer, at);
-        if (!resend(node.key(), node.mapped(), true, false)) over.insert(std::move(node));
-      }
+    const auto callee = callees_.find(actor);
+    if (stopped_ || callee == callees_.end() || !callee->second.remote) return;
+    Pending* next = callee->second.remote->calls.first();
+    while (next != nullptr) {
+      const Pending& pending = *next;
+      next = CallsOfActor::after(pending);
+      if (!pending.resend || pending.incarnation >= incarnation) continue;
+      auto node = take_pending(pending_.find(pending.id));
+      if (!resend(node.key(), node.mapped(), true, false)) over.insert(std::move(node));
     }
   }
   resend_later(actor);
@@ -207,7 +211,8 @@ void HubImpl::settle(CallId id, const Pending& pending) {
   acknowledged.push_back(id);
   if (acknowledged.size() != 1 && acknowledged.size() != acknowledged_at_once) return;
   const auto pause = acknowledged.size() == 1 ? acknowledge_pause : std::chrono::milliseconds(0);
-  transport_->run_after(pause, [this] { send_acknowledgements(); });
+  transport_->run_after(pause,
+                        [this, to = std::weak_ptr(peer->second)] { send_acknowledgements(to); });
 }
 
 void HubImpl::give_up(CallId id, const Pending& pending) {
@@ -233,19 +238,19 @@ void HubImpl::acknowledge_later(const std::string& endpoint, std::span<const Cal
   });
 }
 
-void HubImpl::send_acknowledgements() {
-  std::vector<std::pair<std::shared_ptr<Link>, std::vector<CallId>>> told;
+void HubImpl::send_acknowledgements(const std::weak_ptr<Peer>& to) {
+  std::shared_ptr<Link> link;
+  std::vector<CallId> calls;
   {
     const std::lock_guard lock(mutex_);
-    for (const auto& [endpoint, peer] : peers_) {
-      if (peer->acknowledged.empty()) continue;
-      told.emplace_back(peer->link, std::exchange(peer->acknowledged, {}));
-    }
+    const auto peer = to.lock();
+    if (!peer || peer->is_closed) return;  // acknowledge_later has them
+    link = peer->link;
+    calls = std::exchange(peer->acknowledged, {});
   }
-  for (const auto& [link, calls] : told) {
-    (void)send_frame(*link, std::as_bytes(std::span(calls)), {.kind = FrameKind::acknowledge},
-                     std::chrono::nanoseconds(0));
-  }
+  if (calls.empty()) return;
+  (void)send_frame(*link, std::as_bytes(std::span(calls)), {.kind = FrameKind::acknowledge},
+                   std::chrono::nanoseconds(0));
 }
 
 void HubImpl::wake_at(CallDeadline when) {

@@ -1,11 +1,16 @@
 #pragma once
 
+#include <chrono>
 #include <string_view>
 #include <utility>
 
 #include "runtime/base/exception_text.hpp"
 
 namespace troupe {
+
+/// How long whoever ends the thread of callbacks waits for one that runs, unless it is told
+/// otherwise.
+inline constexpr std::chrono::milliseconds callback_grace{5000};
 
 /// True while this thread runs a callback of the runtime. Calls made then must not wait for
 /// credits: the answers that return credits may come in on this very thread.

@@ -1,11 +1,14 @@
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <functional>
 #include <memory>
+#include <typeinfo>
 
 #include "runtime/base/result.hpp"
 #include "runtime/call/actor_address.hpp"
+#include "runtime/call/callback.hpp"
 
 namespace troupe {
 
@@ -14,6 +17,8 @@ class DueCallback {
  public:
   virtual ~DueCallback() = default;
   virtual void run_due() noexcept = 0;
+  /// What is called, before it is: the type of the user's function where it is one.
+  virtual const std::type_info& called() const noexcept { return typeid(*this); }
 };
 
 /// The one thread of a process on which callbacks of futures run, in the order in which they fell
@@ -28,8 +33,10 @@ class CallbackThread {
   };
 
   /// Starts the thread. `on_begin` is called on it whenever a callback leaves the backlog of its
-  /// source. resource_exhausted if no thread can be started.
-  static Result<std::shared_ptr<CallbackThread>> start(std::function<void(ActorId)> on_begin);
+  /// source. `grace`: how long stop() waits while the same callback runs. resource_exhausted if no
+  /// thread can be started.
+  static Result<std::shared_ptr<CallbackThread>> start(
+      std::function<void(ActorId)> on_begin, std::chrono::milliseconds grace = callback_grace);
   ~CallbackThread();  ///< stops
   CallbackThread(const CallbackThread&) = delete;
   CallbackThread& operator=(const CallbackThread&) = delete;
@@ -40,7 +47,10 @@ class CallbackThread {
   /// What is due for answers of `source`.
   Backlog backlog(ActorId source) const;
   bool on_own_thread() const;
-  /// Runs what is due, and ends the thread. On that thread itself it ends after what is due.
+  /// Runs what is due, and ends the thread. On that thread itself it ends after what is due. A
+  /// callback that does not return in time is left behind with the thread, those behind it are
+  /// dropped, and an error in the log tells of it. What the callbacks captured lives until it
+  /// returns.
   void stop();
 
  private:

@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <typeinfo>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -51,6 +52,11 @@ class State : public DueCallback {
     std::unique_lock lock(mutex_);
     const auto callback = std::exchange(attention_->callback, nullptr);
     run_callback([&] { callback(take(lock)); });
+  }
+
+  /// Of the thread that runs it next, which the callback belongs to once it is due.
+  const std::type_info& called() const noexcept override {
+    return attention_->callback.target_type();
   }
 
   Result<T> get(std::chrono::nanoseconds timeout) {

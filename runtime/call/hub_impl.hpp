@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "runtime/base/deadline.hpp"
+#include "runtime/base/intrusive_list.hpp"
 #include "runtime/call/answer_table.hpp"
 #include "runtime/call/call_deadlines.hpp"
 #include "runtime/call/call_frame.hpp"
@@ -48,12 +49,13 @@ class HubImpl final : public CallHub {
   Result<void> start() {
     TROUPE_CHECK(random_bytes(std::as_writable_bytes(std::span(&caller_, 1))));
     deadlines_ = std::make_shared<CallDeadlines>([this](CallDeadline when) { wake_at(when); });
-    TROUPE_TRY(callbacks_, CallbackThread::start([weak = weak_from_this()](ActorId source) {
-                 const auto hub = std::static_pointer_cast<HubImpl>(weak.lock());
-                 if (!hub) return;
-                 std::lock_guard lock(hub->mutex_);
-                 hub->wake_for_credit(source);
-               }));
+    const auto on_begin = [weak = weak_from_this()](ActorId source) {
+      const auto hub = std::static_pointer_cast<HubImpl>(weak.lock());
+      if (!hub) return;
+      std::lock_guard lock(hub->mutex_);
+      hub->wake_for_credit(source);
+    };
+    TROUPE_TRY(callbacks_, CallbackThread::start(on_begin, options_.callback_grace));
     return transport_->start(
         {[this](const std::shared_ptr<Link>& link, Bytes& frame) { on_frame(link, frame); },
          [this](const std::shared_ptr<Link>& link, const Error& why) { on_closed(link, why); }});
@@ -109,24 +111,34 @@ class HubImpl final : public CallHub {
     bool is_cancelled = false;
   };
 
-  /// A call that has been sent.
+  struct Peer;
+  /// A call that has been sent. Small: with its node in a map it is among the blocks that malloc
+  /// has at hand (128 bytes), without which a call takes 10 % longer.
   struct Pending {
+    CallId id = 0;
     ActorId actor = 0;
-    std::uint32_t incarnation = 0;  ///< that it was sent to
     std::size_t bytes = 0;          ///< of its arguments
-    std::string actor_name;
+    std::uint32_t incarnation = 0;  ///< that it was sent to
+    bool is_local = false;          ///< it was in this process: its error names the actor
+    // While its link may bring the answer.
+    bool is_lost = false;  ///< the end of its actor, or of the incarnation, was reported
+    Peer* peer = nullptr;
+    ListHook<Pending> of_peer{}, of_actor{};
+
     CallCompletion completion;
     std::unique_ptr<Resend> resend;  ///< null: it must not run twice
   };
-
+  static_assert(sizeof(Pending) <= 104);
   using PendingCalls = std::unordered_map<CallId, Pending>;
+  using CallsOfPeer = IntrusiveList<Pending, &Pending::of_peer>;
+  using CallsOfActor = IntrusiveList<Pending, &Pending::of_actor>;
 
   /// A link that this process opened, with its unanswered calls.
   struct Peer {
     std::string endpoint;
     std::shared_ptr<Link> link;
     std::uint32_t generation = 0;
-    PendingCalls pending;
+    CallsOfPeer calls;
     std::uint64_t answers = 0;         ///< count of all answers so far
     std::vector<CallId> acknowledged;  ///< resendable calls whose answers have come; not told yet
     bool is_closed = false;
@@ -191,11 +203,13 @@ class HubImpl final : public CallHub {
     OpenCalls open;
     struct Remote {
       std::weak_ptr<Peer> peer;  ///< the link that its calls go through
-      bool is_followed = false;  ///< on_first_call was called
+      bool is_followed = false;  ///< on_first_call was called, and no end was reported since
       /// The calls on links that may be made again: how many were sent to this incarnation, the
       /// latest, and how many to earlier ones.
       std::uint32_t incarnation = 0;
       std::size_t to_latest = 0, to_earlier = 0;
+      CallsOfActor calls;  ///< that are with links
+      std::string name;    ///< of the actor
 
       std::size_t sent_before(std::uint32_t next) const {
         return to_earlier + (incarnation < next ? to_latest : 0);
@@ -203,12 +217,15 @@ class HubImpl final : public CallHub {
     };
     std::unique_ptr<Remote> remote;  ///< null before it is called in another process
 
-    Remote& elsewhere() {
+    Remote& elsewhere(const ActorAddress& address) {
       if (!remote) remote = std::make_unique<Remote>();
+      if (remote->name.empty()) remote->name = address.name;
       return *remote;
     }
     /// True for the first time.
-    bool follow() { return !std::exchange(elsewhere().is_followed, true); }
+    bool follow(const ActorAddress& address) {
+      return !std::exchange(elsewhere(address).is_followed, true);
+    }
     /// Whether calls that may be made again are still with an incarnation before this one, which is
     /// there or awaited. Calls to this one wait meanwhile, so that they do not overtake these.
     bool is_held(std::uint32_t next) const {
@@ -235,8 +252,7 @@ class HubImpl final : public CallHub {
   void forget_if_over(Callees::iterator found) {
     const Callee& callee = found->second;
     if (callee.target || callee.open.calls() > 0) return;
-    const bool is_followed = callee.remote && callee.remote->is_followed;
-    if (is_followed && !called_.cause_of_end(found->first)) return;
+    if (callee.remote && callee.remote->is_followed) return;
     if (!waiting_for_credit_.empty() && waiting_for_credit_.contains(found->first)) return;
     callees_.erase(found);
   }
@@ -285,10 +301,10 @@ class HubImpl final : public CallHub {
     return route != routes_.end() &&
            (!route->second.waiting.empty() || callee.is_held(route->second.incarnation));
   }
-  /// Adds a call to those of the link that it is sent over.
-  static void add_pending(Callee::Remote& remote, Peer& peer, CallId id, Pending pending);
+  /// Adds a call to those of its actor and of the link that it is sent over.
+  void add_pending(Callee::Remote& remote, Peer& peer, Pending pending);
   /// Takes a call off its link: it is over, or is sent again.
-  PendingCalls::node_type take_pending(Peer& peer, PendingCalls::const_iterator at);
+  PendingCalls::node_type take_pending(PendingCalls::const_iterator at);
   /// Takes the calls that may be made again from the incarnations before this one, which is there.
   void take_back(ActorId actor, std::uint32_t incarnation);
 
@@ -302,7 +318,7 @@ class HubImpl final : public CallHub {
   /// The same for one whose answer has not come: its process, which may have it queued, is told at
   /// once, so before it gets calls that have the credit.
   void give_up(CallId id, const Pending& pending);
-  void send_acknowledgements();
+  void send_acknowledgements(const std::weak_ptr<Peer>& to);
   /// Keeps the numbers of calls that are over until there is a link to say it on.
   void acknowledge_later(const std::string& endpoint, std::span<const CallId> calls);
   void wake_at(CallDeadline when);
@@ -367,6 +383,9 @@ class HubImpl final : public CallHub {
   Callees callees_;
   /// Unanswered calls to actors of this process that may be made again.
   std::unordered_map<ActorId, std::map<CallId, LocalResend>> local_calls_;
+  /// All calls that are with links. Nothing goes through them but stop(): each is in the lists of
+  /// its actor and of its link, too.
+  PendingCalls pending_;
   std::unordered_map<std::string, std::shared_ptr<Peer>> peers_;  ///< by endpoint
   std::unordered_map<Link*, std::shared_ptr<Peer>> peer_of_link_;
   /// The calls to each actor whose link has closed, or that has left its process, for a cause that

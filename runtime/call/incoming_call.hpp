@@ -51,9 +51,10 @@ class IncomingCallState {
   bool is_cancelled() const { return is_cancelled_.load(); }
 
   /// A number by which its target finds it when it is cancelled; 0: none yet. Whoever sets it looks
-  /// at is_cancelled() after that.
+  /// at is_cancelled() after that, unless the target's lock is held for both, as for the drop().
   std::uint64_t target_id() const { return target_id_.load(); }
   void set_target_id(std::uint64_t id) { target_id_.store(id); }
+  void set_target_id_locked(std::uint64_t id) { target_id_.store(id, std::memory_order_relaxed); }
 
  protected:
   /// Takes the one answer.
@@ -74,6 +75,8 @@ class CancelToken {
   explicit CancelToken(std::shared_ptr<IncomingCallState> state) : state_(std::move(state)) {}
   bool is_cancelled() const { return state_ && state_->is_cancelled(); }
   const std::shared_ptr<IncomingCallState>& state() const { return state_; }
+  /// Whether they concern the same call.
+  friend bool operator==(const CancelToken&, const CancelToken&) = default;
 
  private:
   std::shared_ptr<IncomingCallState> state_;
@@ -134,7 +137,7 @@ class CallTarget {
   /// they would overtake those that come from that one. Nothing: it takes all.
   virtual std::optional<std::uint32_t> incarnation() const { return std::nullopt; }
   /// The call of this token was cancelled or withdrawn before it ran: it need not be kept any more.
-  /// Must not block.
+  /// Must not block, nor look through all calls (CallQueue).
   virtual void drop(const CancelToken& cancelled) { (void)cancelled; }
   /// The call of this token was cancelled after it had begun. Must not block.
   virtual void on_cancelled(const CancelToken& cancelled) { (void)cancelled; }

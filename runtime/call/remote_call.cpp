@@ -8,21 +8,18 @@ namespace troupe {
 
 std::shared_ptr<RemoteCall> IncomingLink::find(CallId call) const {
   const std::lock_guard lock(mutex_);
-  for (RemoteCall* one = heads_[call % heads_.size()]; one != nullptr; one = one->after_) {
-    if (one->origin_.call == call) return one->weak_from_this().lock();
-  }
-  return nullptr;
+  RemoteCall* one = lists_[list_of(call)].first();
+  while (one != nullptr && one->origin_.call != call) one = Calls::after(*one);
+  return one == nullptr ? nullptr : one->weak_from_this().lock();
 }
 
 std::vector<std::shared_ptr<RemoteCall>> IncomingLink::unanswered_once() const {
   std::vector<std::shared_ptr<RemoteCall>> calls;  // destroyed without the lock
   {
     const std::lock_guard lock(mutex_);
-    for (const RemoteCall* one : heads_) {
-      for (; one != nullptr; one = one->after_) {
-        if (auto call = const_cast<RemoteCall*>(one)->weak_from_this().lock()) {
-          calls.push_back(std::move(call));
-        }
+    for (const Calls& list : lists_) {
+      for (RemoteCall* one = list.first(); one != nullptr; one = Calls::after(*one)) {
+        if (auto call = one->weak_from_this().lock()) calls.push_back(std::move(call));
       }
     }
   }
@@ -37,20 +34,35 @@ void IncomingLink::answer(CallId call, std::uint32_t incarnation, const CallAnsw
 
 void IncomingLink::add(RemoteCall& call) {
   const std::lock_guard lock(mutex_);
-  RemoteCall*& head = heads_[call.origin_.call % heads_.size()];
-  call.before_ = nullptr;
-  call.after_ = head;
-  if (head != nullptr) head->before_ = &call;
-  head = &call;
-  call.is_listed_ = true;
+  if (++calls_ > lists_.size()) resize(lists_.size() * 2);
+  lists_[list_of(call.origin_.call)].push_front(call);
 }
 
 void IncomingLink::remove(RemoteCall& call) {
   const std::lock_guard lock(mutex_);
-  if (!std::exchange(call.is_listed_, false)) return;
-  if (call.after_ != nullptr) call.after_->before_ = call.before_;
-  (call.before_ != nullptr ? call.before_->after_ : heads_[call.origin_.call % heads_.size()]) =
-      call.after_;
+  if (!call.listed_.is_listed()) return;
+  Calls::remove(call);
+  if (--calls_ < lists_.size() / 8 && lists_.size() > fewest_lists) resize(lists_.size() / 2);
+}
+
+void IncomingLink::resize(std::size_t lists) {
+  std::vector<Calls> before(lists);
+  before.swap(lists_);
+  for (const Calls& list : before) {
+    while (RemoteCall* const call = list.first()) {
+      Calls::remove(*call);
+      lists_[list_of(call->origin_.call)].push_front(*call);
+    }
+  }
+}
+
+RemoteCall::RemoteCall(std::shared_ptr<IncomingLink> link, Origin origin)
+    : origin_(origin), link_(std::move(link)) {
+  link_->add(*this);
+}
+
+RemoteCall::~RemoteCall() {
+  if (listed_.is_listed()) link_->remove(*this);  // nobody else can change that now
 }
 
 void RemoteCall::take_answer(CallAnswer answer) {

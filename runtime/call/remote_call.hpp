@@ -1,10 +1,12 @@
 #pragma once
 
-#include <array>
+#include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <mutex>
 #include <vector>
 
+#include "runtime/base/intrusive_list.hpp"
 #include "runtime/call/call_frame.hpp"
 #include "runtime/call/call_observer.hpp"
 #include "runtime/call/incoming_call.hpp"
@@ -12,7 +14,34 @@
 namespace troupe {
 
 class AnswerTable;
-class RemoteCall;
+class IncomingLink;
+
+/// A call from another process.
+class RemoteCall : public IncomingCallState, public std::enable_shared_from_this<RemoteCall> {
+ public:
+  struct Origin {
+    CallerId caller = 0;
+    CallId call = 0;
+    ActorId actor = 0;
+    std::uint32_t incarnation = 0;  ///< of the actor, as the caller knows it
+  };
+
+  RemoteCall(std::shared_ptr<IncomingLink> link, Origin origin);
+  ~RemoteCall() override;
+
+  const Origin& origin() const { return origin_; }
+  virtual bool may_come_again() const { return false; }
+
+ protected:
+  void take_answer(CallAnswer answer) override;
+
+  const Origin origin_;
+  std::shared_ptr<IncomingLink> link_;
+
+ private:
+  friend class IncomingLink;
+  ListHook<RemoteCall> listed_;  ///< of the IncomingLink, under its mutex
+};
 
 /// A link that another process opened, and the calls that came on it and are not answered, which
 /// the caller may cancel. Callable from any thread.
@@ -23,7 +52,8 @@ class IncomingLink {
   const std::shared_ptr<Link>& link() const { return link_; }
   /// Sends the answer of a call that was made to this incarnation.
   void answer(CallId call, std::uint32_t incarnation, const CallAnswer& answer) const;
-  /// The unanswered call of that number; null if there is none.
+  /// The unanswered call of that number; null if there is none. Takes the same time however many
+  /// there are, as do their beginnings and ends.
   std::shared_ptr<RemoteCall> find(CallId call) const;
   /// The unanswered calls that do not come again.
   std::vector<std::shared_ptr<RemoteCall>> unanswered_once() const;
@@ -42,50 +72,26 @@ class IncomingLink {
  private:
   friend class RemoteCall;
   friend class ResendableCall;
+  static constexpr std::size_t fewest_lists = 64;
+  using Calls = IntrusiveList<RemoteCall, &RemoteCall::listed_>;
+
   void add(RemoteCall& call);
   void remove(RemoteCall& call);
+  /// Which list a call of this number is in; mutex_ is held, as for the next one. The calls on a
+  /// link may be every 64th of their caller, so the number is mixed (Fibonacci hashing).
+  std::size_t list_of(CallId call) const {
+    return (call * 0x9e3779b97f4a7c15U >> 32) % lists_.size();
+  }
+  void resize(std::size_t lists);
 
   const std::shared_ptr<Link> link_;
   const std::shared_ptr<CallObserver> observer_;
   std::shared_ptr<const void> lifetime_ = std::make_shared<char>();
   mutable std::mutex mutex_;
-  /// Heads of lists of calls, by number: a list in the calls themselves costs no allocation.
-  std::array<RemoteCall*, 64> heads_{};
-};
-
-/// A call from another process.
-class RemoteCall : public IncomingCallState, public std::enable_shared_from_this<RemoteCall> {
- public:
-  struct Origin {
-    CallerId caller = 0;
-    CallId call = 0;
-    ActorId actor = 0;
-    std::uint32_t incarnation = 0;  ///< of the actor, as the caller knows it
-  };
-
-  RemoteCall(std::shared_ptr<IncomingLink> link, Origin origin)
-      : origin_(origin), link_(std::move(link)) {
-    link_->add(*this);
-  }
-  ~RemoteCall() override {
-    if (is_listed_) link_->remove(*this);  // nobody else can change that now
-  }
-
-  const Origin& origin() const { return origin_; }
-  virtual bool may_come_again() const { return false; }
-
- protected:
-  void take_answer(CallAnswer answer) override;
-
-  const Origin origin_;
-  std::shared_ptr<IncomingLink> link_;
-
- private:
-  friend class IncomingLink;
-  // Of the IncomingLink, under its mutex.
-  RemoteCall* before_ = nullptr;
-  RemoteCall* after_ = nullptr;
-  bool is_listed_ = false;
+  /// A hash table by number, of as many lists as calls, by and large. The lists are in the calls
+  /// themselves, which costs no allocation.
+  std::vector<Calls> lists_ = std::vector<Calls>(fewest_lists);
+  std::size_t calls_ = 0;
 };
 
 /// One that may come again. It keeps its answer, until its caller acknowledges it, and sends it

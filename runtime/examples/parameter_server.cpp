@@ -11,7 +11,6 @@
 #include <vector>
 
 #include <troupe/parallel.hpp>
-#include <troupe/troupe.hpp>
 
 using namespace std::chrono_literals;
 

@@ -14,47 +14,66 @@ PlacementTable::PlacementTable(std::vector<NodeSpec> nodes) {
   }
 }
 
-Result<std::size_t> PlacementTable::find_node(const std::string& name) const {
-  auto found = std::ranges::find_if(
+std::optional<std::size_t> PlacementTable::node_named(const std::string& name) const {
+  const auto found = std::ranges::find_if(
       nodes_, [&](const Node& node) { return node.is_there() && node.spec.name == name; });
-  if (found == nodes_.end()) {
-    found = std::ranges::find_if(nodes_, [&](const Node& node) { return node.spec.name == name; });
-  }
-  if (found == nodes_.end()) {
-    return fail(ErrorCode::not_found, "no node is named '{}'; there is {}", name,
-                of_nodes([](const Node& node) { return fmt::format("'{}'", node.spec.name); }));
-  }
-  if (!found->is_there()) return fail(ErrorCode::peer_died, "node {}", why_closed(*found));
+  if (found == nodes_.end()) return std::nullopt;
   return static_cast<std::size_t>(found - nodes_.begin());
+}
+
+Result<std::size_t> PlacementTable::find_node(const std::string& name) const {
+  if (const auto named = node_named(name)) return *named;
+  const auto gone =
+      std::ranges::find_if(nodes_, [&](const Node& node) { return node.spec.name == name; });
+  if (gone != nodes_.end()) return fail(ErrorCode::peer_died, "node {}", why_closed(*gone));
+  return fail(ErrorCode::not_found, "no node is named '{}'; there is {}", name,
+              of_nodes([](const Node& node) { return fmt::format("'{}'", node.spec.name); }));
 }
 
 Result<PlacementTable::Reservation> PlacementTable::place(const Resources& asked,
                                                           const std::string& node,
                                                           PlacementStrategy strategy) {
   TROUPE_CHECK(asked.check());
-  std::size_t best = nodes_.size();
+  if (const auto best = find_room(asked, node, strategy)) return take(*best, asked);
   if (!node.empty()) {
-    TROUPE_TRY(best, find_node(node));
-    if (!nodes_[best].has_room(asked)) {
-      return fail(code_of_lack(nodes_[best].spec.capacity().covers(asked)),
-                  "there is no room for {}: {}", asked.describe(), lack(nodes_[best], asked));
-    }
-  } else {
-    const bool spreads =
-        strategy == PlacementStrategy::spread || strategy == PlacementStrategy::strict_spread;
-    for (std::size_t i = 0; i < nodes_.size(); ++i) {
-      if (!nodes_[i].is_open_for(asked)) continue;
-      if (best == nodes_.size() || (spreads && nodes_[i].actors < nodes_[best].actors)) best = i;
-    }
-    if (best == nodes_.size()) {
-      const bool fits = std::ranges::any_of(
-          nodes_, [&](const Node& one) { return one.spec.capacity().covers(asked); });
-      return fail(code_of_lack(fits), "there is no room for {}: {}", asked.describe(),
-                  lacks(asked));
-    }
+    TROUPE_TRY(const std::size_t named, find_node(node));
+    return fail(code_of_lack(nodes_[named].spec.capacity().covers(asked)),
+                "there is no room for {}: {}", asked.describe(), lack(nodes_[named], asked));
   }
-  ++nodes_[best].actors;
-  return Reservation{best, nodes_[best].free.take(asked), std::nullopt};
+  const bool fits = std::ranges::any_of(
+      nodes_, [&](const Node& one) { return one.spec.capacity().covers(asked); });
+  return fail(code_of_lack(fits), "there is no room for {}: {}", asked.describe(), lacks(asked));
+}
+
+std::optional<PlacementTable::Reservation> PlacementTable::try_place(const Resources& asked,
+                                                                     const std::string& node,
+                                                                     PlacementStrategy strategy) {
+  if (!asked.check().ok()) return std::nullopt;
+  const auto best = find_room(asked, node, strategy);
+  if (!best) return std::nullopt;
+  return take(*best, asked);
+}
+
+std::optional<std::size_t> PlacementTable::find_room(const Resources& asked,
+                                                     const std::string& node,
+                                                     PlacementStrategy strategy) const {
+  if (!node.empty()) {
+    const auto named = node_named(node);
+    return named && nodes_[*named].has_room(asked) ? named : std::nullopt;
+  }
+  const bool spreads =
+      strategy == PlacementStrategy::spread || strategy == PlacementStrategy::strict_spread;
+  std::optional<std::size_t> best;
+  for (std::size_t i = 0; i < nodes_.size(); ++i) {
+    if (!nodes_[i].is_open_for(asked)) continue;
+    if (!best || (spreads && nodes_[i].actors < nodes_[*best].actors)) best = i;
+  }
+  return best;
+}
+
+PlacementTable::Reservation PlacementTable::take(std::size_t node, const Resources& asked) {
+  ++nodes_[node].actors;
+  return {node, nodes_[node].free.take(asked), std::nullopt};
 }
 
 Result<std::size_t> PlacementTable::node_of(const BundleId& bundle) const {

@@ -33,6 +33,9 @@ class PlacementTable {
   /// rest; unschedulable the same if it would not fit with nothing held and all nodes there.
   Result<Reservation> place(const Resources& asked, const std::string& node,
                             PlacementStrategy strategy);
+  /// The same without a reason where there is none: for those who ask often, as reasons are long.
+  std::optional<Reservation> try_place(const Resources& asked, const std::string& node,
+                                       PlacementStrategy strategy);
   /// Reserves a part of a bundle. Errors: those of node_of; resource_exhausted says what is left,
   /// unschedulable if the whole bundle has not so much.
   Result<Reservation> place_in(const Resources& asked, const BundleId& bundle);
@@ -141,7 +144,15 @@ class PlacementTable {
   };
   using Groups = std::map<PlacementGroupId, Group>;
 
+  /// The node of this name, if it is there.
+  std::optional<std::size_t> node_named(const std::string& name) const;
+  /// The same, or the reason why there is none.
   Result<std::size_t> find_node(const std::string& name) const;
+  /// The node for an actor: the named one, or without a name what the strategy chooses; none
+  /// without room.
+  std::optional<std::size_t> find_room(const Resources& asked, const std::string& node,
+                                       PlacementStrategy strategy) const;
+  Reservation take(std::size_t node, const Resources& asked);
   Result<void> check(const PlacementGroupOptions& options) const;
   /// Returns the node of each of these bundles, if there is room for all: on spare nodes only if
   /// there is none without.

@@ -19,17 +19,14 @@ TaskScheduler::TaskScheduler(TaskRooms& rooms, Limits limits) : rooms_(rooms), l
 TaskScheduler::~TaskScheduler() = default;
 
 TaskScheduler::Shape& TaskScheduler::shape_of(const Resources& resources, const std::string& node) {
-  const auto is_it = [&](const Shape& shape) {
-    return shape.node == node && shape.resources == resources;
-  };
-  if (last_shape_ != nullptr && is_it(*last_shape_)) return *last_shape_;
-  const auto found =
-      std::ranges::find_if(shapes_, [&](const auto& shape) { return is_it(*shape); });
-  if (found != shapes_.end()) return *(last_shape_ = found->get());
-  shapes_.push_back(std::make_unique<Shape>(Shape{resources, node}));
-  Shape& made = *shapes_.back();
-  made.self = std::prev(shapes_.end());
-  return *(last_shape_ = &made);
+  const ShapeKey asked{&resources, &node};
+  if (last_shape_ != nullptr && ShapeEqual()(last_shape_->key(), asked)) return *last_shape_;
+  const auto found = shapes_.find(asked);
+  if (found != shapes_.end()) return *(last_shape_ = found->second.get());
+  auto made = std::make_unique<Shape>(Shape{resources, node});
+  last_shape_ = made.get();
+  shapes_.emplace(last_shape_->key(), std::move(made));
+  return *last_shape_;
 }
 
 void TaskScheduler::drop_if_unused(Shape& shape) {
@@ -37,7 +34,7 @@ void TaskScheduler::drop_if_unused(Shape& shape) {
   set_waiting(shape, false);
   if (shapes_.size() <= kept_shapes) return;
   if (last_shape_ == &shape) last_shape_ = nullptr;
-  shapes_.erase(shape.self);
+  shapes_.erase(shapes_.find(shape.key()));
 }
 
 TaskId TaskScheduler::submit(Task task, const Resources& resources, const std::string& node,
@@ -56,6 +53,7 @@ TaskId TaskScheduler::submit(Task task, const Resources& resources, const std::s
       drop_if_unused(shape);
       return id;
     }
+    shape.checked = changes_;
   }
   task.worker = 0;
   task.shape = &shape;
@@ -91,16 +89,17 @@ void TaskScheduler::schedule(Shape& shape, Clock::time_point now) {
 
 bool TaskScheduler::lease_one(Shape& shape, Clock::time_point now) {
   if (is_stopped_) return false;
+  if (shape.has_devices() && shape.starting > 0) return false;  // one at a time
+  auto room = rooms_.reserve(shape.resources, shape.node);
+  if (!room) return false;
   if (shape.has_devices()) {
-    if (shape.starting > 0) return false;  // one at a time: its spawn says whether there is room
+    rooms_.release(*room);  // its spawn reserves it
     Worker& worker = start_worker(std::nullopt);
     worker.has_devices = true;
     orders_.starts.push_back({worker.id, std::nullopt, shape.resources, shape.node});
     attach(worker, shape, now);
     return true;
   }
-  auto room = rooms_.reserve(shape.resources, shape.node);
-  if (!room) return false;
   NodeWorkers& node = nodes_[room->node];
   Worker* worker = nullptr;
   if (!node.idle.empty()) {
@@ -123,6 +122,7 @@ TaskScheduler::Worker& TaskScheduler::start_worker(std::optional<std::size_t> no
   auto worker = std::make_unique<Worker>();
   Worker& made = *worker;
   made.id = next_worker_++;
+  made.begun = changes_;
   if (node) {
     made.node = *node;
     ++nodes_[*node].all;
@@ -175,7 +175,10 @@ bool TaskScheduler::give(Worker& worker) {
       if (worker.flight.back().runs_alone) break;
     }
   }
-  if (!batch.items.empty()) orders_.batches.push_back(std::move(batch));
+  if (!batch.items.empty()) {
+    set_unused(worker, false);
+    orders_.batches.push_back(std::move(batch));
+  }
   const bool is_alone = !worker.flight.empty() && worker.flight.front().runs_alone;
   set_hungry(worker, !worker.is_slow && !worker.is_blocked && !is_alone &&
                          worker.flight.size() <= most / 2);
@@ -198,14 +201,15 @@ void TaskScheduler::settle(Worker& worker, Clock::time_point now) {
     rest(worker, now);
     return try_waiting(now);
   }
-  const bool others_wait =
-      !waiting_.empty() && (waiting_.size() > 1 || waiting_.front() != worker.shape);
+  const bool others_wait = waiting_.size() > (worker.shape->is_waiting ? 1U : 0U);
   const bool is_over = others_wait && !worker.has_devices && now - worker.since > limits_.max_lease;
   if (!is_over && give(worker)) return;
   if (is_over) set_hungry(worker, false);
   if (!worker.flight.empty()) return;
   if (worker.has_devices && worker.shape->queue.empty()) {
     worker.since = now;  // kept for a while, with its devices: on_time
+    set_unused(worker, false);
+    set_unused(worker, true);
     return;
   }
   Shape& shape = *worker.shape;
@@ -222,6 +226,7 @@ void TaskScheduler::settle(Worker& worker, Clock::time_point now) {
 void TaskScheduler::end_lease(Worker& worker) {
   Shape& shape = *worker.shape;
   set_hungry(worker, false);
+  set_unused(worker, false);
   worker.shape = nullptr;
   --shape.leased;
   if (!worker.is_ready) --shape.starting;
@@ -249,19 +254,44 @@ void TaskScheduler::set_waiting(Shape& shape, bool waiting) {
   if (std::exchange(shape.is_waiting, waiting) == waiting) return;
   if (waiting) {
     shape.waiting = waiting_.insert(waiting_.end(), &shape);
+    if (first_looked_at_ == waiting_.end()) first_looked_at_ = shape.waiting;
   } else {
+    if (first_looked_at_ == shape.waiting) ++first_looked_at_;
     waiting_.erase(shape.waiting);
   }
 }
 
 void TaskScheduler::try_waiting(Clock::time_point now) {
-  // A look at a few, the oldest first: a decision takes constant time.
-  constexpr std::size_t looks = 8;
-  for (std::size_t left = std::min(looks, waiting_.size()); left > 0 && !waiting_.empty(); --left) {
+  first_looked_at_ = waiting_.end();
+  look(limits_.looks_at_once, now);
+}
+
+void TaskScheduler::look(std::size_t shapes, Clock::time_point now) {
+  for (; shapes > 0 && has_looks_due(); --shapes) {
     Shape& shape = *waiting_.front();
     set_waiting(shape, false);
     schedule(shape, now);  // at the end of the list again if there is no room
+    if (shape.is_waiting && shape.checked != changes_) {
+      shape.checked = changes_;
+      const auto fits = rooms_.check(shape.resources, shape.node);
+      if (!fits.ok()) fail_queue(shape, fits.error());
+    }
     drop_if_unused(shape);
+  }
+}
+
+void TaskScheduler::look_in_turn(Clock::time_point now) {
+  if (!has_looks_due() || now < next_look_) return;
+  look(limits_.looks_in_turn, now);
+  next_look_ = now + limits_.look_turn;
+}
+
+void TaskScheduler::set_unused(Worker& worker, bool unused) {
+  if (unused == worker.unused.has_value()) return;
+  if (unused) {
+    worker.unused = unused_.insert(unused_.end(), &worker);
+  } else {
+    unused_.erase(*std::exchange(worker.unused, std::nullopt));
   }
 }
 

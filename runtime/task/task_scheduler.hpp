@@ -38,7 +38,9 @@ class TaskRooms {
 
 /// Decides which worker process runs which task, and when workers start and end. A plain state
 /// machine: no I/O, no clock (times are arguments), no threads. A decision about a task takes
-/// constant time; one that needs a reservation that of TaskRooms.
+/// constant time; one that needs a reservation that of TaskRooms. So does anything else that
+/// happens, however many shapes wait for room: a few of them are looked at, those that have waited
+/// longest first, and the others soon after, some each millisecond (next_due, on_time).
 ///
 /// Tasks with the same resources and node have one queue, a Shape. A worker is leased to a shape:
 /// the resources of one task are reserved for it as long as it has such tasks. It is given tasks
@@ -58,6 +60,10 @@ class TaskScheduler {
     std::chrono::milliseconds idle_limit{60000};
     std::chrono::milliseconds device_idle_limit{1000};
     std::size_t max_workers = 1024;  ///< on a node, with those whose tasks wait
+    /// Shapes that wait for room are looked at when something happens, and in each turn after it.
+    std::size_t looks_at_once = 8;
+    std::size_t looks_in_turn = 64;
+    std::chrono::milliseconds look_turn{1};
   };
 
   /// Tasks that share a queue and workers.
@@ -125,6 +131,11 @@ class TaskScheduler {
   void on_time(Clock::time_point now);
   /// When on_time is to be called; none while nothing waits for time.
   std::optional<Clock::time_point> next_due() const;
+  /// The same for what may have become due earlier by the latest event: shapes that are to be
+  /// looked at.
+  std::optional<Clock::time_point> next_look() const {
+    return has_looks_due() ? std::optional(next_look_) : std::nullopt;
+  }
   /// Answers all tasks with this error; starts nothing any more.
   void stop(const Error& why);
 
@@ -159,10 +170,24 @@ class TaskScheduler {
     Shape* shape = nullptr;    ///< that it is leased to
     std::optional<TaskRooms::Room> room{};
     Clock::time_point since{};  ///< of its lease, or since it is idle
+    std::uint64_t begun = 0;    ///< when its start was ordered, in changes_
     Tasks flight{};             ///< in the order of its batches
     std::size_t flight_bytes = 0;
     std::optional<Hungry::iterator> hungry{};
     std::optional<Idle::iterator> idle{};
+    std::optional<Idle::iterator> unused{};  ///< in unused_
+  };
+
+  /// Refers to the members of a shape, or of what looks for one.
+  struct ShapeKey {
+    const Resources* resources = nullptr;
+    const std::string* node = nullptr;
+  };
+  struct ShapeHash {
+    std::size_t operator()(const ShapeKey& key) const;
+  };
+  struct ShapeEqual {
+    bool operator()(const ShapeKey& a, const ShapeKey& b) const;
   };
 
   Shape& shape_of(const Resources& resources, const std::string& node);
@@ -181,9 +206,16 @@ class TaskScheduler {
   void rest(Worker& worker, Clock::time_point now);
   void forget(Worker& worker);
   void set_waiting(Shape& shape, bool waiting);
+  /// Something was given back that shapes may wait for.
   void try_waiting(Clock::time_point now);
+  /// Tries the first of the shapes that are due for a look.
+  void look(std::size_t shapes, Clock::time_point now);
+  void look_in_turn(Clock::time_point now);
+  bool has_looks_due() const { return waiting_.begin() != first_looked_at_; }
+  void set_unused(Worker& worker, bool unused);
   void drop_if_unused(Shape& shape);
-  void queue_again(Worker& worker, Tasks::iterator task);
+  /// Queues it, or forgets it if it is answered: then false.
+  bool queue_again(Worker& worker, Tasks::iterator task);
   void answer(Task& task, Result<Bytes> answer);
   /// Removes it from all but the list that it is in.
   void unlist(Task& task);
@@ -199,9 +231,14 @@ class TaskScheduler {
   TaskWorkerId next_worker_ = 1;
   std::size_t bytes_ = 0;
   std::unordered_map<TaskId, Tasks::iterator> index_;
-  std::list<std::unique_ptr<Shape>> shapes_;
+  std::unordered_map<ShapeKey, std::unique_ptr<Shape>, ShapeHash, ShapeEqual> shapes_;
   Shape* last_shape_ = nullptr;
-  std::list<Shape*> waiting_;  ///< shapes for which there was no room, the oldest first
+  /// Shapes for which there was no room, the oldest first. Those from first_looked_at_ on have been
+  /// looked at since something was given back.
+  std::list<Shape*> waiting_;
+  std::list<Shape*>::iterator first_looked_at_ = waiting_.end();
+  Clock::time_point next_look_{};
+  std::uint64_t changes_ = 1;  ///< of what the nodes have
   std::unordered_map<TaskWorkerId, std::unique_ptr<Worker>> workers_;
   /// Workers without devices of a node.
   struct NodeWorkers {
@@ -214,6 +251,8 @@ class TaskScheduler {
   };
   std::unordered_map<std::size_t, NodeWorkers> nodes_;
   std::size_t idle_count_ = 0;
+  Idle
+      unused_;  ///< workers with devices that have no tasks, those that have had none longest first
   std::set<std::pair<Clock::time_point, TaskId>> deadlines_;
 };
 

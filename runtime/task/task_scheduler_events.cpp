@@ -62,7 +62,7 @@ void TaskScheduler::on_started(TaskWorkerId id, std::size_t node, Clock::time_po
   --shape.starting;
   shape.lost_starts = 0;
   settle(worker, now);
-  if (!shape.has_devices() || shape.queue.empty()) return;
+  if (worker.shape != &shape || !shape.has_devices() || shape.queue.empty()) return;
   set_waiting(shape, false);
   schedule(shape, now);
 }
@@ -87,6 +87,8 @@ void TaskScheduler::on_start_failed(TaskWorkerId id, const Error& why, Clock::ti
     end_lease(worker);
     drop_if_unused(*shape);
   }
+  // There may be room since that was found out.
+  if (worker.begun != changes_) first_looked_at_ = waiting_.end();
   forget(worker);
   if (why.code != ErrorCode::resource_exhausted) try_waiting(now);
 }
@@ -124,8 +126,8 @@ void TaskScheduler::on_report(TaskReport report, Clock::time_point now) {
   for (auto id = report.returned.rbegin(); id != report.returned.rend(); ++id) {
     const auto entry = index_.find(*id);
     if (entry == index_.end() || entry->second->worker != worker.id) continue;
-    back = entry->second->shape;
-    queue_again(worker, entry->second);
+    Shape* const shape = entry->second->shape;
+    if (queue_again(worker, entry->second)) back = shape;
   }
   if (!report.returned.empty() && !worker.flight.empty()) worker.is_slow = true;
   if (report.is_blocked && !worker.flight.empty() && !worker.has_devices && !worker.is_blocked) {
@@ -143,14 +145,15 @@ void TaskScheduler::on_report(TaskReport report, Clock::time_point now) {
   if (report.is_blocked) try_waiting(now);
 }
 
-void TaskScheduler::queue_again(Worker& worker, Tasks::iterator task) {
+bool TaskScheduler::queue_again(Worker& worker, Tasks::iterator task) {
   Shape& shape = *task->shape;
   worker.flight_bytes -= task->arguments.size();
   task->worker = 0;
   shape.queue.splice(shape.queue.begin(), worker.flight, task);
-  if (task->done) return;
+  if (task->done) return true;
   unlist(*task);  // it has timed out, or was cancelled
   shape.queue.erase(task);
+  return false;
 }
 
 void TaskScheduler::on_lost(TaskWorkerId id, const std::string& why, Clock::time_point now) {
@@ -172,7 +175,7 @@ void TaskScheduler::on_lost(TaskWorkerId id, const std::string& why, Clock::time
                          why));
     }
     task->runs_alone = true;
-    queue_again(worker, task);
+    (void)queue_again(worker, task);
   }
   if (worker.shape != nullptr) end_lease(worker);
   forget(worker);
@@ -201,16 +204,9 @@ void TaskScheduler::fail_queue(Shape& shape, const Error& why) {
 }
 
 void TaskScheduler::on_room(Clock::time_point now) {
-  for (std::size_t left = waiting_.size(); left > 0 && !waiting_.empty(); --left) {
-    Shape& shape = *waiting_.front();
-    set_waiting(shape, false);
-    if (auto fits = rooms_.check(shape.resources, shape.node); !fits.ok()) {
-      fail_queue(shape, fits.error());
-    } else {
-      schedule(shape, now);
-    }
-    drop_if_unused(shape);
-  }
+  ++changes_;
+  try_waiting(now);
+  look_in_turn(now);
 }
 
 void TaskScheduler::on_time(Clock::time_point now) {
@@ -218,6 +214,7 @@ void TaskScheduler::on_time(Clock::time_point now) {
     const Tasks::iterator task = index_.find(deadlines_.begin()->second)->second;
     end_early(task, not_in_time(*task));
   }
+  look_in_turn(now);
   for (auto& [index, node] : nodes_) {
     for (Worker* next = node.next_to_stop(); next != nullptr; next = node.next_to_stop()) {
       if (now - next->since < limits_.idle_limit) break;
@@ -225,19 +222,12 @@ void TaskScheduler::on_time(Clock::time_point now) {
       forget(*next);
     }
   }
-  std::vector<Worker*> done;
-  for (const auto& shape : shapes_) {
-    if (!shape->has_devices() || !shape->queue.empty()) continue;
-    for (Worker* worker : shape->hungry) {
-      const bool is_due = now - worker->since >= limits_.device_idle_limit;
-      if (worker->flight.empty() && is_due) done.push_back(worker);
-    }
-  }
-  for (Worker* worker : done) {
-    Shape& shape = *worker->shape;
-    orders_.stops.push_back(worker->id);
-    end_lease(*worker);
-    forget(*worker);
+  while (!unused_.empty() && now - unused_.front()->since >= limits_.device_idle_limit) {
+    Worker& worker = *unused_.front();
+    Shape& shape = *worker.shape;
+    orders_.stops.push_back(worker.id);
+    end_lease(worker);
+    forget(worker);
     drop_if_unused(shape);
   }
 }
@@ -249,12 +239,8 @@ std::optional<TaskScheduler::Clock::time_point> TaskScheduler::next_due() const 
   for (const auto& [index, node] : nodes_) {
     if (const Worker* next = node.next_to_stop()) consider(next->since + limits_.idle_limit);
   }
-  for (const auto& shape : shapes_) {
-    if (!shape->has_devices()) continue;
-    for (const Worker* worker : shape->hungry) {
-      if (worker->flight.empty()) consider(worker->since + limits_.device_idle_limit);
-    }
-  }
+  if (!unused_.empty()) consider(unused_.front()->since + limits_.device_idle_limit);
+  if (has_looks_due()) consider(next_look_);
   return due;
 }
 

@@ -126,6 +126,10 @@ TaskScheduler::Counts TaskService::counts() const {
 }
 
 void TaskService::act(std::unique_lock<std::mutex> lock) {
+  if (const auto look = scheduler_.next_look(); look && *look < wakes_at_) {
+    wakes_at_ = *look;
+    time_.notify_all();
+  }
   if (!scheduler_.has_orders()) return;
   auto orders = scheduler_.take_orders();
   std::vector<ActorAddress> receivers(orders.batches.size());

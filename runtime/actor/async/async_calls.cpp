@@ -45,7 +45,7 @@ void AsyncCalls::begin(IncomingCall call) {
   Group& group = groups_[concurrency_.group_of(call.method)];
   if (group.under_way >= group.limit || !group.queue.empty()) {
     if (call.cancel.is_cancelled()) return options_.load->on_dropped(call.method);
-    group.queue.push_back(std::move(call));
+    queue(group, std::move(call));
   } else {
     start(group, std::move(call));
   }
@@ -53,13 +53,10 @@ void AsyncCalls::begin(IncomingCall call) {
 
 void AsyncCalls::drop(const CancelToken& cancelled) {
   for (Group& group : groups_) {
-    const auto found = std::ranges::find_if(group.queue, [&](const IncomingCall& call) {
-      return call.cancel.state() == cancelled.state();
-    });
-    if (found == group.queue.end()) continue;
-    options_.load->on_dropped(found->method);
-    group.queue.erase(found);
-    return;
+    const auto call = group.queue.take(cancelled);
+    if (!call) continue;
+    note_unqueued(*call);
+    return options_.load->on_dropped(call->method);
   }
 }
 
@@ -67,8 +64,8 @@ bool AsyncCalls::begin_queued() {
   while (may_start_ > 0) {
     Group& group = groups_[may_start_ - 1];
     if (group.under_way < group.limit && !group.queue.empty()) {
-      IncomingCall call = std::move(group.queue.front());
-      group.queue.pop_front();
+      IncomingCall call = group.queue.pop();
+      note_unqueued(call);
       start(group, std::move(call));
       return true;
     }
@@ -185,20 +182,30 @@ void AsyncCalls::close(IncomingCall call) {
   call.answer(Bytes{});
 }
 
+void AsyncCalls::queue(Group& group, IncomingCall call) {
+  if (const auto id = stream_of(call)) queued_streams_.emplace(*id, call.cancel);
+  group.queue.push(std::move(call));
+}
+
+void AsyncCalls::note_unqueued(const IncomingCall& call) {
+  if (const auto id = stream_of(call)) queued_streams_.erase(*id);
+}
+
+std::optional<StreamId> AsyncCalls::stream_of(const IncomingCall& call) const {
+  if (!concurrency_.opens_stream(call.method)) return std::nullopt;
+  StreamOpen open;
+  Decoder(call.arguments)(open);
+  return open.id;
+}
+
 void AsyncCalls::refuse_queued(StreamId id) {
-  const auto opens = [&](const IncomingCall& queued) {
-    if (!concurrency_.opens_stream(queued.method)) return false;
-    StreamOpen open;
-    Decoder(queued.arguments)(open);
-    return open.id == id;
-  };
+  const auto queued = queued_streams_.extract(id);
+  if (queued.empty()) return;
   for (Group& group : groups_) {
-    const auto queued = std::ranges::find_if(group.queue, opens);
-    if (queued == group.queue.end()) continue;
-    const IncomingCall refused = std::move(*queued);
-    group.queue.erase(queued);
-    options_.load->on_dropped(refused.method);
-    return refused.answer(fail(ErrorCode::cancelled, "the stream's reader is gone"));
+    const auto refused = group.queue.take(queued.mapped());
+    if (!refused) continue;
+    options_.load->on_dropped(refused->method);
+    return refused->answer(fail(ErrorCode::cancelled, "the stream's reader is gone"));
   }
 }
 
@@ -230,8 +237,9 @@ void AsyncCalls::end(const Error& why) {
     }
   }
   for (const auto& answer : answers) answer(CallAnswer::of_ended_actor(why));
+  queued_streams_.clear();
   for (Group& group : groups_) {
-    for (auto& call : std::exchange(group.queue, {})) call.answer(CallAnswer::of_ended_actor(why));
+    for (auto& call : group.queue.take_all()) call.answer(CallAnswer::of_ended_actor(why));
   }
 }
 

@@ -1,9 +1,9 @@
 #pragma once
 
 #include <cstddef>
-#include <deque>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -12,6 +12,7 @@
 #include "runtime/actor/async/concurrency_groups.hpp"
 #include "runtime/actor/async/coroutine_call.hpp"
 #include "runtime/call/call_hub.hpp"
+#include "runtime/call/call_queue.hpp"
 #include "runtime/object/registration_scope.hpp"
 
 namespace troupe {
@@ -48,7 +49,7 @@ class AsyncCalls final : CoroutineHost {
   struct Group {
     std::size_t limit = 0;
     std::size_t under_way = 0;
-    std::deque<IncomingCall> queue;
+    CallQueue<> queue;
   };
   struct UnderWay {
     std::unique_ptr<CoroutineCall> coroutine;
@@ -70,6 +71,12 @@ class AsyncCalls final : CoroutineHost {
   void on_stream_pause(CoroutineCall& call, StreamOutlet& outlet);
   void pull(IncomingCall call);
   void close(IncomingCall call);
+  /// Has a call wait for its turn. A stream that it opens can be closed meanwhile.
+  void queue(Group& group, IncomingCall call);
+  /// A call has left its queue.
+  void note_unqueued(const IncomingCall& call);
+  /// The stream that the call opens; nothing for other calls.
+  std::optional<StreamId> stream_of(const IncomingCall& call) const;
   /// Refuses a queued call that would open the stream.
   void refuse_queued(StreamId id);
   /// It takes no more of its group's limit.
@@ -86,6 +93,7 @@ class AsyncCalls final : CoroutineHost {
   std::size_t may_start_ = 0;  ///< groups to look at for calls that may start
   std::unordered_map<CoroutineCall*, UnderWay> calls_;
   std::unordered_map<StreamId, CoroutineCall*> streams_;
+  std::unordered_map<StreamId, CancelToken> queued_streams_;  ///< by calls in the queues of groups
   bool is_sweeping_ = false;
   std::int64_t part_begin_ns_ = 0;  ///< of the coroutine that runs; 0 if that is not recorded
 };

@@ -40,21 +40,14 @@ bool ThreadedCalls::deliver(IncomingCall& call) {
   std::unique_lock lock(mutex_);
   if (is_closed_) return false;
   const std::size_t lane = options_.concurrency.group_of(call.method);
-  add(lane, std::move(call), std::move(lock));
+  add(lane, {std::move(call)}, std::move(lock));
   return true;
 }
 
 std::optional<IncomingCall> ThreadedCalls::take(const CancelToken& cancelled) {
   const std::lock_guard lock(mutex_);
   for (Lane& lane : lanes_) {
-    const auto found = std::ranges::find_if(lane.queue, [&](const Job& job) {
-      const auto* const call = std::get_if<IncomingCall>(&job);
-      return call != nullptr && call->cancel.state() == cancelled.state();
-    });
-    if (found == lane.queue.end()) continue;
-    IncomingCall call = std::get<IncomingCall>(std::move(*found));
-    lane.queue.erase(found);
-    return call;
+    if (auto job = lane.queue.take(cancelled)) return static_cast<IncomingCall&&>(*job);
   }
   return std::nullopt;
 }
@@ -62,12 +55,12 @@ std::optional<IncomingCall> ThreadedCalls::take(const CancelToken& cancelled) {
 void ThreadedCalls::post(std::shared_ptr<ActorTask> task) {
   std::unique_lock lock(mutex_);
   if (is_closed_) return;
-  add(0, std::move(task), std::move(lock));
+  add(0, {{}, std::move(task)}, std::move(lock));
 }
 
 void ThreadedCalls::add(std::size_t index, Job job, std::unique_lock<std::mutex> lock) {
   Lane& lane = lanes_[index];
-  lane.queue.push_back(std::move(job));
+  lane.queue.push(std::move(job));
   if (lane.threads == lane.limit) return;
   auto host = options_.host.lock();
   if (!host) return;
@@ -80,13 +73,12 @@ bool ThreadedCalls::work(Lane& lane, ThreadedHost& host) {
   std::unique_lock lock(mutex_);
   for (int jobs = 0; !lane.queue.empty(); ++jobs) {
     if (jobs >= jobs_per_turn && !options_.threads->has_empty_queue()) return true;
-    Job job = std::move(lane.queue.front());
-    lane.queue.pop_front();
+    Job job = lane.queue.pop();
     lock.unlock();
-    if (auto* const call = std::get_if<IncomingCall>(&job)) {
-      host.run_call(*call);
+    if (job.task) {
+      job.task->run_on_actor();
     } else {
-      std::get<std::shared_ptr<ActorTask>>(job)->run_on_actor();
+      host.run_call(job);
     }
     job = {};
     lock.lock();
@@ -104,14 +96,14 @@ std::vector<IncomingCall> ThreadedCalls::close() {
   const std::lock_guard lock(mutex_);
   is_closed_ = true;
   for (Lane& lane : lanes_) {
-    for (Job& job : lane.queue) {
-      if (auto* const call = std::get_if<IncomingCall>(&job)) {
-        calls.push_back(std::move(*call));
-      } else {
+    while (!lane.queue.empty()) {
+      Job job = lane.queue.pop();
+      if (job.task) {
         dropped.push_back(std::move(job));
+      } else {
+        calls.push_back(std::move(job));
       }
     }
-    lane.queue.clear();
   }
   return calls;
 }

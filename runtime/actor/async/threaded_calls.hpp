@@ -1,16 +1,15 @@
 #pragma once
 
 #include <cstddef>
-#include <deque>
 #include <memory>
 #include <mutex>
 #include <optional>
-#include <variant>
 #include <vector>
 
 #include "runtime/actor/async/actor_executor.hpp"
 #include "runtime/actor/async/concurrency_groups.hpp"
 #include "runtime/base/task_pool.hpp"
+#include "runtime/call/call_queue.hpp"
 #include "runtime/call/incoming_call.hpp"
 
 namespace troupe {
@@ -49,11 +48,14 @@ class ThreadedCalls final {
   bool is_idle() const;
 
  private:
-  using Job = std::variant<IncomingCall, std::shared_ptr<ActorTask>>;
+  /// A call, or a task in the place of one.
+  struct Job : IncomingCall {
+    std::shared_ptr<ActorTask> task{};
+  };
   struct Lane {
     std::size_t limit = 1;
     std::size_t threads = 0;  ///< that run its jobs, or will
-    std::deque<Job> queue;
+    CallQueue<Job> queue;
   };
   class Worker;
 

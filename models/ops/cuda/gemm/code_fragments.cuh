@@ -98,8 +98,8 @@ struct LaneCodes {
     return merged(bits, 0x000F000FU, 0x43004300U);
   }
 
-  /// Of 4-bit integers: the same two columns as f16, 1,024 + bits for the lower columns and 1,024 +
-  /// 16 bits for those 8 further.
+  /// Gives the same two columns of 4-bit integers as f16: 1,024 + bits for the lower columns, and
+  /// 1,024 + 16 bits for those 8 further.
   __device__ __forceinline__ std::uint32_t raw_halves(int step, int high) const {
     const std::uint32_t bits = word[step / 2] >> (8 * (step % 2));
     return merged(bits, high ? 0x00F000F0U : 0x000F000FU, 0x64006400U);

@@ -44,7 +44,7 @@ struct Job {
   CodeLayout layout;
   int rows, n, k;
   int slab_units;  // 1, 2 or 4
-  int stages, stage_bytes, slab_bytes, x_row_bytes, x_groups;
+  int stages, stage_bytes, slab_bytes, x_row_bytes, x_sums;
   int group_warps;
   bool gated, is_f32;
 };
@@ -61,7 +61,7 @@ class SlabsOfCodes {
     }
     __syncwarp();
   }
-  /// Of the tile's two panels, the units from `unit` on; missing ones become zeros.
+  /// Requests the units from `unit` on of a tile's two panels; missing ones become zeros.
   __device__ __forceinline__ void request(int tile, int unit) {
     const std::uint32_t barrier = barriers_ + 8 * to_;
     const std::uint32_t to = shared_address(memory_ + to_ * job_.stage_bytes);
@@ -328,7 +328,7 @@ __global__ void __launch_bounds__(threads, 1) stream_codes(const __grid_constant
   unsigned char* const x_memory = memory + warps * queue_bytes;
   auto* const x_sums =
       reinterpret_cast<float*>(x_memory + job.rows * job.x_row_bytes + x_unit_bytes);
-  float* const parts = x_sums + job.x_groups * tile_rows;
+  float* const parts = x_sums + job.x_sums * tile_rows;
 
   int next_tile = first_unit < units ? first : tiles, next_unit = first_unit;
   const auto request = [&] {
@@ -385,8 +385,8 @@ int x_row_bytes(const CodedPanels& layout) {
   return units * columns_of_unit * static_cast<int>(sizeof(bf16)) + 16;
 }
 
-/// The sums of x: of groups of columns.
-int x_groups(const CodedPanels& layout) {
+/// How many sums of x are kept for each row of an instruction (group_sums).
+int x_sums(const CodedPanels& layout) {
   if (layout.kind != CodeKind::int4) return 0;
   const auto units = static_cast<int>(layout.units() + layout.units() % 2);
   const int sums = layout.has_zero_points ? 2 : 1;
@@ -399,7 +399,7 @@ int other_bytes(const CodedGemm& gemm) {
   constexpr int float_bytes = sizeof(float);
   const int parts = 2 * warps * tile_columns * float_bytes;
   return rows * (x_row_bytes(gemm.weight.layout) + parts) + x_unit_bytes +
-         x_groups(gemm.weight.layout) * tile_rows * float_bytes;
+         x_sums(gemm.weight.layout) * tile_rows * float_bytes;
 }
 
 Tiling tiling_of(const CodedGemm& gemm) {
@@ -408,25 +408,27 @@ Tiling tiling_of(const CodedGemm& gemm) {
   Tiling tiling{.blocks = std::min(tiles, multiprocessors())};
   const int each = (tiles + tiling.blocks - 1) / tiling.blocks;
   const auto units = static_cast<int>(layout.units());
-  // As many groups as give no warp more to do.
+  // The units of a tile for the warp of a group that has most of them.
+  const auto most_units = [&](int group_warps, int slab_units) {
+    const int slabs = (units + slab_units - 1) / slab_units;
+    return (slabs + group_warps - 1) / group_warps * slab_units;
+  };
+  // The block has as many groups as leave no warp more to do.
   const auto units_of_warp = [&](int groups) {
-    const int group_warps = warps / groups;
-    return (each + groups - 1) / groups * ((units + group_warps - 1) / group_warps);
+    return (each + groups - 1) / groups * most_units(warps / groups, 1);
   };
   int groups = 1;
   for (int more = 2; more <= max_groups; ++more) {
     if (warps % more == 0 && units_of_warp(more) <= units_of_warp(groups)) groups = more;
   }
   tiling.group_warps = warps / groups;
-  const auto rounds = [&](int slab_units) {
-    const int slabs = (units + slab_units - 1) / slab_units;
-    return (slabs + tiling.group_warps - 1) / tiling.group_warps * slab_units;
-  };
   const int room = (max_shared - other_bytes(gemm)) / warps;
   // Long slabs cost least, where they give no warp more to do.
   for (const int slab_units : {4, 2, 1}) {
     const int stages = std::min(max_stages, room / stage_bytes(layout, slab_units));
-    if (stages < min_stages || rounds(slab_units) > rounds(1)) continue;
+    if (stages < min_stages ||
+        most_units(tiling.group_warps, slab_units) > most_units(tiling.group_warps, 1))
+      continue;
     tiling.slab_units = slab_units;
     tiling.stages = stages;
     break;
@@ -464,7 +466,7 @@ cudaError_t launch_coded_gemm(const CodedGemm& gemm, cudaStream_t stream) {
   job.stage_bytes = stage_bytes(layout, tiling.slab_units);
   job.slab_bytes = static_cast<int>(2 * tiling.slab_units * layout.unit_bytes());
   job.x_row_bytes = x_row_bytes(layout);
-  job.x_groups = x_groups(layout);
+  job.x_sums = x_sums(layout);
   job.group_warps = tiling.group_warps;
   job.gated = gemm.gated;
   job.is_f32 = gemm.out_dtype == DType::f32;

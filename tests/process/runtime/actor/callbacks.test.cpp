@@ -1,42 +1,27 @@
 #include <gtest/gtest.h>
 
 #include "tests/process/runtime/actor/test_actors.hpp"
+#include "tests/support/blocked_callback.hpp"
 
 namespace troupe::test {
-
-/// Blocks the thread that runs it until it is told to go on.
-class Blocker {
- public:
-  void block() {
-    begun_.complete({});
-    (void)go_on_.future().get(limit);
-    ended_.complete({});
-  }
-  bool has_begun() { return begun_.future().wait(limit); }
-  void go_on() { go_on_.complete({}); }
-  bool has_ended() { return ended_.future().wait(limit); }
-
- private:
-  Promise<void> begun_, go_on_, ended_;
-};
 
 TEST(Callbacks, of_calls_that_block_delay_no_call_of_another_actor) {
   const auto cluster = start_cluster();
   const auto counter = must(cluster->spawn<Counter>({}, 1).get(limit));
   const auto other = must(cluster->spawn<Counter>({}, 10).get(limit));
-  Blocker blocker;
+  BlockedCallback blocker;
   counter.call<&Counter::add>(1).then([&](const Result<int>&) { blocker.block(); });
   ASSERT_TRUE(blocker.has_begun());
   EXPECT_EQ(must(other.call<&Counter::add>(1).get(2s)), 11);
   EXPECT_EQ(must(counter.call<&Counter::add>(1).get(2s)), 3);
   blocker.go_on();
-  EXPECT_TRUE(blocker.has_ended());
+  EXPECT_TRUE(blocker.ends());
 }
 
 TEST(Callbacks, of_spawns_that_block_delay_no_call_no_spawn_and_no_death) {
   const auto cluster = start_cluster();
   const auto counter = must(cluster->spawn<Counter>({}, 1).get(limit));
-  Blocker blocker;
+  BlockedCallback blocker;
   cluster->spawn<Counter>({}, 1).then(
       [&](const Result<ActorHandle<Counter>>&) { blocker.block(); });
   ASSERT_TRUE(blocker.has_begun());
@@ -47,7 +32,7 @@ TEST(Callbacks, of_spawns_that_block_delay_no_call_no_spawn_and_no_death) {
   EXPECT_TRUE(cluster->kill(counter).ok());
   EXPECT_TRUE(down.future().wait(2s));
   blocker.go_on();
-  EXPECT_TRUE(blocker.has_ended());
+  EXPECT_TRUE(blocker.ends());
 }
 
 TEST(Callbacks, of_an_actors_spawns_that_block_do_not_silence_its_process) {
@@ -81,7 +66,7 @@ TEST(Callbacks, that_are_due_hold_the_credits_of_their_actor_alone) {
   const auto cluster = start_cluster(std::move(options));
   const auto counter = must(cluster->spawn<Counter>({}, 1).get(limit));
   const auto other = must(cluster->spawn<Counter>({}, 10).get(limit));
-  Blocker blocker;
+  BlockedCallback blocker;
   counter.call<&Counter::add>(1).then([&](const Result<int>&) { blocker.block(); });
   ASSERT_TRUE(blocker.has_begun());
   // One more than the credits may slip in while an answer comes.
@@ -91,7 +76,7 @@ TEST(Callbacks, that_are_due_hold_the_credits_of_their_actor_alone) {
   EXPECT_EQ(refused.error().code, ErrorCode::resource_exhausted) << refused.error().message;
   EXPECT_EQ(must(other.call<&Counter::add>(1).get(2s)), 11);
   blocker.go_on();
-  EXPECT_TRUE(blocker.has_ended());
+  EXPECT_TRUE(blocker.ends());
   EXPECT_TRUE(counter.call<&Counter::add>(1).get(limit).ok());
 }
 

@@ -5,12 +5,14 @@
 #include <gtest/gtest.h>
 
 #include "tests/process/runtime/in_process/mode_actors.hpp"
+#include "tests/support/blocked_callback.hpp"
 
 // The same scenarios between processes and within one.
 
 namespace troupe::test {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 class Modes : public ::testing::TestWithParam<bool> {
@@ -53,6 +55,34 @@ TEST(InProcess, has_neither_children_nor_sockets) {
   EXPECT_EQ(must(member.call<&Member::pid>().get(limit)), ::getpid());
   EXPECT_EQ(children(), 0U);
   EXPECT_EQ(sockets(), before);
+}
+
+TEST(InProcess, shuts_down_without_callbacks_that_block) {
+  const auto watching = std::make_shared<BlockedCallback>();
+  const auto called = std::make_shared<BlockedCallback>();
+  WatchToken token;
+  ClusterOptions options;
+  options.in_process = true;
+  options.calls.callback_grace = 50ms;
+  testing::internal::CaptureStderr();
+  {
+    const auto cluster = must(Cluster::start(std::move(options)));
+    const auto member = must(cluster->spawn<Member>({.name = "watched"}, 1).get(limit));
+    token = cluster->watch(member, [watching](const ActorDown&) { watching->block(); });
+    member.call<&Member::pid>().then([called](const Result<int>&) { called->block(); });
+    ASSERT_TRUE(called->has_begun());
+    (void)cluster->stop(member, 1ms);  // hears of the end by a watch, too
+    ASSERT_TRUE(watching->has_begun());
+  }
+  EXPECT_FALSE(watching->has_ended());
+  EXPECT_FALSE(called->has_ended());
+  EXPECT_THAT(testing::internal::GetCapturedStderr(),
+              AllOf(HasSubstr("watch of actor 'watched'"), HasSubstr("of a future does not return"),
+                    HasSubstr("left behind")));
+  called->go_on();
+  watching->go_on();
+  EXPECT_TRUE(called->ends());
+  EXPECT_TRUE(watching->ends());
 }
 
 TEST(InProcess, takes_no_starter) {

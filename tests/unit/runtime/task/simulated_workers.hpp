@@ -64,7 +64,7 @@ class SimulatedWorkers {
       : rooms(std::move(cpus)), scheduler(rooms, limits) {}
 
   TaskId submit(std::int32_t cpus = 1, const std::string& node = "", std::int32_t retries = 3,
-                std::optional<Clock::time_point> deadline = {}) {
+                std::optional<Clock::time_point> deadline = {}, std::int64_t memory = 0) {
     TaskScheduler::Task task;
     task.name = "t";
     task.arguments = Bytes(8);
@@ -72,13 +72,30 @@ class SimulatedWorkers {
     task.deadline = deadline;
     const std::size_t number = answers.size();
     answers.emplace_back();
-    task.done = [this, number](Result<Bytes> answer) {
+    task.done = [this, number](const Result<Bytes>& answer) {
       answers[number].push_back(answer.ok() ? std::nullopt
                                             : std::optional<ErrorCode>(answer.error().code));
     };
-    const TaskId id = scheduler.submit(std::move(task), {.cpus = cpus}, node, now);
+    const TaskId id =
+        scheduler.submit(std::move(task), {.cpus = cpus, .memory_bytes = memory}, node, now);
     obey();
     return id;
+  }
+
+  /// A task of a shape of its own.
+  void submit_shape(std::int32_t cpus, std::int64_t number) {
+    submit(cpus, "", 3, std::nullopt, number);
+  }
+  /// Lets time pass until nothing is to be looked at any more; returns the milliseconds.
+  int look_around() {
+    int steps = 0;
+    while (scheduler.next_look() && steps < 1000) {
+      now = std::max(now, *scheduler.next_look());
+      scheduler.on_time(now);
+      obey();
+      ++steps;
+    }
+    return steps;
   }
 
   /// Does what was ordered; starts and tasks are left for the test.

@@ -273,8 +273,8 @@ TEST(TaskScheduler, answers_each_task_once_whatever_happens) {
         const auto late = pick(10) == 0
                               ? std::optional(sim.now + std::chrono::milliseconds(pick(50)))
                               : std::nullopt;
-        ids.push_back(
-            sim.submit(pick(4), pick(4) == 0 ? std::to_string(pick(2)) : "", pick(3), late));
+        ids.push_back(sim.submit(pick(4), pick(4) == 0 ? std::to_string(pick(2)) : "", pick(3),
+                                 late, seed % 2 == 0 ? pick(40) : 0));
       } else if (event < 60) {
         if (!unstarted.empty()) sim.start(one_of(unstarted));
       } else if (event < 84) {
@@ -329,6 +329,50 @@ TEST(TaskScheduler, reserves_for_leases_and_not_for_tasks) {
   for (int i = 0; i < 10000; ++i) sim.submit();
   sim.run_all();
   EXPECT_LT(sim.rooms.reserves, 100U);
+}
+
+TEST(TaskScheduler, looks_at_few_of_a_thousand_shapes_when_something_happens) {
+  SimulatedWorkers sim({1});
+  sim.submit();
+  sim.start_all();
+  for (int i = 1; i <= 1000; ++i) sim.submit_shape(1, i);
+  EXPECT_LE(sim.rooms.reserves, 1002U) << "one look at each that comes";
+  sim.rooms.reserves = 0;
+  for (int i = 0; i < 1000; ++i) sim.scheduler.on_room(sim.now);
+  EXPECT_LE(sim.rooms.reserves, 10'000U);
+  sim.rooms.reserves = 0;
+  EXPECT_LE(sim.look_around(), 16);
+  EXPECT_LE(sim.rooms.reserves, 1000U) << "one look at each for all that has happened";
+  EXPECT_FALSE(sim.scheduler.next_look());
+  sim.run_all();
+  EXPECT_EQ(sim.scheduler.counts().tasks, 0U);
+}
+
+TEST(TaskScheduler, finds_the_shape_that_fits_behind_a_thousand_that_do_not) {
+  SimulatedWorkers sim({4});
+  sim.rooms.free[0] = 1;  // actors have the others
+  sim.submit();
+  sim.start_all();
+  for (int i = 1; i <= 1000; ++i) sim.submit_shape(2, i);
+  sim.submit_shape(1, 1001);
+  sim.finish(1, 1, 10us);  // nothing else happens
+  EXPECT_LE(sim.look_around(), 16);
+  EXPECT_EQ(sim.workers.at(1).tasks.size(), 1U);
+}
+
+TEST(TaskScheduler, tries_a_start_again_that_failed_while_room_was_made) {
+  SimulatedWorkers sim({1});
+  sim.submit();
+  ASSERT_EQ(sim.workers.size(), 1U);
+  sim.scheduler.on_room(sim.now);
+  sim.workers.erase(1);
+  sim.scheduler.on_start_failed(1, fail(ErrorCode::resource_exhausted, "no room"), sim.now);
+  sim.look_around();
+  EXPECT_EQ(sim.workers.size(), 1U);
+  sim.workers.erase(2);
+  sim.scheduler.on_start_failed(2, fail(ErrorCode::resource_exhausted, "no room"), sim.now);
+  sim.look_around();
+  EXPECT_TRUE(sim.workers.empty()) << "not before something happens";
 }
 
 }  // namespace

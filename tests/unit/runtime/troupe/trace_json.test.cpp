@@ -1,7 +1,5 @@
 #include "runtime/troupe/trace_json.hpp"
 
-#include <chrono>
-#include <ctime>
 #include <map>
 #include <set>
 
@@ -9,6 +7,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "tests/support/thread_cpu_time.hpp"
 #include "tests/support/trace_events.hpp"
 #include "tests/support/trace_flows.hpp"
 
@@ -49,7 +48,7 @@ std::vector<ProcessTrace> two_hosts(std::int64_t ahead_ns) {
 
 TEST(TraceJson, spans_nest_and_each_flow_goes_from_a_span_to_a_later_one) {
   const json whole = json::parse(trace_json(two_hosts(5'000'000'000)));
-  const json events = whole["traceEvents"];
+  const json& events = whole["traceEvents"];
   EXPECT_THAT(tests::TraceEvents::mistakes_of(whole), IsEmpty());
   EXPECT_THAT(test::broken_flows(events), IsEmpty());
   EXPECT_EQ(test::count_of(events, "s"), 3U);
@@ -65,7 +64,7 @@ TEST(TraceJson, has_a_row_more_for_calls_that_an_actor_runs_at_once) {
   auto processes = two_hosts(0);
   processes[1].timeline.events[2].begin_ns = 3000;  // while the first one runs
   const json whole = json::parse(trace_json(processes));
-  const json events = whole["traceEvents"];
+  const json& events = whole["traceEvents"];
   EXPECT_THAT(tests::TraceEvents::mistakes_of(whole), IsEmpty());
   std::set<std::string> rows;
   for (const json& event : events) {
@@ -107,7 +106,7 @@ std::vector<ProcessTrace> coroutines() {
 
 TEST(TraceJson, shows_the_parts_of_coroutines_and_when_they_are_suspended) {
   const json whole = json::parse(trace_json(coroutines()));
-  const json events = whole["traceEvents"];
+  const json& events = whole["traceEvents"];
   EXPECT_THAT(tests::TraceEvents::mistakes_of(whole), IsEmpty());
   EXPECT_THAT(test::broken_flows(events), IsEmpty());
   EXPECT_EQ(test::spans_named(events, "Door.open").size(), 5U);
@@ -127,12 +126,6 @@ TEST(TraceJson, shows_the_parts_of_coroutines_and_when_they_are_suspended) {
   EXPECT_DOUBLE_EQ(us.at("queued 2"), 1.4);
 }
 
-std::chrono::nanoseconds cpu_time() {
-  timespec time{};
-  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
-  return std::chrono::seconds(time.tv_sec) + std::chrono::nanoseconds(time.tv_nsec);
-}
-
 TEST(TraceJson, takes_time_that_grows_with_the_calls_and_not_with_their_square) {
   auto processes = two_hosts(0);
   auto& events = processes[1].timeline.events;
@@ -144,9 +137,9 @@ TEST(TraceJson, takes_time_that_grows_with_the_calls_and_not_with_their_square) 
     events.push_back({.call = call, .actor = 7, .begin_ns = 10 * i + 1, .end_ns = 10 * i + 5});
     events.push_back({.call = count + call, .actor = 7, .made_ns = 10 * i + 8});
   }
-  const auto begin = cpu_time();
+  const double begin = thread_cpu_s();
   const std::string trace = trace_json(processes);
-  EXPECT_LT(cpu_time() - begin, std::chrono::seconds(5));
+  EXPECT_LT(thread_cpu_s() - begin, 5.0);
   EXPECT_GT(trace.size(), static_cast<std::size_t>(count) * 50);
 }
 

@@ -148,6 +148,12 @@ class CellHost {
 /// Keeps calls until the test answers them.
 class Gate final : public CallTarget {
  public:
+  /// A call keeps what waits for its answer, which keeps the call.
+  ~Gate() override {
+    for (const IncomingCall& call : calls_) {
+      call.answer(fail(ErrorCode::cancelled, "the gate is gone"));
+    }
+  }
   void deliver(IncomingCall call) override {
     std::lock_guard lock(mutex_);
     calls_.push_back(std::move(call));
