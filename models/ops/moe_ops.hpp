@@ -30,6 +30,14 @@ struct ExpertBatch {
   Tensor source;   ///< [tokens * top_k] i32; the first offsets[last] entries are valid
   /// Number of valid entries, as near as the host knows; 0: all. Selects the fastest kernels.
   std::int64_t expected_rows = 0;
+  /// If the tokens' rows are given as 8-bit codes: their scales, [tokens] f32.
+  Tensor scales = {};
+};
+
+/// Tokens in 8-bit codes, as experts in such codes multiply them.
+struct CodedTokens {
+  Tensor codes;   ///< [tokens, hidden] u8
+  Tensor scales;  ///< [tokens] f32
 };
 
 /// A router's choices for the tokens of a pass, on a rank that has some of the experts.
@@ -115,10 +123,19 @@ class MoeOps {
     do_route_tokens(router, x, logits, bias, options, choices, batch, counts);
   }
 
+  /// True if products with `gate_up` multiply codes of tokens: then they may be given as such.
+  bool takes_codes(const GroupedLinear& gate_up) const { return do_takes_codes(gate_up); }
+  /// The codes that products with `gate_up`, which takes them, make of x [tokens, hidden]. Valid
+  /// until the next product, or until x is written.
+  CodedTokens codes_of(const GroupedLinear& gate_up, const Tensor& x) {
+    return do_codes_of(gate_up, x);
+  }
+
   /// For sorted row i of expert e: out[i] = x[row_of(i)] . weights[e]^T. With `gather`, row_of(i)
   /// is source[i] / top_k (x [tokens, k]); otherwise i (x is sorted). out [tokens * top_k, n],
   /// sorted; with `scatter` the out row is source[i] instead. Rows beyond offsets[last] are left
-  /// unchanged.
+  /// unchanged. With `gather` and if
+  /// the batch has scales, x is codes.
   void grouped_linear(const GroupedLinear& weights, const Tensor& x, const ExpertBatch& batch,
                       std::int64_t top_k, bool gather, bool scatter, const Tensor& out) {
     if constexpr (op_checks::enabled) op_checks::grouped_linear(weights, x, batch, gather, out);
@@ -220,6 +237,10 @@ class MoeOps {
                                const Tensor& bias, const RouterOptions& options,
                                const ExpertChoices& choices, const ExpertBatch& batch,
                                const Tensor& counts) = 0;
+  virtual bool do_takes_codes(const GroupedLinear& /*gate_up*/) const { return false; }
+  virtual CodedTokens do_codes_of(const GroupedLinear& /*gate_up*/, const Tensor& /*x*/) {
+    return {};
+  }
   virtual void do_grouped_linear(const GroupedLinear& weights, const Tensor& x,
                                  const ExpertBatch& batch, std::int64_t top_k, bool gather,
                                  bool scatter, const Tensor& out) = 0;

@@ -292,7 +292,13 @@ void grouped_linear(const GroupedLinear& weights, const Tensor& x, const ExpertB
   const std::int64_t assignments = batch.source.elements();
   expect_sorted(batch, assignments);
   require(experts_of(batch) == weights.experts(), "grouped_linear: a matrix for each expert");
-  expect_floats("grouped_linear: x", x, {gather ? x[0] : assignments, weights.in_features()});
+  const Shape shape{gather ? x[0] : assignments, weights.in_features()};
+  if (!gather || batch.scales.empty()) {
+    expect_floats("grouped_linear: x", x, shape);
+  } else {
+    expect("grouped_linear: codes", x, shape, DType::u8);
+    expect("grouped_linear: scales", batch.scales, {x[0]}, DType::f32);
+  }
   expect_floats("grouped_linear: out", out, {assignments, weights.out_features()});
 }
 

@@ -17,8 +17,8 @@ struct DeviceExpertExchangeLayout {
 
 /// Dispatches rows to the ranks that hold their experts, and combines the results, by kernels that
 /// write into each other's memory. A row is sent once to every rank that has any of its experts,
-/// with all its choices; the rank returns the weighted sum of its experts' results, rounded to the
-/// rows' dtype, and the row's owner adds these by rank. Row counts are known on the devices only,
+/// with all its choices; the rank returns the weighted sum of its experts' results, rounded to
+/// bf16, and the row's owner adds these by rank. Row counts are known on the devices only,
 /// so calls only enqueue and can be captured (Ops::capture), by each rank with its own number of
 /// rows.
 ///
@@ -33,13 +33,18 @@ class DeviceExpertExchange {
   /// Rows that can be received from all ranks.
   std::int64_t capacity() const { return ranks() * layout_.max_rows; }
 
-  /// Dispatches x [rows, width] bf16 with the experts `ids` [rows, top_k] i32 and their `weights`
-  /// f32; rows may be 0.
-  virtual Result<void> dispatch(const Tensor& x, const Tensor& ids, const Tensor& weights) = 0;
+  /// Dispatches x [rows, width] with the experts `ids` [rows, top_k] i32 and their `weights` f32;
+  /// rows may be 0. x is bf16 and `scales` empty, or x is 8-bit codes (u8; width is a multiple of
+  /// 16) and `scales` [rows] f32: on all ranks alike.
+  virtual Result<void> dispatch(const Tensor& x, const Tensor& scales, const Tensor& ids,
+                                const Tensor& weights) = 0;
 
   /// The received rows: row i of rank r is at r * max_rows + i, for i below received_counts[r]. For
-  /// rows without an expert here only ids and weights are filled in. Valid until combine.
+  /// rows without an expert here only ids and weights are filled in. Valid until combine. Codes
+  /// share the memory of bf16 rows.
   const Tensor& received() const { return received_; }                ///< [capacity, width] bf16
+  const Tensor& received_codes() const { return received_codes_; }    ///< [capacity, width] u8
+  const Tensor& received_scales() const { return received_scales_; }  ///< of codes: [capacity] f32
   const Tensor& received_ids() const { return received_ids_; }        ///< [capacity, top_k] i32
   const Tensor& received_counts() const { return received_counts_; }  ///< [ranks] i32
 
@@ -56,7 +61,7 @@ class DeviceExpertExchange {
  protected:
   explicit DeviceExpertExchange(const DeviceExpertExchangeLayout& layout) : layout_(layout) {}
 
-  Tensor received_, received_ids_, received_counts_;
+  Tensor received_, received_codes_, received_scales_, received_ids_, received_counts_;
 
  private:
   DeviceExpertExchangeLayout layout_;

@@ -20,13 +20,16 @@ class ReplaceableExpertExchange final : public DeviceExpertExchange {
     inner_ = std::move(inner);
     if (inner_ == nullptr) return;
     received_ = inner_->received();
+    received_codes_ = inner_->received_codes();
+    received_scales_ = inner_->received_scales();
     received_ids_ = inner_->received_ids();
     received_counts_ = inner_->received_counts();
   }
 
-  Result<void> dispatch(const Tensor& x, const Tensor& ids, const Tensor& weights) override {
+  Result<void> dispatch(const Tensor& x, const Tensor& scales, const Tensor& ids,
+                        const Tensor& weights) override {
     inner_->expect(expected_rows());
-    return inner_->dispatch(x, ids, weights);
+    return inner_->dispatch(x, scales, ids, weights);
   }
   Result<void> combine(const Tensor& results, const Tensor& out) override {
     return inner_->combine(results, out);

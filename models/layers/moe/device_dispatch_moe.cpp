@@ -10,9 +10,12 @@ Result<PendingSum> DeviceDispatchMoe::forward(const Tensor& x, const Tensor& out
   const Tensor own_x = x.rows(own.begin, own.count);
   const Tensor ids = space_.expert_ids->rows(0, own.count);
   const Tensor weights = space_.expert_weights->rows(0, own.count);
+  const bool sends_codes = ops_.moe().takes_codes(gate_up_weight());  // half as many bytes
+  const CodedTokens coded =
+      sends_codes ? ops_.moe().codes_of(gate_up_weight(), own_x) : CodedTokens();
   if (own.count > 0) router().choose(own_x, ids, weights);
-  TROUPE_CHECK(exchange_.dispatch(own_x, ids, weights));
-  const Tensor results = compute();
+  TROUPE_CHECK(exchange_.dispatch(sends_codes ? coded.codes : own_x, coded.scales, ids, weights));
+  const Tensor results = compute(sends_codes);
   if (group_.divides(tokens)) {
     TROUPE_CHECK(exchange_.combine(results, out));
     add_output_bias(ids, weights, out);
@@ -25,20 +28,22 @@ Result<PendingSum> DeviceDispatchMoe::forward(const Tensor& x, const Tensor& out
   return PendingSum();
 }
 
-/// This rank's experts' outputs for the rows received: [capacity * top_k, hidden].
-Tensor DeviceDispatchMoe::compute() const {
+/// This rank's experts' outputs for the rows received, as codes or not: [capacity * top_k, hidden].
+Tensor DeviceDispatchMoe::compute(bool are_codes) const {
   const std::int64_t top_k = router().top_k(), inner = down_weight().in_features();
   const std::int64_t assignments = exchange_.capacity() * top_k;
   const std::int64_t likely =
       exchange_.expected_rows() * top_k * experts_.count / router().experts();
   const ExpertBatch batch{space_.expert_offsets, space_.expert_source->rows(0, assignments),
-                          std::clamp<std::int64_t>(likely, 1, assignments)};
+                          std::clamp<std::int64_t>(likely, 1, assignments),
+                          are_codes ? exchange_.received_scales() : Tensor()};
   const Tensor gate_up = first_rows(space_.gate_up, assignments, 2 * inner);
   const Tensor activated = first_rows(space_.activated, assignments, inner);
   const Tensor results = space_.expert_rows->rows(0, assignments);
   ops_.moe().permute_received(exchange_.received_ids(), exchange_.received_counts(), experts_.begin,
                               batch, rows_per_expert());
-  activate(exchange_.received(), batch, top_k, gate_up, activated);
+  activate(are_codes ? exchange_.received_codes() : exchange_.received(), batch, top_k, gate_up,
+           activated);
   ops_.moe().grouped_linear(down_weight(), activated, batch, top_k, false, true, results);
   return results;
 }

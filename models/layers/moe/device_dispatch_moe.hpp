@@ -19,7 +19,7 @@ class DeviceDispatchMoe final : public RoutedExperts {
   Result<PendingSum> forward(const Tensor& x, const Tensor& out) const override;
 
  private:
-  Tensor compute() const;
+  Tensor compute(bool are_codes) const;
 
   Slice experts_;
   DeviceExpertExchange& exchange_;

@@ -41,6 +41,7 @@ class RoutedExperts : public FeedForward {
         weights_(std::move(weights)) {}
 
   const Router& router() const { return *weights_.router; }
+  const GroupedLinear& gate_up_weight() const { return *weights_.gate_up; }
   const GroupedLinear& down_weight() const { return *weights_.down; }
 
   /// activated [rows, inner], sorted by expert: the input of `down`. x and `gate_up`, which is

@@ -29,19 +29,26 @@ Result<std::unique_ptr<PeerExpertExchange>> PeerExpertExchange::open(
   made->memory_ = std::move(memory);
   const std::int64_t capacity = ranks * layout.max_rows;
   made->received_ = Tensor(own + region.rows, DType::bf16, {capacity, layout.width});
+  made->received_codes_ = Tensor(own + region.rows, DType::u8, {capacity, layout.width});
+  made->received_scales_ = Tensor(own + region.scales, DType::f32, {capacity});
   made->received_ids_ = Tensor(own + region.ids, DType::i32, {capacity, layout.top_k});
   made->received_counts_ = Tensor(filled_rows(own), DType::i32, {ranks});
   return made;
 }
 
-Result<void> PeerExpertExchange::dispatch(const Tensor& x, const Tensor& ids,
+Result<void> PeerExpertExchange::dispatch(const Tensor& x, const Tensor& scales, const Tensor& ids,
                                           const Tensor& weights) {
   if (x[0] > layout().max_rows) {
     return fail(ErrorCode::invalid_argument, "an exchange of {} rows; this one takes {}", x[0],
                 layout().max_rows);
   }
+  if (!scales.empty() && layout().width % code_row_unit != 0) {
+    return fail(ErrorCode::invalid_argument,
+                "an exchange of codes in rows of {}, not a multiple of {}", layout().width,
+                code_row_unit);
+  }
   TROUPE_CHECK(begin_(x.bytes()));
-  return enqueued(launch_dispatch(rows_, x, ids, weights, stream_), "the dispatch");
+  return enqueued(launch_dispatch(rows_, x, scales, ids, weights, stream_), "the dispatch");
 }
 
 Result<void> PeerExpertExchange::combine(const Tensor& results, const Tensor& out) {

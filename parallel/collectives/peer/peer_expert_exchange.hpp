@@ -22,7 +22,8 @@ class PeerExpertExchange final : public DeviceExpertExchange {
                                                           const DeviceExpertExchangeLayout& layout,
                                                           Begin begin);
 
-  Result<void> dispatch(const Tensor& x, const Tensor& ids, const Tensor& weights) override;
+  Result<void> dispatch(const Tensor& x, const Tensor& scales, const Tensor& ids,
+                        const Tensor& weights) override;
   Result<void> combine(const Tensor& results, const Tensor& out) override;
 
  private:

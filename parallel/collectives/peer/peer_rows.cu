@@ -44,6 +44,7 @@ struct Region {
   Control* control;
   std::int32_t* ids;
   float* weights;
+  float* scales;
   uint4* rows;
   uint4* returned;
 };
@@ -51,8 +52,10 @@ struct Region {
 __device__ __forceinline__ Region region_of(const PeerRows& exchange, const PeerRowsRegion& places,
                                             int rank) {
   std::byte* const begin = exchange.call.regions.of[rank];
-  return {reinterpret_cast<Control*>(begin), reinterpret_cast<std::int32_t*>(begin + places.ids),
+  return {reinterpret_cast<Control*>(begin),
+          reinterpret_cast<std::int32_t*>(begin + places.ids),
           reinterpret_cast<float*>(begin + places.weights),
+          reinterpret_cast<float*>(begin + places.scales),
           reinterpret_cast<uint4*>(begin + places.rows),
           reinterpret_cast<uint4*>(begin + places.returned)};
 }
@@ -103,23 +106,33 @@ __device__ __forceinline__ std::uint32_t ranks_of(int id, bool there, std::int64
   return __reduce_or_sync(~0U, own);
 }
 
+/// What a rank dispatches.
+struct SentRows {
+  const uint4* x;       ///< [rows, words]
+  const float* scales;  ///< [rows], of codes; else null
+  const std::int32_t* ids;
+  const float* weights;
+  int rows;
+  int words;  ///< of 16 bytes in a row
+};
+
 /// Sends rows, one per warp. The last block notifies the other ranks and waits for them.
 __global__ void __launch_bounds__(threads)
-    send_rows(PeerRows exchange, PeerRowsRegion places, const uint4* x, const std::int32_t* ids,
-              const float* weights, int rows) {
+    send_rows(PeerRows exchange, PeerRowsRegion places, SentRows sent) {
   begin_early_kernel();
   const PeerCall& call = exchange.call;
   const DeviceExpertExchangeLayout& layout = exchange.layout;
-  const int top_k = static_cast<int>(layout.top_k);
-  const int words = static_cast<int>(layout.width / 8);
+  const int top_k = static_cast<int>(layout.top_k), words = sent.words;
   const Region own = region_of(exchange, places, call.rank);
   const std::uint32_t epoch = *const_cast<volatile std::uint32_t*>(&own.control->epoch) + 1;
   const int lane = threadIdx.x % warp;
-  for (int row = blockIdx.x * warps + threadIdx.x / warp; row < rows; row += gridDim.x * warps) {
+  for (int row = blockIdx.x * warps + threadIdx.x / warp; row < sent.rows;
+       row += gridDim.x * warps) {
     const std::int64_t place = call.rank * layout.max_rows + row;
     const bool there = lane < top_k;
-    const int id = there ? ids[std::int64_t{row} * top_k + lane] : 0;
-    const float weight = there ? weights[std::int64_t{row} * top_k + lane] : 0.0F;
+    const int id = there ? sent.ids[std::int64_t{row} * top_k + lane] : 0;
+    const float weight = there ? sent.weights[std::int64_t{row} * top_k + lane] : 0.0F;
+    const float scale = sent.scales != nullptr ? sent.scales[row] : 0.0F;
     const std::uint32_t wanted = ranks_of(id, there, layout.local_experts);
     for (int rank = 0; rank < call.size; ++rank) {
       const Region to = region_of(exchange, places, rank);
@@ -127,8 +140,9 @@ __global__ void __launch_bounds__(threads)
         to.ids[place * top_k + lane] = id;
         to.weights[place * top_k + lane] = weight;
       }
+      if (lane == 0 && sent.scales != nullptr) to.scales[place] = scale;
     }
-    const uint4* const from = x + std::int64_t{row} * words;
+    const uint4* const from = sent.x + std::int64_t{row} * words;
     for (int word = lane; word < words; word += words_at_once * warp) {
       uint4 found[words_at_once];
 #pragma unroll
@@ -151,7 +165,7 @@ __global__ void __launch_bounds__(threads)
   if (rank >= call.size) return;
   const unsigned long long mark = static_cast<unsigned long long>(epoch) << 32;
   tell(&region_of(exchange, places, rank).control->arrived[call.rank],
-       mark | static_cast<std::uint32_t>(rows));
+       mark | static_cast<std::uint32_t>(sent.rows));
   unsigned long long found = 0;
   for (int looks = 1; (found = told(&own.control->arrived[rank])) >> 32 != epoch; ++looks) {
     if (looks % looks_at_once == 0 && *call.end != 0) {
@@ -314,7 +328,8 @@ PeerRowsRegion peer_rows_region(const DeviceExpertExchangeLayout& layout, int ra
   PeerRowsRegion region;
   region.ids = peer_rows_control_bytes;
   region.weights = region.ids + aligned(assignments * sizeof(std::int32_t));
-  region.rows = region.weights + aligned(assignments * sizeof(float));
+  region.scales = region.weights + aligned(assignments * sizeof(float));
+  region.rows = region.scales + aligned(places * sizeof(float));
   region.returned = region.rows + aligned(places * row_bytes);
   region.bytes = region.returned + aligned(places * row_bytes);
   return region;
@@ -327,14 +342,19 @@ bool takes_peer_rows_exchange(const DeviceExpertExchangeLayout& layout) {
          layout.max_rows * max_peer_ranks * layout.top_k < std::int64_t{1} << 31;
 }
 
-cudaError_t launch_dispatch(const PeerRows& exchange, const Tensor& x, const Tensor& ids,
-                            const Tensor& weights, cudaStream_t stream) {
+cudaError_t launch_dispatch(const PeerRows& exchange, const Tensor& x, const Tensor& scales,
+                            const Tensor& ids, const Tensor& weights, cudaStream_t stream) {
   const std::int64_t blocks =
       std::clamp<std::int64_t>((x[0] + warps - 1) / warps, 1, max_dispatch_blocks);
+  const auto row_bytes = static_cast<std::size_t>(x[1]) * size_of(x.dtype());
+  const SentRows sent{.x = static_cast<const uint4*>(x.data()),
+                      .scales = scales.empty() ? nullptr : scales.as<float>(),
+                      .ids = ids.as<std::int32_t>(),
+                      .weights = weights.as<float>(),
+                      .rows = static_cast<int>(x[0]),
+                      .words = static_cast<int>(row_bytes / sizeof(uint4))};
   return launch_early(send_rows, {dim3(static_cast<unsigned>(blocks)), threads}, stream, exchange,
-                      peer_rows_region(exchange.layout, exchange.call.size),
-                      static_cast<const uint4*>(x.data()), ids.as<std::int32_t>(),
-                      weights.as<float>(), x[0]);
+                      peer_rows_region(exchange.layout, exchange.call.size), sent);
 }
 
 cudaError_t launch_combine(const PeerRows& exchange, const Tensor& results, const Tensor& out,

@@ -110,15 +110,42 @@ float expected(const Given& own, const DeviceExpertExchangeLayout& layout, int r
   return out == DType::bf16 ? rounded(sum) : sum;
 }
 
+/// x as codes: bytes, which here are the numbers -64 to 63, with a scale that a row has from its
+/// number. given.x becomes the numbers that they are.
+HostTensor as_codes(Given& given, const Tensor& scales) {
+  const std::int64_t rows = given.x->shape()[0], width = given.x->shape()[1];
+  HostTensor codes(DType::u8, given.x->shape());
+  for (std::int64_t i = 0; i < rows * width; ++i) {
+    const auto code = static_cast<std::uint8_t>((i * 37 + i / width * 11) % 128);
+    codes->as<std::uint8_t>()[i] = code;
+    const float scale = std::exp2(static_cast<float>(i / width % 7 - 3));
+    scales.as<float>()[i / width] = scale;
+    given.x->as<BFloat16>()[i] = to_bfloat16(static_cast<float>(code - 64) * scale);
+  }
+  return codes;
+}
+
+/// The numbers of received codes: [capacity, width] bf16.
+HostTensor numbers_of(const Tensor& codes, const Tensor& scales) {
+  HostTensor numbers(DType::bf16, codes.shape());
+  for (std::int64_t i = 0; i < codes.elements(); ++i) {
+    numbers->as<BFloat16>()[i] = to_bfloat16(static_cast<float>(codes.as<std::uint8_t>()[i] - 64) *
+                                             scales.as<float>()[i / codes[1]]);
+  }
+  return numbers;
+}
+
 /// One rank's memory for exchanges of up to max_rows.
 struct Buffers {
-  DeviceTensor x, ids, weights, results, out;
+  DeviceTensor x, codes, scales, ids, weights, results, out;
 
   static Result<Buffers> create(Ops& ops, const DeviceExpertExchangeLayout& layout, int ranks,
                                 DType dtype) {
     Buffers made;
     const std::int64_t rows = layout.max_rows;
     TROUPE_TRY(made.x, ops.memory().allocate(DType::bf16, {rows, layout.width}));
+    TROUPE_TRY(made.codes, ops.memory().allocate(DType::u8, {rows, layout.width}));
+    TROUPE_TRY(made.scales, ops.memory().allocate(DType::f32, {rows}));
     TROUPE_TRY(made.ids, ops.memory().allocate(DType::i32, {rows, layout.top_k}));
     TROUPE_TRY(made.weights, ops.memory().allocate(DType::f32, {rows, layout.top_k}));
     TROUPE_TRY(made.results,
@@ -141,18 +168,31 @@ Result<void> compare(const Given& own, const Tensor& out, const DeviceExpertExch
   return {};
 }
 
-/// One exchange, with the experts computed on the host.
+/// One exchange, of numbers or of codes, with the experts computed on the host.
 Result<void> exchange_once(GpuRank& rank, DeviceExpertExchange& exchange, const Buffers& buffers,
-                           const Given& own) {
+                           Given own, bool of_codes) {
   const DeviceExpertExchangeLayout& layout = exchange.layout();
   Ops& ops = *rank.ops;
   const std::int64_t rows = own.x->shape()[0];
-  ops.memory().upload(own.x, buffers.x->rows(0, rows));
+  const HostTensor scales(DType::f32, {rows});
+  const HostTensor codes = of_codes ? as_codes(own, scales) : HostTensor();
+  if (of_codes) {
+    ops.memory().upload(codes, buffers.codes->rows(0, rows));
+    ops.memory().upload(scales, buffers.scales->rows(0, rows));
+  } else {
+    ops.memory().upload(own.x, buffers.x->rows(0, rows));
+  }
   ops.memory().upload(own.ids, buffers.ids->rows(0, rows));
   ops.memory().upload(own.weights, buffers.weights->rows(0, rows));
-  TROUPE_CHECK(exchange.dispatch(buffers.x->rows(0, rows), buffers.ids->rows(0, rows),
-                                 buffers.weights->rows(0, rows)));
-  TROUPE_TRY(const HostTensor came, rank.download(exchange.received()));
+  TROUPE_CHECK(exchange.dispatch((of_codes ? buffers.codes : buffers.x)->rows(0, rows),
+                                 of_codes ? buffers.scales->rows(0, rows) : Tensor(),
+                                 buffers.ids->rows(0, rows), buffers.weights->rows(0, rows)));
+  TROUPE_TRY(HostTensor came,
+             rank.download(of_codes ? exchange.received_codes() : exchange.received()));
+  if (of_codes) {
+    TROUPE_TRY(const HostTensor came_scales, rank.download(exchange.received_scales()));
+    came = numbers_of(came, came_scales);
+  }
   TROUPE_TRY(const HostTensor ids, rank.download(exchange.received_ids()));
   TROUPE_TRY(const HostTensor received_counts, rank.download(exchange.received_counts()));
   const HostTensor results = results_of(came, ids, received_counts, layout, rank.host->rank());
@@ -190,11 +230,15 @@ TEST_P(DeviceExpertExchanges, bring_every_row_to_its_experts_and_their_sum_back)
       TROUPE_TRY(const Buffers buffers, Buffers::create(*rank.ops, layout, ranks, dtype));
       unsigned seed = 0;
       for (const Exchange& each : exchanges(ranks)) {
-        const Given own = given(rank.host->rank(), ranks, layout, each, ++seed);
-        const auto done = exchange_once(rank, *exchange, buffers, own);
-        if (!done.ok()) {
-          return fail(done.error().code, "exchange {} of width {}: {}", seed, width,
-                      done.error().message);
+        for (const bool of_codes : {false, true}) {
+          if (of_codes && width % 16 != 0) continue;
+          const auto done =
+              exchange_once(rank, *exchange, buffers,
+                            given(rank.host->rank(), ranks, layout, each, ++seed), of_codes);
+          if (!done.ok()) {
+            return fail(done.error().code, "exchange {} of width {}{}: {}", seed, width,
+                        of_codes ? ", in codes" : "", done.error().message);
+          }
         }
       }
       return rank.device->barrier();
@@ -217,7 +261,7 @@ TEST_P(DeviceExpertExchanges, are_recorded_by_each_rank_with_its_own_rows) {
     const std::int64_t rows = each.rows[static_cast<std::size_t>(own_rank)];
     // With one choice, a received row is its own result.
     const auto go = [&]() -> Result<void> {
-      TROUPE_CHECK(exchange->dispatch(buffers.x->rows(0, rows), buffers.ids->rows(0, rows),
+      TROUPE_CHECK(exchange->dispatch(buffers.x->rows(0, rows), {}, buffers.ids->rows(0, rows),
                                       buffers.weights->rows(0, rows)));
       return exchange->combine(exchange->received(), buffers.out->rows(0, rows));
     };
@@ -255,7 +299,7 @@ TEST_P(DeviceExpertExchanges, end_when_a_rank_aborts_instead_of_coming) {
       rank.device->abort();
       return {};
     }
-    const auto enqueued = exchange->dispatch(buffers.x->rows(0, 1), buffers.ids->rows(0, 1),
+    const auto enqueued = exchange->dispatch(buffers.x->rows(0, 1), {}, buffers.ids->rows(0, 1),
                                              buffers.weights->rows(0, 1));
     const auto waited = enqueued.ok() ? rank.ops->stream().synchronize() : enqueued;
     if (waited.ok()) return fail(ErrorCode::internal, "an exchange without rank 0 ended well");

@@ -238,6 +238,37 @@ TEST_P(Fp8Experts, multiply_rows_alike_however_they_are_cut) {
   }
 }
 
+TEST_P(Fp8Experts, multiply_codes_of_tokens_as_they_do_the_tokens) {
+  for (const auto& [tokens, top_k, n, k] :
+       {std::tuple{1, 1, 32, 16}, {7, 2, 272, 208}, {130, 4, 512, 2064}}) {
+    const std::int64_t local = 6, assignments = tokens * top_k;
+    const Both weights = experts(local, n, k);
+    const DeviceTensor x = activation(random({tokens, k})),
+                       scratch = room(DType::bf16, {assignments, n});
+    const Sorted sorted = sort(choose(tokens, top_k, local), 0, local);
+    std::vector<HostTensor> found;
+    for (const bool of_codes : {false, true}) {
+      ExpertBatch batch{sorted.gpu_offsets, sorted.gpu_source, assignments};
+      const DeviceTensor plain = room(DType::f32, {assignments, n}),
+                         gated = room(DType::bf16, {assignments, n / 2});
+      ASSERT_TRUE(gpu_->moe().takes_codes(*weights.gpu));
+      const CodedTokens coded =
+          of_codes ? gpu_->moe().codes_of(*weights.gpu, x) : CodedTokens{x, Tensor()};
+      batch.scales = coded.scales;
+      gpu_->moe().grouped_linear(*weights.gpu, coded.codes, batch, top_k, true, false, plain);
+      gpu_->moe().grouped_gate_up(*weights.gpu, coded.codes, batch, top_k, scratch, gated);
+      found.push_back(back(plain));
+      found.push_back(back(gated));
+    }
+    for (std::size_t i = 0; i < 2; ++i) {
+      for (std::int64_t at = 0; at < found[i]->elements(); ++at) {
+        ASSERT_EQ(found[i]->as<float>()[at], found[i + 2]->as<float>()[at])
+            << tokens << " tokens, " << n << " x " << k << ", result " << i << ", element " << at;
+      }
+    }
+  }
+}
+
 TEST_P(Fp8Experts, of_few_tokens_are_added_with_their_weights) {
   struct Case {
     std::int64_t tokens, top_k, experts, first, local, hidden, inner, shared = 0;

@@ -29,12 +29,11 @@ __device__ __forceinline__ std::uint32_t codes_of(const float* four) {
 
 /// The larger of `largest` and the magnitudes of values; infinity if one is not finite.
 __device__ __forceinline__ float larger(float largest, const float (&values)[unit]) {
+  // Magnitudes are ordered as their bits are, with NaN above infinity.
+  unsigned bits = __float_as_uint(largest);
 #pragma unroll
-  for (const float value : values) {
-    largest = isfinite(value) ? fmaxf(largest, fabsf(value)) : INFINITY;
-    if (isinf(largest)) break;
-  }
-  return largest;
+  for (const float value : values) bits = max(bits, __float_as_uint(fabsf(value)));
+  return __uint_as_float(min(bits, __float_as_uint(INFINITY)));
 }
 
 /// The scale of a row, as fp8_row_scale, before it is NaN.
@@ -57,11 +56,12 @@ __device__ __forceinline__ void raise(float* peak, float largest) {
   atomicMax(reinterpret_cast<int*>(peak), __float_as_int(largest));
 }
 
-/// Makes the codes of row blockIdx.x, of k columns, whose units read(column, values) gives. A
-/// thread keeps the units that it reads, at most `units`; with 0 it reads them twice. All threads
-/// call.
-template <int units, class Read>
-__device__ __forceinline__ void quantize_row(int k, const CodedRows& to, const Read& read) {
+/// Makes the codes of row blockIdx.x, of k columns, whose units read(column, values) gives, and
+/// calls write(column, values) for each. A thread keeps the units that it reads, at most `units`;
+/// with 0 it reads them twice. All threads call.
+template <int units, class Read, class Write>
+__device__ __forceinline__ void quantize_row(int k, const CodedRows& to, const Read& read,
+                                             const Write& write) {
   constexpr int kept = units > 0 ? units : 1;
   const int first = static_cast<int>(threadIdx.x) * unit;
   const int stride = static_cast<int>(blockDim.x) * unit;
@@ -85,18 +85,25 @@ __device__ __forceinline__ void quantize_row(int k, const CodedRows& to, const R
   if constexpr (units > 0) {
 #pragma unroll
     for (int i = 0; i < units; ++i) {
-      if (first + i * stride < k) store_codes(codes + first + i * stride, values[i], factor);
+      if (first + i * stride >= k) continue;
+      store_codes(codes + first + i * stride, values[i], factor);
+      write(first + i * stride, values[i]);
     }
   } else {
     for (int at = first; at < k; at += stride) {
       read(at, values[0]);
       store_codes(codes + at, values[0], factor);
+      write(at, values[0]);
     }
   }
   if (threadIdx.x == 0) {
     to.scales[blockIdx.x] = isfinite(largest) ? scale : NAN;
     raise(to.peak, largest);
   }
+}
+template <int units, class Read>
+__device__ __forceinline__ void quantize_row(int k, const CodedRows& to, const Read& read) {
+  quantize_row<units>(k, to, read, [](int, const float(&)[unit]) {});
 }
 
 }  // namespace troupe::cuda

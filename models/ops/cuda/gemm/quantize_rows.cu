@@ -26,19 +26,20 @@ __global__ void silu_mul_coded(const bf16* gate_up, int k, bf16* out, CodedRows 
   begin_early_kernel();
   const bf16* const gates = gate_up + std::int64_t{blockIdx.x} * 2 * k;
   bf16* const row = out + std::int64_t{blockIdx.x} * k;
-  quantize_row<units>(k, to, [&](int at, float(&values)[unit]) {
+  // Nothing is written before all is read: loads do not wait for each other.
+  const auto read = [&](int at, float(&values)[unit]) {
     float ups[unit];
     load_unit(gates + at, values);
     load_unit(gates + k + at, ups);
 #pragma unroll
     for (int i = 0; i < unit; ++i) {
-      values[i] = __bfloat162float(__float2bfloat16_rn(silu(values[i]) * ups[i]));
+      values[i] = __bfloat162float(__float2bfloat16_rn(fast_silu(values[i]) * ups[i]));
     }
-    store_unit(row + at, values);
-  });
+  };
+  quantize_row<units>(k, to, read,
+                      [&](int at, const float(&values)[unit]) { store_unit(row + at, values); });
 }
 
-constexpr int warp_units = 4;  // units of a row that a lane keeps
 constexpr int warp_columns = 32 * unit;
 constexpr int counted_threads = 256;
 
@@ -135,8 +136,9 @@ cudaError_t launch_quantize_counted_rows(const void* x, const std::int32_t* coun
   constexpr int blocks_at_once = 8;  // of a multiprocessor
   const unsigned blocks = std::min(blocks_of(rows, counted_threads / 32),
                                    static_cast<unsigned>(blocks_at_once * multiprocessors()));
-  auto* const kernel =
-      k <= warp_units * warp_columns ? quantize_counted_rows<warp_units> : quantize_counted_rows<0>;
+  auto* const kernel = k <= 4 * warp_columns   ? quantize_counted_rows<4>
+                       : k <= 8 * warp_columns ? quantize_counted_rows<8>
+                                               : quantize_counted_rows<0>;
   return launch_early(kernel, {dim3(blocks), counted_threads}, stream, static_cast<const bf16*>(x),
                       count, static_cast<int>(k), to);
 }

@@ -163,7 +163,7 @@ void CudaMoeOps::do_grouped_linear(const GroupedLinear& weights, const Tensor& x
   GroupedGemm gemm = grouped_gemm_of(grouped, x, batch, top_k, out);
   gemm.gather = gather;
   gemm.scatter = scatter;
-  if (quantize(grouped, x, gemm)) run(gemm, x.dtype(), batch.source.elements());
+  if (quantize(grouped, x, batch, gemm)) run(gemm, x.dtype(), batch.source.elements());
 }
 
 std::optional<CodedRows> CudaMoeOps::room_for_codes(std::int64_t rows, std::int64_t k) {
@@ -188,28 +188,52 @@ std::optional<CodedRows> CudaMoeOps::room_for_codes(std::int64_t rows, std::int6
   return CodedRows{codes_->as<std::uint8_t>(), code_scales_->as<float>()};
 }
 
-bool CudaMoeOps::quantize(const CudaGroupedLinear& grouped, const Tensor& x, GroupedGemm& gemm) {
-  if (grouped.scales() == nullptr) return true;
-  const std::int64_t rows = x[0], k = gemm.k;
-  gemm.weight_scales = grouped.scales();
+std::optional<CodedRows> CudaMoeOps::token_codes(const Tensor& tokens) {
   const bool are_routed = routed_codes_ && routed_at_ == context_.uses() &&
-                          routed_.data() == x.data() && routed_.shape() == x.shape();
-  if (gemm.gather && are_routed) {
-    gemm.x = routed_codes_->codes;
-    gemm.x_scales = routed_codes_->scales;
+                          routed_.data() == tokens.data() && routed_.shape() == tokens.shape();
+  if (are_routed) return routed_codes_;
+  if (const auto made = dense_.codes_of(tokens)) return made;
+  const auto room = room_for_codes(tokens[0], tokens[1]);
+  if (!room) return std::nullopt;
+  check(launch_quantize_rows(tokens.data(), tokens[0], tokens[1], *room, stream()),
+        "quantising tokens");
+  return room;
+}
+
+bool CudaMoeOps::do_takes_codes(const GroupedLinear& gate_up) const {
+  const auto& grouped = static_cast<const CudaGroupedLinear&>(gate_up);
+  return grouped.scales() != nullptr && grouped_gemm_fits({.experts = grouped.experts(),
+                                                           .n = grouped.out_features(),
+                                                           .k = grouped.in_features(),
+                                                           .gated = true,
+                                                           .weight_scales = grouped.scales()});
+}
+
+CodedTokens CudaMoeOps::do_codes_of(const GroupedLinear& /*gate_up*/, const Tensor& x) {
+  const auto made = x.empty() ? std::nullopt : token_codes(x);
+  if (!made) return {Tensor(nullptr, DType::u8, {0, x[1]}), Tensor(nullptr, DType::f32, {0})};
+  return {Tensor(made->codes, DType::u8, x.shape()), Tensor(made->scales, DType::f32, {x[0]})};
+}
+
+bool CudaMoeOps::quantize(const CudaGroupedLinear& grouped, const Tensor& x,
+                          const ExpertBatch& batch, GroupedGemm& gemm) {
+  if (grouped.scales() == nullptr) return true;
+  gemm.weight_scales = grouped.scales();
+  if (gemm.gather && !batch.scales.empty()) {
+    gemm.x_scales = batch.scales.as<float>();
     return true;
   }
-  const auto room = room_for_codes(rows, k);
-  if (!room) return false;
+  std::optional<CodedRows> codes;
   if (gemm.gather) {
-    check(launch_quantize_rows(x.data(), rows, k, *room, stream()), "quantising tokens");
-  } else {
-    check(launch_quantize_counted_rows(x.data(), gemm.offsets + gemm.experts, rows, k, *room,
+    codes = token_codes(x);
+  } else if ((codes = room_for_codes(x[0], gemm.k))) {
+    check(launch_quantize_counted_rows(x.data(), gemm.offsets + gemm.experts, x[0], gemm.k, *codes,
                                        stream()),
           "quantising experts' rows");
   }
-  gemm.x = room->codes;
-  gemm.x_scales = room->scales;
+  if (!codes) return false;
+  gemm.x = codes->codes;
+  gemm.x_scales = codes->scales;
   return true;
 }
 
@@ -250,7 +274,7 @@ void CudaMoeOps::do_heads_linear(const GroupedLinear& weights, const Columns& x,
 
 /// Enqueues a GEMM of `rows` rows in all.
 void CudaMoeOps::run(const GroupedGemm& gemm, DType x_dtype, std::int64_t rows) {
-  if (x_dtype == DType::bf16 && grouped_gemm_fits(gemm)) {
+  if ((x_dtype == DType::bf16 || gemm.is_coded()) && grouped_gemm_fits(gemm)) {
     check(launch_grouped_gemm(gemm, stream()), "a grouped GEMM");
     return;
   }
@@ -276,8 +300,9 @@ void CudaMoeOps::do_grouped_gate_up(const GroupedLinear& weights, const Tensor& 
   GroupedGemm gemm = grouped_gemm_of(grouped, x, batch, top_k, out);
   gemm.gather = true;
   gemm.gated = true;
-  if (x.dtype() == DType::bf16 && out.dtype() == DType::bf16 && grouped_gemm_fits(gemm)) {
-    if (!quantize(grouped, x, gemm)) return;
+  const bool takes_x = x.dtype() == DType::bf16 || !batch.scales.empty();
+  if (takes_x && out.dtype() == DType::bf16 && grouped_gemm_fits(gemm)) {
+    if (!quantize(grouped, x, batch, gemm)) return;
     check(launch_grouped_gemm(gemm, stream()), "grouped_gate_up");
     return;
   }

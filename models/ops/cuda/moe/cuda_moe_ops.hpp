@@ -34,6 +34,8 @@ class CudaMoeOps final : public MoeOps, private CudaComponent {
                        const Tensor& bias, const RouterOptions& options,
                        const ExpertChoices& choices, const ExpertBatch& batch,
                        const Tensor& counts) override;
+  bool do_takes_codes(const GroupedLinear& gate_up) const override;
+  CodedTokens do_codes_of(const GroupedLinear& gate_up, const Tensor& x) override;
   void do_heads_linear(const GroupedLinear& weights, const Columns& x, const Tensor& out) override;
   void do_grouped_linear(const GroupedLinear& weights, const Tensor& x, const ExpertBatch& batch,
                          std::int64_t top_k, bool gather, bool scatter, const Tensor& out) override;
@@ -57,9 +59,12 @@ class CudaMoeOps final : public MoeOps, private CudaComponent {
                           std::int64_t top_k) const override;
 
   void run(const GroupedGemm& gemm, DType x_dtype, std::int64_t rows);
-  /// Of experts in codes: makes codes of x, which may be fewer rows than it has, and sets the
-  /// scales. False if there is no memory for them.
-  bool quantize(const CudaGroupedLinear& grouped, const Tensor& x, GroupedGemm& gemm);
+  /// Of experts in codes: makes codes of x, unless it is codes or has some, and sets the scales; of
+  /// sorted rows only for those that there are. False if there is no memory for them.
+  bool quantize(const CudaGroupedLinear& grouped, const Tensor& x, const ExpertBatch& batch,
+                GroupedGemm& gemm);
+  /// The codes of tokens, made by an operation before or now; none without memory for them.
+  std::optional<CodedRows> token_codes(const Tensor& tokens);
   /// Memory for codes of so many rows until the next call; none after an error.
   std::optional<CodedRows> room_for_codes(std::int64_t rows, std::int64_t k);
 

@@ -31,7 +31,7 @@ class NotingExchange final : public DeviceExpertExchange {
   }
   ~NotingExchange() override { note("exchange destroyed"); }
 
-  Result<void> dispatch(const Tensor&, const Tensor&, const Tensor&) override {
+  Result<void> dispatch(const Tensor&, const Tensor&, const Tensor&, const Tensor&) override {
     note("dispatch of " + std::to_string(expected_rows()));
     return {};
   }
@@ -132,7 +132,7 @@ TEST(ReplaceableCollectives, keep_what_was_opened_when_they_are_replaced) {
   calls.clear();
 
   (*exchange)->expect(3);
-  EXPECT_TRUE((*exchange)->dispatch({}, {}, {}).ok());
+  EXPECT_TRUE((*exchange)->dispatch({}, {}, {}, {}).ok());
   EXPECT_TRUE((*exchange)->combine({}, {}).ok());
   EXPECT_TRUE((*overlap)->begin(0, {}).ok());
   EXPECT_TRUE((*overlap)->norm(0, {}).ok());
