@@ -109,7 +109,8 @@ Result<void> allocate_attention(const ModelConfig& config, std::int64_t tokens, 
     }
   }
   const std::int64_t heads = shape.heads + 2 * shape.kv_heads;
-  TROUPE_TRY(space.qkv, ops.memory().allocate(activation, {tokens, heads * shape.head_dim}));
+  TROUPE_TRY(space.qkv,
+             ops.memory().allocate_outputs(activation, {tokens, heads * shape.head_dim}));
   return {};
 }
 
@@ -143,10 +144,10 @@ Result<Workspace> Workspace::create(const ModelConfig& config, const ModelLimits
 
   Workspace space;
   TROUPE_TRY(space.residual, ops.memory().allocate(activation, {tokens, hidden}));
-  TROUPE_TRY(space.update, ops.memory().allocate(summed, {tokens, hidden}));
+  TROUPE_TRY(space.update, ops.memory().allocate_outputs(summed, {tokens, hidden}));
   TROUPE_TRY(space.normed, ops.memory().allocate(activation, {tokens, hidden}));
   TROUPE_CHECK(allocate_attention(config, tokens, shard, ops, space));
-  TROUPE_TRY(space.gate_up, ops.memory().allocate(activation, {2 * inner}));
+  TROUPE_TRY(space.gate_up, ops.memory().allocate_outputs(activation, {2 * inner}));
   TROUPE_TRY(space.activated, ops.memory().allocate(activation, {inner}));
   TROUPE_TRY(space.head_residual, ops.memory().allocate(activation, {rows, hidden}));
   TROUPE_TRY(space.head_update, ops.memory().allocate(summed, {rows, hidden}));

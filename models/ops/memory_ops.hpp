@@ -26,6 +26,13 @@ class MemoryOps {
   /// Device memory, zeroed; resource_exhausted names the bytes asked for.
   virtual Result<DeviceTensor> allocate(DType dtype, const Shape& shape) = 0;
 
+  /// Device memory as of allocate, for outputs of products (DenseOps::linear): behind an output
+  /// that is not the whole tensor a product may leave undefined rows, which some GEMMs compute
+  /// rather than a part of a tile. No such row may be read before it is written anew.
+  virtual Result<DeviceTensor> allocate_outputs(DType dtype, const Shape& shape) {
+    return allocate(dtype, shape);
+  }
+
   /// Host memory, zeroed, that the device can access asynchronously: with other memory the host may
   /// wait for copies.
   virtual Result<DeviceTensor> allocate_host(DType dtype, const Shape& shape) = 0;

@@ -10,6 +10,7 @@
 #include <cuda_runtime.h>
 
 #include "models/ops/cuda/cuda_ops.hpp"
+#include "models/ops/cuda/memory/output_memory.hpp"
 #include "parallel/device/cuda/stream_watch.hpp"
 
 namespace troupe {
@@ -52,6 +53,8 @@ class CudaContext {
   /// Allocates uninitialised device memory, with `behind` more elements after the tensor. Errors:
   /// as allocate().
   Result<DeviceTensor> allocate_unset(DType dtype, const Shape& shape, std::int64_t behind = 0);
+  /// Where products may write behind their outputs. Shared with the tensors there.
+  const std::shared_ptr<OutputMemory>& outputs() const { return outputs_; }
   /// Enqueues a copy of host memory.
   void upload(const Tensor& host, const Tensor& device);
 
@@ -64,6 +67,7 @@ class CudaContext {
   std::string pci_address_;  ///< 0000:19:00.0; empty: unknown
   std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
   std::shared_ptr<StreamWatch> watch_ = std::make_shared<StreamWatch>();
+  std::shared_ptr<OutputMemory> outputs_ = std::make_shared<OutputMemory>();
   std::optional<Error> error_;
 };
 

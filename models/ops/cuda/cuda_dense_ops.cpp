@@ -25,8 +25,9 @@ Result<std::unique_ptr<CudaDenseOps>> CudaDenseOps::create(CudaContext& context)
     if (context.options().has_fp8_weights) {
       TROUPE_TRY(DeviceTensor codes, context.allocate(DType::u8, {max_code_bytes}));
       TROUPE_TRY(DeviceTensor scales, context.allocate(DType::f32, {max_coded_rows}));
-      dense->gemms_.fp8 = std::make_unique<Fp8Gemm>(
-          *dense->gemms_.dense, Fp8Gemm::Memory{std::move(codes), std::move(scales)});
+      dense->gemms_.fp8 =
+          std::make_unique<Fp8Gemm>(*dense->gemms_.dense, *context.outputs(),
+                                    Fp8Gemm::Memory{std::move(codes), std::move(scales)});
     }
   }
   return dense;
@@ -69,12 +70,8 @@ void CudaDenseOps::do_linear_gate_up(const Linear& weight, const Tensor& x, cons
   if (!done.ok()) return check(done.error());
   if (*done) return;
   coded_at_ = context_.uses();  // nothing was enqueued: codes of x are still those
-  Tensor gate_up = scratch;
-  if (static_cast<const CudaLinear&>(weight).codes() != nullptr) {
-    gate_up = gemms_.fp8->room_for_padded(x[0], scratch[1], x[1]).value_or(scratch);
-  }
-  do_linear(weight, x, gate_up);
-  do_silu_mul(gate_up, out);
+  do_linear(weight, x, scratch);
+  do_silu_mul(scratch, out);
 }
 
 }  // namespace troupe

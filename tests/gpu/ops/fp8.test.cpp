@@ -69,6 +69,40 @@ TEST_P(Fp8Products, are_those_of_rounded_matrices_at_any_number_of_rows) {
   }
 }
 
+TEST_P(Fp8Products, write_behind_an_output_only_where_they_may) {
+  constexpr std::int64_t n = 1536, k = 2048, all = 400;
+  auto weight = codes(random({n, k}, 0.05F));
+  ASSERT_TRUE(weight.ok());
+  const HostTensor numbers = random({all, k}), before = random({all, n});
+  const DeviceTensor x = activation(numbers);
+  auto outputs = gpu_->memory().allocate_outputs(DType::bf16, {all, n});
+  ASSERT_TRUE(outputs.ok());
+  const DeviceTensor whole = room(DType::bf16, {all, n});
+  gpu_->dense().linear(**weight, x, whole);
+  const HostTensor expected = back(whole);
+  for (const auto& [begin, count] :
+       {std::pair{0, 200}, {7, 300}, {0, 384}, {0, 399}, {90, 255}, {30, 300}}) {
+    for (const bool may : {false, true}) {
+      const DeviceTensor plain = activation(before);
+      const Tensor& to = may ? outputs->view() : plain.view();
+      gpu_->dense().linear(**weight, x->rows(begin, count), to.rows(begin, count));
+      const HostTensor found = back(to);
+      for (std::int64_t i = 0; i < all * n; ++i) {
+        const std::int64_t row = i / n;
+        const bool is_computed = row >= begin && row < begin + count;
+        if (!is_computed && (may && row >= begin)) continue;
+        const float wanted = is_computed ? expected->as<float>()[i]
+                             : may       ? 0.0F
+                                         : rounded(before->as<float>()[i]);
+        ASSERT_EQ(found->as<float>()[i], wanted)
+            << count << " rows from " << begin << (may ? ", may" : "") << ": row " << row
+            << ", column " << i % n;
+      }
+      if (may) outputs = gpu_->memory().allocate_outputs(DType::bf16, {all, n});
+    }
+  }
+}
+
 TEST_P(Fp8Products, are_gated) {
   for (const auto& [inner, k] : {std::pair{48, 80}, {1000, 272}, {9608, 144}}) {
     const HostTensor weight = random({2 * inner, k}, 0.1F), x = random({130, k});

@@ -8,6 +8,7 @@
 
 #include "models/ops/cuda/gemm/dense_gemm.hpp"
 #include "models/ops/cuda/gemm/quantize_rows.hpp"
+#include "models/ops/cuda/memory/output_memory.hpp"
 #include "models/ops/ops.hpp"
 
 namespace troupe {
@@ -31,8 +32,9 @@ class Fp8Gemm {
   /// True if matrices of this shape can be multiplied, on this device.
   static bool fits(std::int64_t n, std::int64_t k);
 
-  /// `gemms` is not deterministic and outlives it.
-  Fp8Gemm(DenseGemm& gemms, Memory memory) : gemms_(gemms), memory_(std::move(memory)) {}
+  /// `gemms` is not deterministic. It and `outputs` outlive the object.
+  Fp8Gemm(DenseGemm& gemms, const OutputMemory& outputs, Memory memory)
+      : gemms_(gemms), outputs_(outputs), memory_(std::move(memory)) {}
 
   /// Enqueues out = x . weight^T: x [rows, k] bf16, out [rows, n] f32 or bf16. Errors: those of
   /// cuda_done.
@@ -42,11 +44,6 @@ class Fp8Gemm {
   /// up; false, and nothing is enqueued, if there are too many rows.
   Result<bool> multiply_gated(const Fp8Matrix& weight, const Tensor& x, const Tensor& out,
                               cudaStream_t stream);
-
-  /// Memory for gates and ups [rows, n] bf16 of x [rows, k], behind which more rows may be written:
-  /// `multiply` then computes as many as cuBLASLt is fast with. None if that is of no use, or does
-  /// not fit. Rows [rows, n / 2] may become codes meanwhile; valid until the next product.
-  std::optional<Tensor> room_for_padded(std::int64_t rows, std::int64_t n, std::int64_t k);
 
   /// Where a kernel that makes x [rows, k] may put its codes itself; none if there are too many.
   /// Once it is enqueued, x is coded.
@@ -68,11 +65,15 @@ class Fp8Gemm {
   Result<void> multiply_codes(const Fp8Matrix& weight, const Tensor& x, const Tensor& out,
                               bool gated, cudaStream_t stream);
 
+  /// The rows to compute of `out` [rows, n], whose rows of x have k codes: with those behind it as
+  /// many as cuBLASLt is fast with, if there is memory for them.
+  std::int64_t padded_rows(const Tensor& out, std::int64_t k) const;
+
   DenseGemm& gemms_;
+  const OutputMemory& outputs_;
   Memory memory_;
   float* peak_ = nullptr;
-  Tensor padded_;  ///< the last room_for_padded
-  Tensor coded_;   ///< whose codes are in memory_; empty: nobody's
+  Tensor coded_;  ///< whose codes are in memory_; empty: nobody's
 };
 
 }  // namespace troupe

@@ -1,7 +1,10 @@
 #include "models/ops/cuda/memory/cuda_memory_ops.hpp"
 
 #include <algorithm>
+#include <cstddef>
 #include <cstring>
+#include <memory>
+#include <utility>
 
 #include "models/ops/cuda/common/small_copy.hpp"
 
@@ -17,6 +20,15 @@ std::optional<DeviceMemory> CudaMemoryOps::available() {
 
 Result<DeviceTensor> CudaMemoryOps::allocate(DType dtype, const Shape& shape) {
   return context_.allocate(dtype, shape);
+}
+
+Result<DeviceTensor> CudaMemoryOps::allocate_outputs(DType dtype, const Shape& shape) {
+  TROUPE_TRY(DeviceTensor memory, context_.allocate(dtype, shape));
+  const std::shared_ptr<OutputMemory> outputs = context_.outputs();
+  outputs->add(static_cast<std::byte*>(memory->data()), memory->bytes());
+  return DeviceTensor(memory.view(),
+                      [outputs, owned = std::make_shared<DeviceTensor>(std::move(memory))](
+                          void* begin) { outputs->remove(static_cast<std::byte*>(begin)); });
 }
 
 Result<DeviceTensor> CudaMemoryOps::allocate_host(DType dtype, const Shape& shape) {

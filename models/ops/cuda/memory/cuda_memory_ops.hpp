@@ -12,6 +12,7 @@ class CudaMemoryOps final : public MemoryOps, private CudaComponent {
 
   std::optional<DeviceMemory> available() override;
   Result<DeviceTensor> allocate(DType dtype, const Shape& shape) override;
+  Result<DeviceTensor> allocate_outputs(DType dtype, const Shape& shape) override;
   Result<DeviceTensor> allocate_host(DType dtype, const Shape& shape) override;
 
  private:
