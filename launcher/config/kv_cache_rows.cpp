@@ -31,7 +31,7 @@ std::vector<KeySpec> kv_cache_rows() {
                "`fp8_e4m3`: in 8 bits, with an fp16 scale for each token and KV head, so that the "
                "same memory holds almost twice the tokens of bfloat16; that [changes "
                "answers](operations.md#a-smaller-kv-cache) a little, `int8` less than `fp8_e4m3`. "
-               "`int4` (CPUs only, not for latent attention): in 4 bits with such scales, almost "
+               "`int4` (not for latent attention): in 4 bits with such scales, almost "
                "four times the tokens, and a greater change, of which `residual` takes back the "
                "most. Its codes stand for 16 numbers that lie closer near zero, times the scale of "
                "the least squared error among a few. Scales of 8 bits are those of each row's "

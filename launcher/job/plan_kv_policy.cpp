@@ -155,7 +155,7 @@ Result<void> check_settings(const KvPolicy& policy, const Config& config, const 
   }
   if (engine.device == DeviceKind::cuda && engine.kv_codes) {
     return refuse(fmt::format("kv_cache.dtype is {} on GPUs", to_string(*engine.kv_codes)),
-                  "GPUs have no kernels yet that move codes of 8 bits within a cache",
+                  "GPUs have no kernels yet that move codes within a cache",
                   "Set kv_cache.dtype: auto");
   }
   if (engine.context_parallel_size > 1) {

@@ -19,7 +19,7 @@ Result<void> check_dtype(DType dtype) {
               to_string(dtype));
 }
 
-/// Errors: what CPUs cannot do with a cache of 4 bits.
+/// Errors: what no device can do with a cache of 4 bits.
 Result<void> check_4_bits(const AttentionShape& shape) {
   if (shape.latent > 0) {
     return fail(ErrorCode::unsupported,
@@ -35,21 +35,15 @@ Result<void> check_4_bits(const AttentionShape& shape) {
 
 /// Errors: what GPUs cannot do with a cache of codes.
 Result<void> check_gpu_codes(const AttentionShape& shape, DType codes) {
-  if (codes == DType::i4x2) {
-    return fail(ErrorCode::unsupported,
-                "kv_cache.dtype: int4: GPUs have no kernels that read a KV cache of 4 bits; take "
-                "int8, fp8_e4m3 or auto, or set cluster.device: cpu");
-  }
   if (shape.latent > 0) {
-    return fail(
-        ErrorCode::unsupported,
-        "kv_cache.dtype: {}: GPUs have no kernels yet that read latents of 8 bits; leave it "
-        "at auto",
-        to_string(codes));
+    return fail(ErrorCode::unsupported,
+                "kv_cache.dtype: {}: GPUs have no kernels yet that read latents of codes; leave it "
+                "at auto",
+                to_string(codes));
   }
   if (shape.head_dim > max_gpu_coded_dim || shape.head_dim % 4 != 0) {
     return fail(ErrorCode::unsupported,
-                "kv_cache.dtype: {}: GPUs store keys and values in 8 bits for a head_dim that is a "
+                "kv_cache.dtype: {}: GPUs store keys and values as codes for a head_dim that is a "
                 "multiple of 4 and at most {}, found {}; leave it at auto",
                 to_string(codes), max_gpu_coded_dim, shape.head_dim);
   }

@@ -24,8 +24,9 @@ Result<void> ModelOps::measure_attention(OpsFigures& figures) {
       layer = i;
       ++layers;
     }
-    TROUPE_TRY(const AttentionShape shape,
+    TROUPE_TRY(AttentionShape shape,
                attention_shape(model_, layer, {0, static_cast<int>(options_.tensor_ranks)}));
+    shape.residual = options_.kv_residuals.of(layer);
     for (const std::int64_t rows : figures.rows) {
       TROUPE_CHECK(measure_attention(figures, shape, layers, rows, true));
     }
@@ -41,7 +42,8 @@ Result<void> ModelOps::measure(OpsFigures& figures, std::span<const BenchedAtten
                          .head_dim = one.head_dim,
                          .scale = 1.0F / std::sqrt(static_cast<float>(one.head_dim)),
                          .window = one.window,
-                         .soft_cap = one.soft_cap};
+                         .soft_cap = one.soft_cap,
+                         .residual = options_.kv_residuals.of(0)};
     DeviceTensor sinks;
     if (one.has_sinks) {
       TROUPE_TRY(sinks, random(DType::f32, {one.heads}));
@@ -125,6 +127,8 @@ Result<void> ModelOps::measure_attention(OpsFigures& figures, const AttentionSha
   if (shape.soft_cap > 0.0F) text += " cap";
   if (!shape.sinks.empty()) text += " sinks";
   if (is_code(stored_in)) text += fmt::format(" {}", to_string(stored_in));
+  if (shape.residual == KvResidual::keys) text += " + keys";
+  if (shape.residual == KvResidual::all) text += " + all";
   OpFigure attended{.op = "attention",
                     .shape = std::move(text),
                     .rows = rows,

@@ -41,6 +41,7 @@ Result<double> ModelOps::measure_layer(const OpsFigures& figures, std::int64_t r
       make_sequences(rows, figures.context, figures.prefix, options_.block_size, true);
   TROUPE_TRY(AttentionShape shape,
              attention_shape(model_, 0, {0, static_cast<int>(options_.tensor_ranks)}));
+  shape.residual = options_.kv_residuals.of(0);
   const auto count = std::ssize(sequences.spans), pages = std::ssize(sequences.table);
   const std::int64_t hidden = model_.hidden_size, dim = shape.head_dim;
   std::vector<std::pair<DeviceTensor, DeviceTensor>> caches(matrices.size());

@@ -18,6 +18,7 @@ struct ModelOpsOptions {
   std::int32_t block_size = 16;
   DType dtype = DType::f32;                         ///< of weights
   DType kv_dtype = DType::f32;                      ///< of the KV cache
+  KvResiduals kv_residuals = {};                    ///< of a KV cache of i4x2
   WeightEncoding encoding = WeightEncoding::plain;  ///< of matrices, but for the head
   bool on_gpu = false;
   bool deterministic = false;  ///< see EngineSpec: row-parallel matrices are computed in segments

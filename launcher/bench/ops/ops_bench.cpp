@@ -33,6 +33,7 @@ Result<OpsFigures> measure(const OpsBenchOptions& options, const JobPlan& plan) 
                   .block_size = engine.block_size,
                   .dtype = dtype,
                   .kv_dtype = engine.kv_dtype(),
+                  .kv_residuals = engine.kv_residuals,
                   .encoding = engine.encoding,
                   .on_gpu = engine.device == DeviceKind::cuda,
                   .deterministic = engine.deterministic,

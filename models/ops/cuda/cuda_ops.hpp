@@ -33,9 +33,9 @@ struct CudaOpsOptions {
 /// dense GEMMs between batches of up to 8 rows, more rows that decode_gemm_suits, and the size
 /// classes with their own cuBLASLt algorithm (rows_bucket); in experts between up to 8 tokens and
 /// more; in attention between passes of different lengths. allocate_kv wants an even head_dim of at
-/// most 576; keys are [blocks, kv_heads, block_size, head_dim], values the same. Codes of 8 bits
-/// want a head_dim of at most 256 that 4 divides, and no latents; pages are CodedPages. plan() is
-/// for caches of the dtype that allocate_kv was last called with.
+/// most 576; keys are [blocks, kv_heads, block_size, head_dim], values the same. Codes want a
+/// head_dim of at most 256 that 4 divides, and no latents; pages are CodedPages. plan() is for
+/// caches of the dtype that allocate_kv was last called with.
 ///
 /// The next synchronize() reports a failed operation, with its name and the device.
 ///

@@ -192,7 +192,7 @@ void bench_attention(Ops& ops, const Machine& machine) {
   const double pages = page_ceiling(machine.threads, std::size_t{84} << 20);
   fmt::print("reading 84 MiB by pages: {:.1f} GB/s\n", pages);
   for (const Case& c : cases) {
-    for (const DType dtype : {DType::f32, DType::bf16, DType::i8, DType::f8_e4m3}) {
+    for (const DType dtype : {DType::f32, DType::bf16, DType::i8, DType::f8_e4m3, DType::i4x2}) {
       const std::int32_t per_sequence = (c.context + 15) / 16;
       const std::int32_t blocks = c.sequences * per_sequence;
       std::vector<std::pair<DeviceTensor, DeviceTensor>> layers;

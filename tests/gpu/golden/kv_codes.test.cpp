@@ -1,4 +1,4 @@
-// Models on a GPU whose KV cache has 8-bit codes.
+// Models on a GPU whose KV cache has codes.
 #include <algorithm>
 #include <cmath>
 
@@ -11,10 +11,11 @@ namespace troupe::golden {
 namespace {
 
 /// Of some of the perplexity's windows.
-Result<double> mean_nll(const std::filesystem::path& folder, DType kv_dtype) {
+Result<double> mean_nll(const std::filesystem::path& folder, DType kv_dtype,
+                        const KvResiduals& residuals = {}) {
   TROUPE_TRY(auto ops, make_golden_ops(DType::bf16));
   TROUPE_TRY(const LoadedModel loaded,
-             load(folder, DType::bf16, {}, std::move(ops), false, kv_dtype));
+             load(folder, DType::bf16, {}, std::move(ops), false, kv_dtype, residuals));
   TROUPE_TRY(const auto windows, read_windows());
   const std::size_t count = std::min<std::size_t>(windows.size(), 16);
   double sum = 0.0;
@@ -38,6 +39,20 @@ TEST_P(KvCodes, raise_the_perplexity_on_a_gpu_by_little) {
     RecordProperty(std::string(to_string(codes)), std::to_string(rise));
     EXPECT_LT(std::abs(rise), codes == DType::i8 ? 0.002 : 0.005) << to_string(codes);
     EXPECT_NE(nll, plain) << to_string(codes);
+  }
+}
+
+TEST_P(KvCodes, of_4_bits_raise_the_perplexity_on_a_gpu_by_a_fiftieth_or_less) {
+  if (max_golden_ranks() == 0) GTEST_SKIP() << "no GPU";
+  const auto model = golden_model(GetParam());
+  if (!model) GTEST_SKIP() << missing_model_message(GetParam());
+  REQUIRE_OK(const double plain, mean_nll(model->checkpoint, DType::bf16));
+  for (const KvResidual kind : {KvResidual::none, KvResidual::keys}) {
+    REQUIRE_OK(const double nll, mean_nll(model->checkpoint, DType::i4x2, KvResiduals{kind}));
+    const double rise = std::expm1(nll - plain);
+    RecordProperty("residual_" + std::to_string(static_cast<int>(kind)), std::to_string(rise));
+    EXPECT_LT(std::abs(rise), 0.02) << static_cast<int>(kind);
+    EXPECT_NE(nll, plain) << static_cast<int>(kind);
   }
 }
 

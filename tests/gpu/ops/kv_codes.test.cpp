@@ -1,5 +1,5 @@
-// The KV cache in 8 bits on a GPU: what is written, beside the CPU's codes, and what attention
-// makes of it, beside sums in double over the numbers that the codes stand for.
+// The KV cache in 8 and 4 bits on a GPU: what is written, beside the CPU's codes, and what
+// attention makes of it, beside sums in double over the numbers that the codes stand for.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -21,6 +21,17 @@ namespace {
 /// A sequence with `context` positions, the last `rows` of which are in the pass.
 struct Span {
   std::int32_t context, rows;
+};
+
+/// A cache's dtype and residual.
+struct Codes {
+  DType dtype;
+  KvResidual residual = KvResidual::none;
+
+  AttentionShape with_residual(AttentionShape shape) const {
+    shape.residual = residual;
+    return shape;
+  }
 };
 
 struct Case {
@@ -56,7 +67,8 @@ class KvCodes : public BothDevices {
   };
 
   static std::string describe_case(const Case& c, DType codes) {
-    return fmt::format("{} in {}, blocks of {}, {} sequences", describe(c.shape), to_string(codes),
+    return fmt::format("{} in {}{}, blocks of {}, {} sequences", describe(c.shape),
+                       to_string(codes), c.shape.residual == KvResidual::keys ? " + keys" : "",
                        c.block_size, c.spans.size());
   }
 
@@ -136,50 +148,78 @@ class KvCodes : public BothDevices {
         stored.gpu_layer, gpu_q);
     expect_equal(gpu_q, q, "rotated queries");
     const Shape rows{stored.tokens, shape.stored_elements(codes)};
-    stored.cpu_rows = gathered(*cpu_, stored.cpu_layer, shape, slots, HostTensor(codes, rows));
-    stored.gpu_rows = gathered(*gpu_, stored.gpu_layer, shape, gpu_slots, room(codes, rows));
+    const DType of_keys = shape.key_dtype(codes);
+    stored.cpu_rows = gathered(*cpu_, stored.cpu_layer, shape, slots, HostTensor(of_keys, rows));
+    stored.gpu_rows = gathered(*gpu_, stored.gpu_layer, shape, gpu_slots, room(of_keys, rows));
   }
 
-  /// The numbers of a head's row in gathered ones: of keys, then of values.
-  static double number(const Tensor& rows, const AttentionShape& shape, std::int64_t token,
-                       std::int64_t head, std::int64_t i) {
-    const KvRowLayout layout = shape.row_layout(rows.dtype());
-    const auto* const codes = static_cast<const std::uint8_t*>(rows.data()) + token * rows[1] +
-                              head * layout.row_elements;
-    std::uint16_t bits = 0;
-    std::memcpy(&bits, codes + layout.head_dim, sizeof bits);
-    const double scale = half_to_float(bits);
-    return rows.dtype() == DType::i8 ? static_cast<std::int8_t>(codes[i]) * scale
-                                     : e4m3_to_float(codes[i]) * 0x1p-8 * scale;
+  /// A head's row in gathered ones, of which keys come first, then values.
+  struct RowOfHead {
+    KvRowLayout layout;
+    std::int64_t begin;  ///< byte of a token's rows
+
+    RowOfHead(const AttentionShape& shape, DType codes, std::int64_t head) {
+      const KvRowLayout keys = shape.row_layout(shape.key_dtype(codes));
+      const bool is_key = head < shape.kv_heads;
+      layout = is_key ? keys : shape.row_layout(shape.value_dtype(codes));
+      begin = is_key ? head * keys.row_elements
+                     : shape.kv_heads * keys.row_elements +
+                           (head - shape.kv_heads) * layout.row_elements;
+    }
+    double number(const std::uint8_t* token, std::int64_t i) const {
+      const std::uint8_t* const codes = token + begin;
+      std::uint16_t bits = 0;
+      std::memcpy(&bits, codes + layout.elements, sizeof bits);
+      const double scale = half_to_float(bits);
+      switch (layout.stored) {
+        case DType::i8:
+          return static_cast<std::int8_t>(codes[i]) * scale;
+        case DType::i4x2:
+          return int4_levels[codes[i / 2] >> (i % 2 * 4) & 15] * scale;
+        default:
+          return e4m3_to_float(codes[i]) * 0x1p-8 * scale;
+      }
+    }
+    /// By how much a key may differ from the CPU's, which is computed otherwise: a code next to it.
+    /// Of 4 bits the scale may be another one whose error is almost the same.
+    double key_tolerance(double number, double largest) const {
+      const double rounding = largest * 2e-3;
+      if (layout.stored == DType::i4x2) return 0.3 * largest;
+      return 1.01 * (layout.stored == DType::i8 ? largest / 127.0 : std::fabs(number) / 8.0) +
+             rounding;
+    }
+  };
+  static const std::uint8_t* token_of(const Tensor& rows, std::int64_t token) {
+    return static_cast<const std::uint8_t*>(rows.data()) + token * rows[1];
   }
 
   /// Values are not computed with, so theirs are the same codes; of keys a few are next to the
   /// CPU's.
-  void expect_codes_of_cpu(const Case& c, const Stored& stored) {
+  void expect_codes_of_cpu(const Case& c, DType codes, const Stored& stored) {
     const AttentionShape& shape = c.shape;
     const Tensor &found = stored.gpu_rows, &wanted = stored.cpu_rows;
-    const KvRowLayout layout = shape.row_layout(found.dtype());
-    const std::int64_t key_bytes = shape.kv_heads * layout.row_elements;
+    const std::int64_t key_bytes = RowOfHead(shape, codes, shape.kv_heads).begin;
     std::int64_t others = 0;
     for (std::int64_t t = 0; t < stored.tokens; ++t) {
-      const auto* const a = static_cast<const std::uint8_t*>(found.data()) + t * found[1];
-      const auto* const b = static_cast<const std::uint8_t*>(wanted.data()) + t * found[1];
+      const std::uint8_t *const a = token_of(found, t), *const b = token_of(wanted, t);
       for (std::int64_t i = key_bytes; i < found[1]; ++i) {
         ASSERT_EQ(int{a[i]}, int{b[i]})
             << "token " << t << ", byte " << i - key_bytes << " of its values";
       }
       for (std::int64_t head = 0; head < shape.kv_heads; ++head) {
+        const RowOfHead row(shape, codes, head);
         double largest = 0.0;
         for (std::int64_t i = 0; i < shape.head_dim; ++i) {
-          largest = std::max(largest, std::fabs(number(wanted, shape, t, head, i)));
+          largest = std::max(largest, std::fabs(row.number(b, i)));
         }
         for (std::int64_t i = 0; i < shape.head_dim; ++i) {
-          const double x = number(found, shape, t, head, i), y = number(wanted, shape, t, head, i);
-          others += a[head * layout.row_elements + i] == b[head * layout.row_elements + i] ? 0 : 1;
-          const double step = found.dtype() == DType::i8 ? largest / 127.0 : std::fabs(y) / 8.0;
-          ASSERT_LE(std::fabs(x - y), 1.01 * step + largest * 2e-3)
+          const double x = row.number(a, i), y = row.number(b, i);
+          ASSERT_LE(std::fabs(x - y), row.key_tolerance(y, largest))
               << "token " << t << ", KV head " << head << ", element " << i << ": " << x
               << " instead of " << y;
+        }
+        for (std::int64_t i = 0; i < row.layout.elements; ++i) {
+          others += a[row.begin + i] == b[row.begin + i] ? 0 : 1;
         }
       }
     }
@@ -188,7 +228,7 @@ class KvCodes : public BothDevices {
   }
 
   /// Attention of q [rows, heads * head_dim] in double.
-  static HostTensor reference(const Case& c, const Stored& stored, const Tensor& q,
+  static HostTensor reference(const Case& c, DType codes, const Stored& stored, const Tensor& q,
                               const float* sinks) {
     const AttentionShape& shape = c.shape;
     const std::int64_t dim = shape.head_dim, group = shape.heads / shape.kv_heads;
@@ -197,13 +237,14 @@ class KvCodes : public BothDevices {
     for (std::size_t s = 0; s < stored.asked.size(); ++s) {
       const SequenceSpan &all = stored.spans[s], &asked = stored.asked[s];
       for (std::int64_t head = 0; head < shape.kv_heads; ++head) {
+        const RowOfHead key(shape, codes, head), value(shape, codes, shape.kv_heads + head);
         keys.clear();
         values.clear();
         for (std::int64_t p = 0; p < all.rows; ++p) {
+          const std::uint8_t* const token = token_of(stored.gpu_rows, all.first_row + p);
           for (std::int64_t i = 0; i < dim; ++i) {
-            keys.push_back(number(stored.gpu_rows, shape, all.first_row + p, head, i));
-            values.push_back(
-                number(stored.gpu_rows, shape, all.first_row + p, shape.kv_heads + head, i));
+            keys.push_back(key.number(token, i));
+            values.push_back(value.number(token, i));
           }
         }
         for (std::int64_t row = 0; row < asked.rows; ++row) {
@@ -246,12 +287,14 @@ class KvCodes : public BothDevices {
     return out;
   }
 
-  void expect_attention(const Case& c, DType codes) {
+  void expect_attention(Case c, const Codes& of) {
+    const DType codes = of.dtype;
+    c.shape = of.with_residual(c.shape);
     SCOPED_TRACE(describe_case(c, codes));
     Stored stored;
     store(c, codes, stored);
     if (HasFatalFailure()) return;
-    expect_codes_of_cpu(c, stored);
+    expect_codes_of_cpu(c, codes, stored);
     const auto rows = std::ssize(stored.asked_positions), count = std::ssize(stored.asked),
                blocks = std::ssize(stored.table);
     AttentionShape shape = c.shape;
@@ -259,7 +302,8 @@ class KvCodes : public BothDevices {
     const DeviceTensor gpu_sinks = exact(sinks);
     if (c.has_sinks) shape.sinks = gpu_sinks;
     const HostTensor q = random({rows, shape.heads * shape.head_dim}, c.query_size);
-    const HostTensor wanted = reference(c, stored, q, c.has_sinks ? sinks->as<float>() : nullptr);
+    const HostTensor wanted =
+        reference(c, codes, stored, q, c.has_sinks ? sinks->as<float>() : nullptr);
     const DeviceTensor gpu_q = activation(q), out = room(GetParam(), q->shape()),
                        at = exact(integers(stored.asked_positions, {rows})),
                        slots = exact(integers(stored.slots, {stored.tokens})),
@@ -287,7 +331,8 @@ class KvCodes : public BothDevices {
 INSTANTIATE_TEST_SUITE_P(Dtypes, KvCodes, testing::Values(DType::f32, DType::bf16),
                          [](const auto& info) { return std::string(to_string(info.param)); });
 
-constexpr DType all_codes[] = {DType::f8_e4m3, DType::i8};
+constexpr Codes all_codes[] = {
+    {DType::f8_e4m3}, {DType::i8}, {DType::i4x2}, {DType::i4x2, KvResidual::keys}};
 
 AttentionShape shape_of(std::int64_t heads, std::int64_t kv_heads, std::int64_t dim) {
   return {.heads = heads,
@@ -347,7 +392,7 @@ TEST_P(KvCodes, are_attended_to_by_one_row_of_each_sequence) {
       Case{fixed, 16, few},
       Case{shape_of(4, 2, 40), 16, few}};
   for (const Case& c : is_bf16() ? of_the_decode_kernel : of_any_shape) {
-    for (const DType codes : all_codes) expect_attention(c, codes);
+    for (const Codes& codes : all_codes) expect_attention(c, codes);
   }
 }
 
@@ -368,20 +413,23 @@ TEST_P(KvCodes, are_attended_to_by_prompts_and_mixed_passes) {
       Case{capped(shape_of(4, 2, 256), 5.0F), 16, mixed},
       Case{shape_of(32, 2, 128), 16, {{3, 3}, {1, 1}, {700, 20}, {9, 9}}}};
   for (const Case& c : is_bf16() ? of_fast_kernels : of_any_shape) {
-    for (const DType codes : all_codes) expect_attention(c, codes);
+    for (const Codes& codes : all_codes) expect_attention(c, codes);
   }
 }
 
 TEST_P(KvCodes, are_attended_to_by_long_prompts) {
   if (!is_bf16()) GTEST_SKIP() << "f32 has one kernel for all lengths";
-  expect_attention({shape_of(4, 2, 128), 16, {{50, 1}, {2300, 1100}, {30, 12}}}, DType::f8_e4m3);
-  expect_attention({windowed(shape_of(2, 1, 128), 700), 32, {{2100, 1024}}}, DType::i8);
+  expect_attention({shape_of(4, 2, 128), 16, {{50, 1}, {2300, 1100}, {30, 12}}}, {DType::f8_e4m3});
+  const Case windows{windowed(shape_of(2, 1, 128), 700), 32, {{2100, 1024}}};
+  for (const Codes& codes : all_codes) expect_attention(windows, codes);
 }
 
 TEST_P(KvCodes, move_between_ranks_and_to_the_host_as_they_are) {
-  for (const DType codes : all_codes) {
-    for (const AttentionShape& shape : {shape_of(8, 8, 128), shape_of(2, 1, 80)}) {
-      SCOPED_TRACE(describe(shape));
+  for (const Codes& of : all_codes) {
+    for (const AttentionShape& plain : {shape_of(8, 8, 128), shape_of(2, 1, 80)}) {
+      const DType codes = of.dtype;
+      const AttentionShape shape = of.with_residual(plain);
+      SCOPED_TRACE(describe_case({shape, 16, {}}, codes));
       Stored stored;
       store({shape, 16, {{100, 1}, {37, 1}}}, codes, stored);
       if (HasFatalFailure()) return;
@@ -392,7 +440,8 @@ TEST_P(KvCodes, move_between_ranks_and_to_the_host_as_they_are) {
       const DeviceTensor slots = exact(integers(stored.slots, {stored.tokens}));
       gpu_->attention().scatter_kv(exact(stored.gpu_rows), shape, slots, other_layer);
       const Shape rows = stored.gpu_rows->shape();
-      const HostTensor found = gathered(*gpu_, other_layer, shape, slots, room(codes, rows));
+      const DType of_keys = shape.key_dtype(codes);
+      const HostTensor found = gathered(*gpu_, other_layer, shape, slots, room(of_keys, rows));
       EXPECT_EQ(std::memcmp(found->data(), stored.gpu_rows->data(), found->bytes()), 0) << "rows";
 
       const KvLayer caches[] = {stored.gpu_layer};
@@ -404,13 +453,14 @@ TEST_P(KvCodes, move_between_ranks_and_to_the_host_as_they_are) {
       }
       (*swap)->copy_out(moves);
       (*swap)->join();
-      const HostTensor zeros(codes, stored.gpu_layer.keys.shape());
-      gpu_->memory().upload(zeros, stored.gpu_layer.keys);
-      gpu_->memory().upload(zeros, stored.gpu_layer.values);
-      ASSERT_TRUE(gpu_->stream().synchronize().ok());
+      for (const Tensor& pages : {stored.gpu_layer.keys, stored.gpu_layer.values}) {
+        const HostTensor zeros(pages.dtype(), pages.shape());
+        gpu_->memory().upload(zeros, pages);
+        ASSERT_TRUE(gpu_->stream().synchronize().ok());
+      }
       (*swap)->copy_in(moves);
       (*swap)->join();
-      const HostTensor again = gathered(*gpu_, stored.gpu_layer, shape, slots, room(codes, rows));
+      const HostTensor again = gathered(*gpu_, stored.gpu_layer, shape, slots, room(of_keys, rows));
       EXPECT_EQ(std::memcmp(again->data(), stored.gpu_rows->data(), again->bytes()), 0) << "swap";
     }
   }

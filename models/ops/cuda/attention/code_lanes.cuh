@@ -1,7 +1,7 @@
-// How heads of codes of 8 bits are spread over the lanes of a warp, for attention by tensor cores
-// in fp16, which holds codes exactly: positions are rows of an instruction, query heads its 8
-// columns. Ranges of fp16 are kept by powers of two for queries, and for the terms of values by the
-// maximum to which they are relative.
+// How heads of codes are spread over the lanes of a warp, for attention by tensor cores in fp16,
+// which holds codes exactly: positions are rows of an instruction, query heads its 8 columns.
+// Ranges of fp16 are kept by powers of two for queries, and for the terms of values by the maximum
+// to which they are relative.
 #pragma once
 
 #include <cstdint>
@@ -12,92 +12,109 @@
 
 namespace troupe::cuda {
 
-/// What a lane has of a head of `dim` elements that `lanes` lanes share: of each 16 * lanes
-/// elements 16 adjacent ones, of what is left 8, 4 and 2, as words of four codes and at last
-/// perhaps half a word.
-template <int dim, int lanes>
+/// What a lane has of a row of `bytes` that `lanes` lanes share: of each 16 * lanes bytes 16
+/// adjacent ones, of what is left 8, 4, 2 and 1.
+template <int bytes, int lanes>
 struct CodeShare {
-  static_assert(dim % (2 * lanes) == 0);
-  static constexpr int units = dim / (16 * lanes);
-  static constexpr int rest = dim % (16 * lanes) / lanes;  ///< elements behind the units
-  static constexpr int words = dim / lanes / 4;
-  static constexpr bool has_half_word = rest % 4 != 0;
+  static_assert(bytes % lanes == 0);
+  static constexpr int units = bytes / (16 * lanes);
+  static constexpr int of_lane = bytes / lanes, rest = of_lane % 16;  ///< bytes; behind the units
+  static constexpr int words = (of_lane + 3) / 4;                     ///< that hold them
 
-  /// The first element of a word, or of the half word behind the last.
-  __host__ __device__ static constexpr int element(int word, int lane) {
-    if (word < 4 * units) return 16 * (lanes * (word / 4) + lane) + 4 * (word % 4);
-    int first = 16 * lanes * units, index = word - 4 * units;
-    if (rest >= 8) {
-      if (index < 2) return first + 8 * lane + 4 * index;
-      first += 8 * lanes;
-      index -= 2;
+  /// The place in the row of the i-th byte of a lane.
+  __host__ __device__ static constexpr int place(int i, int lane) {
+    if (i < 16 * units) return 16 * (lanes * (i / 16) + lane) + i % 16;
+    int first = 16 * lanes * units;
+    i -= 16 * units;
+    for (int part = 8; part > 0; part /= 2) {
+      if ((rest & part) == 0) continue;
+      if (i < part) return first + part * lane + i;
+      first += part * lanes;
+      i -= part;
     }
-    if (rest % 8 >= 4) {
-      if (index == 0) return first + 4 * lane;
-      first += 4 * lanes;
+    return first;
+  }
+  /// Each byte of a row is one lane's.
+  static constexpr bool has_all() {
+    bool found[bytes] = {};
+    for (int lane = 0; lane < lanes; ++lane) {
+      for (int i = 0; i < of_lane; ++i) found[place(i, lane)] = true;
     }
-    return first + 2 * lane;
+    for (const bool is_there : found) {
+      if (!is_there) return false;
+    }
+    return true;
   }
 };
 
-/// A lane's part of the codes of a row in shared memory.
-template <int dim, int lanes>
+/// A lane's part of the codes of a row in shared memory, whose address is a multiple of the largest
+/// load.
+template <int bytes, int lanes>
 struct CodesOfRow {
-  using Share = CodeShare<dim, lanes>;
+  using Share = CodeShare<bytes, lanes>;
+  static_assert(Share::has_all());
 
-  std::uint32_t words[Share::words + (Share::has_half_word ? 1 : 0)];
+  std::uint32_t words[Share::words];
 
   __device__ __forceinline__ void read(const unsigned char* row, int lane) {
+    constexpr int eight = 16 * Share::units, four = eight + (Share::rest & 8),
+                  two = four + (Share::rest & 4), one = two + (Share::rest & 2);
+    const auto at = [&](int i) { return row + Share::place(i, lane); };
 #pragma unroll
     for (int u = 0; u < Share::units; ++u) {
-      const uint4 unit = *reinterpret_cast<const uint4*>(row + Share::element(4 * u, lane));
+      const uint4 unit = *reinterpret_cast<const uint4*>(at(16 * u));
       words[4 * u] = unit.x;
       words[4 * u + 1] = unit.y;
       words[4 * u + 2] = unit.z;
       words[4 * u + 3] = unit.w;
     }
-    constexpr int behind = 4 * Share::units;
-    if constexpr (Share::rest >= 8) {
-      const uint2 pair = *reinterpret_cast<const uint2*>(row + Share::element(behind, lane));
-      words[behind] = pair.x;
-      words[behind + 1] = pair.y;
+    if constexpr (four > eight) {
+      const uint2 pair = *reinterpret_cast<const uint2*>(at(eight));
+      words[eight / 4] = pair.x;
+      words[eight / 4 + 1] = pair.y;
     }
-    if constexpr (Share::rest % 8 >= 4) {
-      constexpr int last = Share::words - 1;
-      words[last] = *reinterpret_cast<const std::uint32_t*>(row + Share::element(last, lane));
+    if constexpr (two > four) {
+      words[four / 4] = *reinterpret_cast<const std::uint32_t*>(at(four));
     }
-    if constexpr (Share::has_half_word) {
-      words[Share::words] =
-          *reinterpret_cast<const std::uint16_t*>(row + Share::element(Share::words, lane));
+    if constexpr (Share::of_lane > two) {
+      std::uint32_t last = 0;
+      if constexpr (one > two) last = *reinterpret_cast<const std::uint16_t*>(at(two));
+      if constexpr (Share::of_lane > one) last |= std::uint32_t{*at(one)} << (8 * (one - two));
+      words[two / 4] = last;
     }
   }
 };
 
-/// A lane's part of a query of `dim` elements, a multiple of 16, in fp16: `fourth` is lane % 4.
-template <int dim>
+/// A lane's part of a query of `dim` elements, a multiple of 16, in fp16, as it has keys of Code:
+/// `fourth` is lane % 4. Instruction i takes four adjacent elements of each lane.
+template <class Code, int dim>
 struct CodedQuery {
-  using Share = CodeShare<dim, 4>;
-  static_assert(!Share::has_half_word);
+  using Share = CodeShare<dim / Code::in_byte, 4>;
+  static constexpr int instructions = dim / 16;
 
-  std::uint32_t low[Share::words] = {}, high[Share::words] = {};
+  std::uint32_t low[instructions] = {}, high[instructions] = {};
   float unit = 1.0F;  ///< a power of two: elements are times this
 
+  /// The first of an instruction's elements.
+  __device__ static constexpr int element(int instruction, int fourth) {
+    return Code::in_byte * Share::place(4 * instruction / Code::in_byte, fourth);
+  }
   /// All lanes of the warp call; those without a query pass null.
   __device__ __forceinline__ void read(const bf16* row, int fourth) {
-    float elements[Share::words][4] = {};
+    float elements[instructions][4] = {};
     float largest = 0.0F;
 #pragma unroll
-    for (int w = 0; w < Share::words; ++w) {
+    for (int i = 0; i < instructions; ++i) {
       if (row == nullptr) break;
-      const uint2 four = *reinterpret_cast<const uint2*>(row + Share::element(w, fourth));
+      const uint2 four = *reinterpret_cast<const uint2*>(row + element(i, fourth));
       const float2 a = __bfloat1622float2(*reinterpret_cast<const __nv_bfloat162*>(&four.x));
       const float2 b = __bfloat1622float2(*reinterpret_cast<const __nv_bfloat162*>(&four.y));
-      elements[w][0] = a.x;
-      elements[w][1] = a.y;
-      elements[w][2] = b.x;
-      elements[w][3] = b.y;
+      elements[i][0] = a.x;
+      elements[i][1] = a.y;
+      elements[i][2] = b.x;
+      elements[i][3] = b.y;
 #pragma unroll
-      for (const float element : elements[w]) largest = fmaxf(largest, fabsf(element));
+      for (const float element : elements[i]) largest = fmaxf(largest, fabsf(element));
     }
     largest = fmaxf(largest, __shfl_xor_sync(~0U, largest, 1));
     largest = fmaxf(largest, __shfl_xor_sync(~0U, largest, 2));
@@ -109,9 +126,9 @@ struct CodedQuery {
     unit = __uint_as_float(static_cast<std::uint32_t>(127 + moved) << 23);
     const float factor = __uint_as_float(static_cast<std::uint32_t>(127 - moved) << 23);
 #pragma unroll
-    for (int w = 0; w < Share::words; ++w) {
-      low[w] = pair_of(elements[w][0] * factor, elements[w][1] * factor);
-      high[w] = pair_of(elements[w][2] * factor, elements[w][3] * factor);
+    for (int i = 0; i < instructions; ++i) {
+      low[i] = pair_of(elements[i][0] * factor, elements[i][1] * factor);
+      high[i] = pair_of(elements[i][2] * factor, elements[i][3] * factor);
     }
   }
   static __device__ __forceinline__ std::uint32_t pair_of(float left, float right) {
@@ -125,42 +142,67 @@ struct CodedQuery {
 template <class Code, int dim, int tiles>
 __device__ __forceinline__ void add_code_products(const unsigned char* top,
                                                   const unsigned char* bottom, int fourth,
-                                                  const CodedQuery<dim> (&query)[tiles],
+                                                  const CodedQuery<Code, dim> (&query)[tiles],
                                                   float (&scores)[tiles][4]) {
-  CodesOfRow<dim, 4> a, b;
+  CodesOfRow<dim / Code::in_byte, 4> a, b;
   a.read(top, fourth);
   b.read(bottom, fourth);
 #pragma unroll
-  for (int w = 0; w < CodeShare<dim, 4>::words; ++w) {
+  for (int i = 0; i < CodedQuery<Code, dim>::instructions; ++i) {
     std::uint32_t top_low, top_high, bottom_low, bottom_high;
-    Code::widen(a.words[w], top_low, top_high);
-    Code::widen(b.words[w], bottom_low, bottom_high);
+    Code::widen(four_codes<Code>(a.words, i), top_low, top_high);
+    Code::widen(four_codes<Code>(b.words, i), bottom_low, bottom_high);
 #pragma unroll
     for (int t = 0; t < tiles; ++t) {
-      mma_f16(scores[t], top_low, bottom_low, top_high, bottom_high, query[t].low[w],
-              query[t].high[w]);
+      mma_f16(scores[t], top_low, bottom_low, top_high, bottom_high, query[t].low[i],
+              query[t].high[i]);
     }
   }
 }
 
 /// How OnlineSoftmax::sums has the elements of values: two rows of an instruction are adjacent
 /// elements of a lane.
-template <int dim>
+template <class Code, int dim>
 struct CodedValueLanes {
-  using Share = CodeShare<dim, 8>;
+  using Share = CodeShare<dim / Code::in_byte, 8>;
   static constexpr int fragments = dim / 16;
 
   __device__ static constexpr int element(int fragment, int eighth) {
-    return Share::element(fragment / 2, eighth) + 2 * (fragment % 2);
+    return Code::in_byte * Share::place(2 * fragment / Code::in_byte, eighth);
+  }
+};
+
+/// The numbers of a word of codes at two positions, in pairs of these: those of even elements, and
+/// of odd ones.
+template <class Code>
+struct WordOfTwo {
+  static constexpr int elements = 4 * Code::in_byte;
+
+  std::uint32_t even[elements / 2], odd[elements / 2];
+
+  __device__ __forceinline__ WordOfTwo(std::uint32_t a, std::uint32_t b) {
+    if constexpr (Code::in_byte == 1) {
+      Code::widen(__byte_perm(a, b, 0x5140), even[0], odd[0]);
+      Code::widen(__byte_perm(a, b, 0x7362), even[1], odd[1]);
+    } else {
+      constexpr std::uint32_t lower = 0x0F0F0F0F;
+      const std::uint32_t evens = (a & lower) | (b << 4 & ~lower);
+      const std::uint32_t odds = (a >> 4 & lower) | (b & ~lower);
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        Code::widen(evens >> (16 * half), even[2 * half], even[2 * half + 1]);
+        Code::widen(odds >> (16 * half), odd[2 * half], odd[2 * half + 1]);
+      }
+    }
   }
 };
 
 /// The lane's part of the values of 16 positions: of 2 (lane % 4) + i % 2 + 8 (i / 2) for i from 0.
-template <int dim>
+template <class Code, int dim>
 struct CodedValues {
-  using Share = CodeShare<dim, 8>;
+  using Share = CodeShare<dim / Code::in_byte, 8>;
 
-  CodesOfRow<dim, 8> of[4];
+  CodesOfRow<dim / Code::in_byte, 8> of[4];
 
   /// row(i) is the row of position i.
   template <class Row>
@@ -169,32 +211,23 @@ struct CodedValues {
     for (int i = 0; i < 4; ++i) of[i].read(row(i), eighth);
   }
   /// Adds to the sums of all tiles.
-  template <class Code, int tiles, class Terms, class Softmax>
+  template <int tiles, class Terms, class Softmax>
   __device__ __forceinline__ void add(const Terms (&terms)[tiles],
                                       Softmax (&softmax)[tiles]) const {
+    constexpr int fragments = CodedValueLanes<Code, dim>::fragments;
+    constexpr int of_word = WordOfTwo<Code>::elements / 2;
 #pragma unroll
     for (int w = 0; w < Share::words; ++w) {
-      add_pair<Code>(2 * w, w, 0x5140, terms, softmax);
-      add_pair<Code>(2 * w + 1, w, 0x7362, terms, softmax);
-    }
-    if constexpr (Share::has_half_word) {
-      add_pair<Code>(2 * Share::words, Share::words, 0x5140, terms, softmax);
-    }
-  }
-
- private:
-  /// `which` two codes of a word: of the first position, of the second, and the next ones of both.
-  template <class Code, int tiles, class Terms, class Softmax>
-  __device__ __forceinline__ void add_pair(int fragment, int word, unsigned which,
-                                           const Terms (&terms)[tiles],
-                                           Softmax (&softmax)[tiles]) const {
-    std::uint32_t top_low, bottom_low, top_high, bottom_high;
-    Code::widen(__byte_perm(of[0].words[word], of[1].words[word], which), top_low, bottom_low);
-    Code::widen(__byte_perm(of[2].words[word], of[3].words[word], which), top_high, bottom_high);
+      const WordOfTwo<Code> low(of[0].words[w], of[1].words[w]);
+      const WordOfTwo<Code> high(of[2].words[w], of[3].words[w]);
 #pragma unroll
-    for (int t = 0; t < tiles; ++t) {
-      mma_f16(softmax[t].sums[fragment], top_low, bottom_low, top_high, bottom_high, terms[t].low,
-              terms[t].high);
+      for (int i = 0; i < of_word && w * of_word + i < fragments; ++i) {
+#pragma unroll
+        for (int t = 0; t < tiles; ++t) {
+          mma_f16(softmax[t].sums[w * of_word + i], low.even[i], low.odd[i], high.even[i],
+                  high.odd[i], terms[t].low, terms[t].high);
+        }
+      }
     }
   }
 };

@@ -14,7 +14,7 @@
 
 namespace troupe {
 
-/// Attention of bf16 over a cache of 8-bit codes, for shapes that DecodeAttention takes. Sequences
+/// Attention of bf16 over a cache of codes, for shapes that DecodeAttention takes. Sequences
 /// of few rows are rows of the decode kernel, which reads codes, in mixed passes too. For others
 /// the pages that they see are widened to bf16 first, for FlashInfer's kernels: long prompts in
 /// FlashInferHopper's memory, others in memory of coded_prompt_bytes, as many at a time as it

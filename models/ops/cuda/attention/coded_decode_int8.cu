@@ -2,7 +2,7 @@
 
 namespace troupe {
 
-template cudaError_t cuda::launch_coded<cuda::Int8Code>(const DecodePass&, int, int, bool,
-                                                        cudaStream_t);
+template cudaError_t cuda::launch_coded<cuda::Int8Code, cuda::Int8Code>(const DecodePass&, int, int,
+                                                                        bool, cudaStream_t);
 
 }  // namespace troupe

@@ -1,5 +1,5 @@
-// Attention of one row a sequence to a cache of codes of 8 bits. Codes are widened in registers; a
-// key's scale multiplies its scores, a value's scale its terms.
+// Attention of one row a sequence to a cache of codes. They are widened in registers; a key's scale
+// multiplies its scores, a value's scale its terms.
 #pragma once
 
 #include "models/ops/cuda/attention/code_lanes.cuh"
@@ -13,15 +13,16 @@
 namespace troupe::cuda {
 
 /// A block per part, KV head and `tiles` of 8 of its query heads.
-template <class Code, int dim, int tiles, int warps, int stages, int blocks>
+template <class Keys, class Values, int dim, int tiles, int warps, int stages, int blocks>
 __global__ void __launch_bounds__(warps * 32, blocks)
     attend_one_coded_row(const __grid_constant__ DecodePass pass) {
 #if __CUDA_ARCH__ >= 900
   constexpr int page = attention_page, columns = tiles * decode_tile_heads;
-  using Softmax = OnlineSoftmax<dim, FusibleArithmetic, CodedValueLanes<dim>>;
-  using Queue = PageQueue<CodeRows<dim>, page, warps, stages, DecodePass, DecodeWork<columns>>;
+  using Softmax = OnlineSoftmax<dim, FusibleArithmetic, CodedValueLanes<Values, dim>>;
+  using Rows = CodeRows<Keys, Values, dim>;
+  using Queue = PageQueue<Rows, page, warps, stages, DecodePass, DecodeWork<columns>>;
   constexpr int row_floats = dim + 8;  // of a warp's sums, that fit where its pages were
-  constexpr int warp_units = stages * 2 * Queue::units;
+  constexpr int warp_units = stages * Queue::units;
   static_assert(columns * row_floats * sizeof(float) <= warp_units * sizeof(uint4));
   static_assert(max_decode_parts * columns * sizeof(float2) <= warps * warp_units * sizeof(uint4));
   extern __shared__ __align__(128) uint4 memory[];
@@ -41,7 +42,7 @@ __global__ void __launch_bounds__(warps * 32, blocks)
   wait_for_kernels_before();
   while (requested < min(stages, queue.size())) queue.request(requested++);
 
-  CodedQuery<dim> query[tiles];
+  CodedQuery<Keys, dim> query[tiles];
   float factors[tiles][2];  // of scores, for columns 2 fourth and the next
 #pragma unroll
   for (int t = 0; t < tiles; ++t) {
@@ -50,7 +51,7 @@ __global__ void __launch_bounds__(warps * 32, blocks)
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       const float unit = __shfl_sync(~0U, query[t].unit, 4 * (2 * fourth + i));
-      factors[t][i] = unit * (pass.scale * Code::unit);
+      factors[t][i] = unit * (pass.scale * Keys::unit);
     }
   }
   Softmax softmax[tiles];
@@ -60,28 +61,33 @@ __global__ void __launch_bounds__(warps * 32, blocks)
     const int seen_from = work.first_seen(queue.page_of(turn));
     const auto* const keys = reinterpret_cast<const unsigned char*>(queue.keys(turn));
     const auto* const values = reinterpret_cast<const unsigned char*>(queue.values(turn));
-    const auto row = [&](const unsigned char* first, int position) {
-      return first + min(position, there - 1) * dim;
+    const auto key_row = [&](int position) {
+      return keys + min(position, there - 1) * Rows::key_bytes;
     };
-    const auto scale = [&](const unsigned char* first, int position) {
-      const auto* const scales = reinterpret_cast<const __half*>(first + page * dim);
-      return __half2float(scales[min(position, there - 1)]);
+    const auto value_row = [&](int position) {
+      return values + min(position, there - 1) * Rows::value_bytes;
+    };
+    const auto scale = [&](const unsigned char* scales, int position) {
+      return __half2float(reinterpret_cast<const __half*>(scales)[min(position, there - 1)]);
     };
     queue.wait(turn);
     float scores[tiles][4] = {};
-    add_code_products<Code, dim, tiles>(row(keys, eighth), row(keys, eighth + 8), fourth, query,
+    add_code_products<Keys, dim, tiles>(key_row(eighth), key_row(eighth + 8), fourth, query,
                                         scores);
-    const float key_scales[2] = {scale(keys, eighth), scale(keys, eighth + 8)};
-    CodedValues<dim> coded;
-    coded.read(eighth, [&](int i) { return row(values, 2 * fourth + i % 2 + 8 * (i / 2)); });
-    const float value_scales[2] = {scale(values, eighth) * Code::unit,
-                                   scale(values, eighth + 8) * Code::unit};
+    const auto* const all_key_scales = keys + page * Rows::key_bytes;
+    const auto* const all_value_scales = values + page * Rows::value_bytes;
+    const float key_scales[2] = {scale(all_key_scales, eighth), scale(all_key_scales, eighth + 8)};
+    CodedValues<Values, dim> coded;
+    coded.read(eighth, [&](int i) { return value_row(2 * fourth + i % 2 + 8 * (i / 2)); });
+    const float value_scales[2] = {scale(all_value_scales, eighth) * Values::unit,
+                                   scale(all_value_scales, eighth + 8) * Values::unit};
     __syncwarp();  // all have read the page: the next may take its place
     queue.request(turn + stages);
-    // Terms times their values' scales are at most 1, so that fp16 holds them. A scale may be 0.
-    constexpr float least_scale = 0x1p-24F * Code::unit;
-    const float above[2] = {__log2f(fmaxf(value_scales[0], least_scale)),
-                            __log2f(fmaxf(value_scales[1], least_scale))};
+    // Terms times their values' scales are at most 1 in magnitude, so that fp16 holds them. A scale
+    // may be 0, or below.
+    constexpr float least_scale = 0x1p-24F * Values::unit;
+    const float above[2] = {__log2f(fmaxf(fabsf(value_scales[0]), least_scale)),
+                            __log2f(fmaxf(fabsf(value_scales[1]), least_scale))};
     const auto peak = [&](float score, int half) { return score + above[half]; };
 #pragma unroll
     for (int t = 0; t < tiles; ++t) {
@@ -97,9 +103,9 @@ __global__ void __launch_bounds__(warps * 32, blocks)
       for (int i = 0; i < 4; ++i) scores[t][i] *= value_scales[i / 2];
     }
     if constexpr (tiles == 1) {
-      coded.template add<Code, 1>({CodedTerms(scores[0])}, softmax);
+      coded.template add<1>({CodedTerms(scores[0])}, softmax);
     } else {
-      coded.template add<Code, 2>({CodedTerms(scores[0]), CodedTerms(scores[1])}, softmax);
+      coded.template add<2>({CodedTerms(scores[0]), CodedTerms(scores[1])}, softmax);
     }
   }
 
@@ -120,10 +126,22 @@ __global__ void __launch_bounds__(warps * 32, blocks)
 #endif
 }
 
-template <class Code, int dim, int tiles, int warps, int stages, int blocks>
+/// Bytes of a page in shared memory.
+template <class Rows>
+constexpr int page_bytes =
+    attention_page * (Rows::key_bytes + Rows::value_bytes + 2 * Rows::scale_bytes);
+
+/// Pages of `warps` warps of a multiprocessor that fit in its shared memory.
+template <class Rows>
+constexpr int stages_of(int warps) {
+  constexpr int bytes = 200'704;
+  return bytes / warps / page_bytes<Rows>;
+}
+
+template <class Keys, class Values, int dim, int tiles, int warps, int stages, int blocks>
 cudaError_t launch_coded(const DecodePass& pass, bool early, cudaStream_t stream) {
-  constexpr int bytes = warps * stages * 2 * attention_page * (dim + 2);
-  const auto kernel = attend_one_coded_row<Code, dim, tiles, warps, stages, blocks>;
+  constexpr int bytes = warps * stages * page_bytes<CodeRows<Keys, Values, dim>>;
+  const auto kernel = attend_one_coded_row<Keys, Values, dim, tiles, warps, stages, blocks>;
   // Of this thread's device: another one's kernel has its own.
   const cudaError_t allowed =
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
@@ -134,74 +152,75 @@ cudaError_t launch_coded(const DecodePass& pass, bool early, cudaStream_t stream
   return cudaPeekAtLastError();
 }
 
-/// Pages of `warps` warps of a multiprocessor that fit in its shared memory.
-constexpr int stages_of(int dim, int warps) {
-  constexpr int bytes = 200'704;
-  return bytes / warps / (2 * attention_page * (dim + 2));
-}
-
 /// Launches so many blocks of a multiprocessor at once, or fewer where registers hold no more
 /// warps, with as many pages under way as its shared memory holds: 16 warps keep memory busy, of
 /// large heads and of two tiles 12 fit.
-template <class Code, int dim, int tiles>
+template <class Keys, class Values, int dim, int tiles>
 cudaError_t launch_coded(const DecodePass& pass, int blocks, bool early, cudaStream_t stream) {
+  using Rows = CodeRows<Keys, Values, dim>;
   if constexpr (dim > 128 || tiles > 1) {
-    constexpr int at_most_8 = stages_of(dim, 8), at_most_12 = stages_of(dim, 12);
+    constexpr int at_most_8 = stages_of<Rows>(8), at_most_12 = stages_of<Rows>(12);
     switch (blocks) {
       case 1:
-        return launch_coded<Code, dim, tiles, 8, at_most_8, 1>(pass, early, stream);
+        return launch_coded<Keys, Values, dim, tiles, 8, at_most_8, 1>(pass, early, stream);
       case 2:
-        return launch_coded<Code, dim, tiles, 4, at_most_8, 2>(pass, early, stream);
+        return launch_coded<Keys, Values, dim, tiles, 4, at_most_8, 2>(pass, early, stream);
       default:
-        return launch_coded<Code, dim, tiles, 4, at_most_12, 3>(pass, early, stream);
+        return launch_coded<Keys, Values, dim, tiles, 4, at_most_12, 3>(pass, early, stream);
     }
   } else {
-    constexpr int stages = stages_of(dim, 16);
+    constexpr int stages = stages_of<Rows>(16);
     switch (blocks) {
       case 1:
-        return launch_coded<Code, dim, tiles, 16, stages, 1>(pass, early, stream);
+        return launch_coded<Keys, Values, dim, tiles, 16, stages, 1>(pass, early, stream);
       case 2:
-        return launch_coded<Code, dim, tiles, 8, stages, 2>(pass, early, stream);
+        return launch_coded<Keys, Values, dim, tiles, 8, stages, 2>(pass, early, stream);
       default:
-        return launch_coded<Code, dim, tiles, 4, stages, 4>(pass, early, stream);
+        return launch_coded<Keys, Values, dim, tiles, 4, stages, 4>(pass, early, stream);
     }
   }
 }
 
-template <class Code, int dim>
+template <class Keys, class Values, int dim>
 cudaError_t launch_coded(const DecodePass& pass, int blocks, bool early, cudaStream_t stream) {
   if constexpr (decode_columns(dim, max_decode_columns) > decode_tile_heads) {
     if (pass.group > decode_tile_heads)
-      return launch_coded<Code, dim, 2>(pass, blocks, early, stream);
+      return launch_coded<Keys, Values, dim, 2>(pass, blocks, early, stream);
   }
-  return launch_coded<Code, dim, 1>(pass, blocks, early, stream);
+  return launch_coded<Keys, Values, dim, 1>(pass, blocks, early, stream);
 }
 
-template <class Code>
+template <class Keys, class Values>
 cudaError_t launch_coded(const DecodePass& pass, int blocks, int head_dim, bool early,
                          cudaStream_t stream) {
   switch (head_dim) {
     case 64:
-      return launch_coded<Code, 64>(pass, blocks, early, stream);
+      return launch_coded<Keys, Values, 64>(pass, blocks, early, stream);
     case 80:
-      return launch_coded<Code, 80>(pass, blocks, early, stream);
+      return launch_coded<Keys, Values, 80>(pass, blocks, early, stream);
     case 96:
-      return launch_coded<Code, 96>(pass, blocks, early, stream);
+      return launch_coded<Keys, Values, 96>(pass, blocks, early, stream);
     case 112:
-      return launch_coded<Code, 112>(pass, blocks, early, stream);
+      return launch_coded<Keys, Values, 112>(pass, blocks, early, stream);
     case 128:
-      return launch_coded<Code, 128>(pass, blocks, early, stream);
+      return launch_coded<Keys, Values, 128>(pass, blocks, early, stream);
     case 192:
-      return launch_coded<Code, 192>(pass, blocks, early, stream);
+      return launch_coded<Keys, Values, 192>(pass, blocks, early, stream);
     case 256:
-      return launch_coded<Code, 256>(pass, blocks, early, stream);
+      return launch_coded<Keys, Values, 256>(pass, blocks, early, stream);
     default:
       return cudaErrorInvalidValue;
   }
 }
 
 // Each kind of codes is compiled in a file of its own (coded_decode_*.cu).
-extern template cudaError_t launch_coded<Int8Code>(const DecodePass&, int, int, bool, cudaStream_t);
-extern template cudaError_t launch_coded<Fp8Code>(const DecodePass&, int, int, bool, cudaStream_t);
+extern template cudaError_t launch_coded<Int8Code, Int8Code>(const DecodePass&, int, int, bool,
+                                                             cudaStream_t);
+extern template cudaError_t launch_coded<Fp8Code, Fp8Code>(const DecodePass&, int, int, bool,
+                                                           cudaStream_t);
+extern template cudaError_t launch_coded<Int4Code, Int4Code>(const DecodePass&, int, int, bool,
+                                                             cudaStream_t);
+extern template cudaError_t launch_coded<Int8Code, Int4Code>(const DecodePass&, int, int, bool,
+                                                             cudaStream_t);
 
 }  // namespace troupe::cuda

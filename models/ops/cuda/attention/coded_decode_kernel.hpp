@@ -16,10 +16,11 @@ inline int coded_decode_blocks(std::int64_t items, int multiprocessors) {
 constexpr int max_coded_decode_blocks = 4;
 
 /// As launch_decode_attention, over a cache of codes (CodedPages): pass.keys and pass.values are
-/// its addresses, `blocks`
-/// coded_decode_blocks(). Without `early` the kernel begins when all before it have ended: keys
-/// that this pass has written may then lie anywhere.
-cudaError_t launch_coded_decode_attention(const DecodePass& pass, DType stored, int blocks,
-                                          int head_dim, bool early, cudaStream_t stream);
+/// its addresses, `keys` and `values` their dtypes, `blocks` coded_decode_blocks(). Without `early`
+/// the kernel begins when all before it have ended: keys that this pass has written may then lie
+/// anywhere.
+cudaError_t launch_coded_decode_attention(const DecodePass& pass, DType keys, DType values,
+                                          int blocks, int head_dim, bool early,
+                                          cudaStream_t stream);
 
 }  // namespace troupe

@@ -10,7 +10,7 @@
 
 namespace troupe {
 
-/// Pages of a cache of 8-bit codes: those of `table`, or with `places` of table[places[i]]. Both
+/// Pages of a cache of codes: those of `table`, or with `places` of table[places[i]]. Both
 /// are on the device.
 struct CodedSource {
   const KvLayer& cache;

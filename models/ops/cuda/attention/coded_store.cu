@@ -1,5 +1,6 @@
 // Keys and values as codes into the paged cache: a warp has a head.
 #include "models/ops/cuda/attention/coded_store.hpp"
+#include "models/ops/cuda/attention/int4_scale.cuh"
 #include "models/ops/cuda/attention/kv_code.cuh"
 #include "models/ops/cuda/attention/rope_store.cuh"
 #include "parallel/device/cuda/launch.cuh"
@@ -84,34 +85,61 @@ struct HeadPairs {
       store_pair(to + half + element(i), high[i]);
     }
   }
+  /// `row`: shared memory of this warp for the head's elements, of 4-bit codes.
   template <class Code>
-  __device__ void write_codes(std::uint8_t* to, std::uint8_t* to_scale, int half,
-                              float fixed_scale) const {
-    float largest = 0.0F;
-#pragma unroll
-    for (int i = 0; i < turns; ++i) {
-      largest = fmaxf(largest, fmaxf(fmaxf(fabsf(low[i].x), fabsf(low[i].y)),
-                                     fmaxf(fabsf(high[i].x), fabsf(high[i].y))));
-    }
-    const __half scale = row_scale<Code>(warp_max(largest), fixed_scale);
+  __device__ void write_codes(std::uint8_t* to, std::uint8_t* to_scale, int half, float fixed_scale,
+                              float* row) const {
+    const __half scale = scale_of<Code>(half, fixed_scale, row);
     const float inverse = inverse_of(scale);
     if (lane() == 0) *reinterpret_cast<__half*>(to_scale) = scale;
-    const auto pair_of = [&](float2 of) {
-      return uchar2{Code::narrow(of.x, inverse), Code::narrow(of.y, inverse)};
+    const auto write_two = [&](int at, float2 of) {
+      const uchar2 codes{Code::narrow(of.x, inverse), Code::narrow(of.y, inverse)};
+      if constexpr (Code::in_byte == 2) {
+        to[at / 2] = static_cast<std::uint8_t>(codes.x | codes.y << 4);
+      } else {
+        *reinterpret_cast<uchar2*>(to + at) = codes;
+      }
     };
 #pragma unroll
     for (int i = 0; i < turns; ++i) {
       if (element(i) >= half) continue;
-      *reinterpret_cast<uchar2*>(to + element(i)) = pair_of(low[i]);
-      *reinterpret_cast<uchar2*>(to + half + element(i)) = pair_of(high[i]);
+      write_two(element(i), low[i]);
+      write_two(half + element(i), high[i]);
+    }
+  }
+
+ private:
+  template <class Code>
+  __device__ __half scale_of(int half, float fixed_scale, float* row) const {
+    if constexpr (Code::in_byte == 2) {
+      __syncwarp();  // what was there is read
+      write(row, half);
+      __syncwarp();
+      return int4_scale<8 * turns>(row, 2 * half);
+    } else {
+      float largest = 0.0F;
+#pragma unroll
+      for (int i = 0; i < turns; ++i) {
+        largest = fmaxf(largest, fmaxf(fmaxf(fabsf(low[i].x), fabsf(low[i].y)),
+                                       fmaxf(fabsf(high[i].x), fabsf(high[i].y))));
+      }
+      return row_scale<Code>(warp_max(largest), fixed_scale);
     }
   }
 };
 
+template <class Code>
+__device__ CodedPages pages_of(const StoreShape& shape) {
+  return {shape.kv_heads, shape.block_size, shape.head_dim / Code::in_byte};
+}
+
 /// For heads of up to 128 * turns elements, a multiple of 4. Heads are numbered queries, then keys,
 /// then values; a warp has `heads` of them in a row.
-template <class T, class Code, int turns, int heads>
+template <class T, class Keys, class Values, int turns, int heads>
 __global__ void store_heads(const __grid_constant__ CodedStore of, const T* qkv, T* q_out) {
+  constexpr bool is_searched = Keys::in_byte == 2 || Values::in_byte == 2;
+  __shared__ float rows[store_warps][is_searched ? 128 * turns : 1];
+  float* const row = rows[threadIdx.x / warp];
   let_next_kernel_start();
   const StoreShape& shape = of.shape;
   const int all = shape.heads + 2 * shape.kv_heads, half = shape.head_dim / 2;
@@ -129,7 +157,7 @@ __global__ void store_heads(const __grid_constant__ CodedStore of, const T* qkv,
     pairs[h].read(qkv + (token * all + min(first + h, all - 1)) * shape.head_dim, half);
   }
   angles.read(of.rope + std::int64_t{of.positions[token]} * shape.head_dim, half);
-  const CodedPages pages{shape.kv_heads, shape.block_size, shape.head_dim};
+  const CodedPages key_pages = pages_of<Keys>(shape), value_pages = pages_of<Values>(shape);
   const int block = of.slots[token] / shape.block_size, offset = of.slots[token] % shape.block_size;
 #pragma unroll
   for (int h = 0; h < heads; ++h) {
@@ -146,10 +174,16 @@ __global__ void store_heads(const __grid_constant__ CodedStore of, const T* qkv,
       pairs[h].write(q_out + (token * shape.heads + head) * shape.head_dim, half);
       continue;
     }
-    std::uint8_t* const page =
-        value < 0 ? of.keys + pages.page(block, key) : of.values + pages.page(block, value);
-    pairs[h].template write_codes<Code>(page + pages.row(offset), page + pages.scale(offset), half,
-                                        value < 0 ? of.key_scale : of.value_scale);
+    if (value < 0) {
+      std::uint8_t* const page = of.keys + key_pages.page(block, key);
+      pairs[h].template write_codes<Keys>(page + key_pages.row(offset),
+                                          page + key_pages.scale(offset), half, of.key_scale, row);
+    } else {
+      std::uint8_t* const page = of.values + value_pages.page(block, value);
+      pairs[h].template write_codes<Values>(page + value_pages.row(offset),
+                                            page + value_pages.scale(offset), half, of.value_scale,
+                                            row);
+    }
   }
 }
 
@@ -157,7 +191,7 @@ const float* floats_of(const Tensor& tensor) {
   return tensor.empty() ? nullptr : tensor.as<float>();
 }
 
-template <class T, class Code, int turns>
+template <class T, class Keys, class Values, int turns>
 cudaError_t launch(const CodedStore& of, const Tensor& qkv, const Tensor& q_out,
                    cudaStream_t stream) {
   // Several heads of a warp share what they load of a token, but wait for each other: measured on
@@ -169,17 +203,17 @@ cudaError_t launch(const CodedStore& of, const Tensor& qkv, const Tensor& q_out,
   const Grid grid{dim3(static_cast<unsigned>(qkv[0]),
                        blocks_of(of.shape.heads + 2 * of.shape.kv_heads, store_warps * heads)),
                   warp * store_warps};
-  const auto kernel =
-      heads == 1 ? store_heads<T, Code, turns, 1> : store_heads<T, Code, turns, heads_at_once>;
+  const auto kernel = heads == 1 ? store_heads<T, Keys, Values, turns, 1>
+                                 : store_heads<T, Keys, Values, turns, heads_at_once>;
   return launch_early(kernel, grid, stream, of, static_cast<const T*>(qkv.data()),
                       static_cast<T*>(q_out.data()));
 }
 
-template <class T, class Code>
+template <class T, class Keys, class Values>
 cudaError_t launch(const CodedStore& of, const Tensor& qkv, const Tensor& q_out,
                    cudaStream_t stream) {
-  return of.shape.head_dim <= 128 ? launch<T, Code, 1>(of, qkv, q_out, stream)
-                                  : launch<T, Code, 2>(of, qkv, q_out, stream);
+  return of.shape.head_dim <= 128 ? launch<T, Keys, Values, 1>(of, qkv, q_out, stream)
+                                  : launch<T, Keys, Values, 2>(of, qkv, q_out, stream);
 }
 
 }  // namespace
@@ -203,8 +237,10 @@ cudaError_t store_coded_heads(const Tensor& qkv, const Tensor& q_norm, const Ten
                       .values = static_cast<std::uint8_t*>(cache.values.data())};
   cudaError_t launched = cudaSuccess;
   with_type(qkv.dtype(), [&](auto* type) {
-    with_code(cache.keys.dtype(), [&](auto* code) {
-      launched = launch<element<decltype(type)>, element<decltype(code)>>(of, qkv, q_out, stream);
+    with_codes(cache.keys.dtype(), cache.values.dtype(), [&](auto* of_keys, auto* of_values) {
+      launched =
+          launch<element<decltype(type)>, element<decltype(of_keys)>, element<decltype(of_values)>>(
+              of, qkv, q_out, stream);
     });
   });
   return launched;

@@ -6,7 +6,7 @@
 
 namespace troupe {
 
-/// AttentionOps::norm_rope_store into a cache of 8-bit codes. A row's codes depend on that row
+/// AttentionOps::norm_rope_store into a cache of codes. A row's codes depend on that row
 /// alone.
 cudaError_t store_coded_heads(const Tensor& qkv, const Tensor& q_norm, const Tensor& k_norm,
                               float eps, const Tensor& rope, const AttentionShape& shape,

@@ -52,7 +52,7 @@ struct CacheRows {
   __device__ float scale(std::int64_t /*block*/, int /*kv_head*/, std::int64_t /*offset*/) const {
     return 1.0F;
   }
-  __device__ float number(std::int64_t at) const { return load(elements + at); }
+  __device__ float number(std::int64_t begin, int i) const { return load(elements + begin + i); }
 };
 template <class Code>
   requires is_code_type<Code>
@@ -60,7 +60,7 @@ struct CacheRows<Code> {
   const std::uint8_t* elements;
   int kv_heads, block_size, head_dim;
 
-  __device__ CodedPages pages() const { return {kv_heads, block_size, head_dim}; }
+  __device__ CodedPages pages() const { return {kv_heads, block_size, head_dim / Code::in_byte}; }
   __device__ std::int64_t begin(std::int64_t block, int kv_head, std::int64_t offset) const {
     return pages().page(block, kv_head) + pages().row(static_cast<int>(offset));
   }
@@ -68,17 +68,19 @@ struct CacheRows<Code> {
     const std::int64_t at = pages().page(block, kv_head) + pages().scale(static_cast<int>(offset));
     return __half2float(*reinterpret_cast<const __half*>(elements + at));
   }
-  __device__ float number(std::int64_t at) const { return number_of<Code>(elements[at]); }
+  __device__ float number(std::int64_t begin, int i) const {
+    return number_of<Code>(elements + begin, i);
+  }
 };
 
 /// A block per query row and head: chunks of positions, scores by warps (a position each), then the
 /// output's elements by threads. Bytes: each row reads its whole context once per head.
-template <class T, class Stored>
-__global__ void attend(const T* q, CacheRows<Stored> keys, CacheRows<Stored> values,
+template <class T, class Keys, class Values>
+__global__ void attend(const T* q, CacheRows<Keys> keys, CacheRows<Values> values,
                        AttentionPass pass, T* out) {
   __shared__ float query[max_head_dim];
   __shared__ float scores[attention_chunk];
-  __shared__ std::int64_t rows[attention_chunk];
+  __shared__ std::int64_t key_rows[attention_chunk], value_rows[attention_chunk];
   __shared__ float key_scales[attention_chunk], value_scales[attention_chunk];
   const int row = blockIdx.x, head = blockIdx.y, thread = threadIdx.x;
   const int kv_head = head / (pass.heads / pass.kv_heads);
@@ -100,21 +102,22 @@ __global__ void attend(const T* q, CacheRows<Stored> keys, CacheRows<Stored> val
     if (own >= oldest && own <= position) {
       const std::int64_t block = pass.tables[span.block_offset + own / pass.block_size];
       const std::int64_t offset = own % pass.block_size;
-      rows[thread] = keys.begin(block, kv_head, offset);
+      key_rows[thread] = keys.begin(block, kv_head, offset);
+      value_rows[thread] = values.begin(block, kv_head, offset);
       key_scales[thread] = keys.scale(block, kv_head, offset);
       value_scales[thread] = values.scale(block, kv_head, offset);
     } else {
-      rows[thread] = -1;
+      key_rows[thread] = -1;
     }
     __syncthreads();
     for (int p = thread / warp; p < attention_chunk; p += attention_threads / warp) {
-      if (rows[p] < 0) {
+      if (key_rows[p] < 0) {
         if (thread % warp == 0) scores[p] = -INFINITY;
         continue;
       }
       float score = 0.0F;
       for (int d = thread % warp; d < pass.head_dim; d += warp) {
-        score += query[d] * keys.number(rows[p] + d);
+        score += query[d] * keys.number(key_rows[p], d);
       }
       score = warp_sum(score) * key_scales[p];
       if (pass.soft_cap > 0.0F) score = pass.soft_cap * tanhf(score / pass.soft_cap);
@@ -131,14 +134,14 @@ __global__ void attend(const T* q, CacheRows<Stored> keys, CacheRows<Stored> val
     total *= shrink;
     for (float& sum : sums) sum *= shrink;
     for (int p = 0; p < attention_chunk; ++p) {
-      if (rows[p] < 0) continue;
+      if (key_rows[p] < 0) continue;
       const float term = expf(scores[p] - maximum);
       total += term;
 #pragma unroll
       for (int e = 0; e < max_elements; ++e) {
         const int d = thread + e * attention_threads;
         if (d < pass.value_dim) {
-          sums[e] += term * value_scales[p] * values.number(rows[p] + d);
+          sums[e] += term * value_scales[p] * values.number(value_rows[p], d);
         }
       }
     }
@@ -254,22 +257,23 @@ void CudaAttentionOps::attention_of_any_shape(const Tensor& q, const AttentionSh
                            shape.sinks.empty() ? nullptr : shape.sinks.as<float>()};
   const Tensor& values = shape.latent > 0 ? cache.keys : cache.values;
   const dim3 grid(static_cast<unsigned>(q[0]), static_cast<unsigned>(shape.heads));
-  const auto launch = [&](auto* type, auto* stored) {
+  const auto launch = [&](auto* type, auto* keys_in, auto* values_in) {
     using T = element<decltype(type)>;
-    using Rows = CacheRows<element<decltype(stored)>>;
-    const auto rows_of = [&](const Tensor& tensor) {
+    const auto rows_of = [&](const Tensor& tensor, auto* stored) {
+      using Rows = CacheRows<element<decltype(stored)>>;
       return Rows{static_cast<decltype(Rows::elements)>(tensor.data()), pass.kv_heads,
                   pass.block_size, pass.head_dim};
     };
-    cuda::attend<<<grid, attention_threads, 0, stream()>>>(static_cast<const T*>(q.data()),
-                                                           rows_of(cache.keys), rows_of(values),
-                                                           pass, static_cast<T*>(out.data()));
+    cuda::attend<<<grid, attention_threads, 0, stream()>>>(
+        static_cast<const T*>(q.data()), rows_of(cache.keys, keys_in), rows_of(values, values_in),
+        pass, static_cast<T*>(out.data()));
   };
   with_type(q.dtype(), [&](auto* type) {
     if (is_code(cache.keys.dtype())) {
-      with_code(cache.keys.dtype(), [&](auto* code) { launch(type, code); });
+      with_codes(cache.keys.dtype(), values.dtype(),
+                 [&](auto* of_keys, auto* of_values) { launch(type, of_keys, of_values); });
     } else {
-      with_type(cache.keys.dtype(), [&](auto* stored) { launch(type, stored); });
+      with_type(cache.keys.dtype(), [&](auto* stored) { launch(type, stored, stored); });
     }
   });
   check_launch("attention");

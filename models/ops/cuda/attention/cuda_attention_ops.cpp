@@ -37,17 +37,17 @@ Result<std::pair<DeviceTensor, DeviceTensor>> CudaAttentionOps::allocate_kv(
   if (has_codes && decode_attention_ != nullptr && coded_attention_ == nullptr) {
     TROUPE_TRY(coded_attention_, CodedAttention::create(*decode_attention_, *flash_attention_));
   }
-  const Shape pages{blocks, shape.kv_heads, block_size, shape.row_layout(dtype).row_elements};
-  const auto zeros = [&]() -> Result<DeviceTensor> {
+  const auto zeros = [&](DType stored) -> Result<DeviceTensor> {
+    const Shape pages{blocks, shape.kv_heads, block_size, shape.row_layout(stored).row_elements};
     const std::int64_t behind = has_codes ? 0 : FlashAttention::elements_behind(shape);
-    TROUPE_TRY(DeviceTensor memory, context_.allocate_unset(dtype, pages, behind));
-    const std::size_t bytes = memory->bytes() + static_cast<std::size_t>(behind) * size_of(dtype);
+    TROUPE_TRY(DeviceTensor memory, context_.allocate_unset(stored, pages, behind));
+    const std::size_t bytes = memory->bytes() + static_cast<std::size_t>(behind) * size_of(stored);
     check(cudaMemsetAsync(memory->data(), 0, bytes, stream()), "cudaMemset");
     return memory;
   };
-  TROUPE_TRY(DeviceTensor keys, zeros());
+  TROUPE_TRY(DeviceTensor keys, zeros(shape.key_dtype(dtype)));
   if (shape.latent != 0) return std::pair(std::move(keys), DeviceTensor());
-  TROUPE_TRY(DeviceTensor values, zeros());
+  TROUPE_TRY(DeviceTensor values, zeros(shape.value_dtype(dtype)));
   return std::pair(std::move(keys), std::move(values));
 }
 

@@ -43,31 +43,50 @@ __global__ void __launch_bounds__(most_threads)
   }
 }
 
-/// copy_kv_rows of codes: behind the codes of each head's key or value is its scale. Units of two
-/// bytes.
+/// The keys or the values of a cache of codes, in units of two bytes.
+struct CodedUnits {
+  std::uint16_t* pages;
+  CodedPages layout;
+
+  /// Of a head's row: its codes, and behind them its scale.
+  __host__ __device__ int head_units() const { return layout.row_bytes / 2 + 1; }
+  __host__ __device__ int row_units() const { return layout.kv_heads * head_units(); }
+  /// Where unit i of all heads' rows of a position lies.
+  __device__ std::uint16_t* at(std::int64_t block, int offset, int i) const {
+    const int head = i / head_units(), unit = i % head_units();
+    const std::int64_t in_page =
+        2 * unit < layout.row_bytes ? layout.row(offset) + 2 * unit : layout.scale(offset);
+    return pages + (layout.page(block, head) + in_page) / 2;
+  }
+};
+
+/// copy_kv_rows of codes.
 template <bool gather>
 __global__ void __launch_bounds__(most_threads)
-    copy_coded_rows(std::uint16_t* keys, std::uint16_t* values, CodedPages pages,
-                    const std::int32_t* slots, std::uint16_t* rows) {
+    copy_coded_rows(CodedUnits keys, CodedUnits values, const std::int32_t* slots,
+                    std::uint16_t* rows) {
   const std::int64_t token = blockIdx.x;
   const std::int32_t slot = slots[token];
-  const int block = slot / pages.block_size, offset = slot % pages.block_size;
-  const int code_units = pages.head_dim / 2, head_units = code_units + 1;
-  const int row_units = 2 * pages.kv_heads * head_units;
+  const int block_size = keys.layout.block_size;
+  const int units_of_keys = keys.row_units(), row_units = units_of_keys + values.row_units();
   std::uint16_t* const row = rows + token * row_units;
   for (int i = static_cast<int>(threadIdx.x); i < row_units; i += static_cast<int>(blockDim.x)) {
-    const int head = i / head_units, unit = i % head_units;
-    const bool is_key = head < pages.kv_heads;
-    const std::int64_t page = pages.page(block, is_key ? head : head - pages.kv_heads);
-    const std::int64_t in_page =
-        unit < code_units ? pages.row(offset) + 2 * unit : pages.scale(offset);
-    std::uint16_t* const cached = (is_key ? keys : values) + (page + in_page) / 2;
+    const bool is_key = i < units_of_keys;
+    std::uint16_t* const cached =
+        (is_key ? keys : values)
+            .at(slot / block_size, slot % block_size, is_key ? i : i - units_of_keys);
     if constexpr (gather) {
       row[i] = *cached;
     } else {
       *cached = row[i];
     }
   }
+}
+
+CodedUnits units_of(const Tensor& pages, const AttentionShape& shape) {
+  const auto row_bytes = static_cast<int>(shape.row_layout(pages.dtype()).elements);
+  return {static_cast<std::uint16_t*>(pages.data()),
+          {static_cast<int>(shape.kv_heads), static_cast<int>(pages[2]), row_bytes}};
 }
 
 template <bool gather, class Unit>
@@ -91,11 +110,8 @@ void copy_rows(const KvLayer& cache, const AttentionShape& shape, const Tensor& 
   if (rows.empty()) return;
   if (is_code(cache.keys.dtype())) {
     copy_coded_rows<gather><<<static_cast<unsigned>(rows[0]), most_threads, 0, stream>>>(
-        static_cast<std::uint16_t*>(cache.keys.data()),
-        static_cast<std::uint16_t*>(cache.values.data()),
-        {static_cast<int>(shape.kv_heads), static_cast<int>(cache.keys[2]),
-         static_cast<int>(shape.head_dim)},
-        slots.as<std::int32_t>(), static_cast<std::uint16_t*>(rows.data()));
+        units_of(cache.keys, shape), units_of(cache.values, shape), slots.as<std::int32_t>(),
+        static_cast<std::uint16_t*>(rows.data()));
     return;
   }
   const auto head_bytes = static_cast<std::size_t>(shape.head_dim) * size_of(cache.keys.dtype());

@@ -211,10 +211,9 @@ Result<void> DecodeAttention::attend(const Tensor& q, const AttentionShape& shap
     TROUPE_CHECK(cuda_done(attend_to_prefixes(pass, shape, *prefixes, stream),
                            "the launch of attention to prefixes"));
   }
-  const DType stored = cache.keys.dtype();
-  if (is_code(stored)) {
-    return cuda_done(launch_coded_decode_attention(pass, stored, plan->blocks(),
-                                                   static_cast<int>(shape.head_dim),
+  if (is_code(cache.keys.dtype())) {
+    return cuda_done(launch_coded_decode_attention(pass, cache.keys.dtype(), cache.values.dtype(),
+                                                   plan->blocks(), static_cast<int>(shape.head_dim),
                                                    plan->begins_early(), stream),
                      "the launch of attention");
   }

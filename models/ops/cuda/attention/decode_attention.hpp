@@ -12,7 +12,7 @@
 
 namespace troupe {
 
-/// Attention of one query row per sequence, bf16 over pages of bf16 or of codes of 8 bits, at
+/// Attention of one query row per sequence, bf16 over pages of bf16 or of codes, at
 /// memory bandwidth: a block has the query heads that share a KV head; its warps take pages in
 /// turn, each with the online softmax of FlashAttention (Dao et al., 2022, section 3.1). Long
 /// contexts are split, and the block that ends last combines the parts (Flash-Decoding, Dao et al.,

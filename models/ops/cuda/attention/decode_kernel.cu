@@ -32,7 +32,7 @@ __global__ void __launch_bounds__(warps * 32, blocks)
   using Queue = PageQueue<Bf16Rows<dim>, page, warps, stages, DecodePass, DecodeWork<columns>>;
   constexpr int value_steps = Lanes::value_steps;
   constexpr int row_floats = dim + 8;  // of a warp's sums, that fit where its pages were
-  constexpr int warp_units = stages * 2 * Queue::units;
+  constexpr int warp_units = stages * Queue::units;
   static_assert(columns * row_floats * sizeof(float) <= warp_units * sizeof(uint4));
   static_assert(max_decode_parts * columns * sizeof(float2) <= warps * warp_units * sizeof(uint4));
   extern __shared__ __align__(128) uint4 memory[];

@@ -44,7 +44,7 @@ class FlashAttention {
                       const KvLayer& cache, const Tensor& out, cudaStream_t stream);
 
   /// Enqueues attention of one of the batch's sequences by FlashInferHopper, which must take the
-  /// shape and the length; the cache may also hold codes of 8 bits. Errors: internal.
+  /// shape and the length; the cache may also hold codes. Errors: internal.
   Result<void> attend_long_prompt(const Tensor& q, const AttentionShape& shape,
                                   const AttentionBatch& batch, const SequenceSpan& span,
                                   const KvLayer& cache, const Tensor& out, cudaStream_t stream) {

@@ -13,7 +13,7 @@ namespace troupe {
 /// Attention of long prompts of bf16 by FlashInfer's kernel for Hopper: products by `wgmma`, whose
 /// operands the copy engine fetches while others are multiplied (Shah et al. 2024,
 /// "FlashAttention-3"). The kernel reads keys and values row after row, so they are gathered from
-/// the pages first, codes of 8 bits as bf16: as many KV heads at a time as there is memory for. One
+/// the pages first, codes as bf16: as many KV heads at a time as there is memory for. One
 /// thread at a time.
 class FlashInferHopper {
  public:

@@ -226,8 +226,8 @@ __global__ void __launch_bounds__(threads, dim <= 128 ? invariant_blocks : 1)
   const Work work(pass, blockIdx.x);
   if (work.item.rows == 0) return;
   const int warp = threadIdx.x / 32, used = work.used();
-  auto* const staged = reinterpret_cast<float*>(memory + warps * stages * 2 * Queue::units);
-  Queue queue(pass, work, memory + warp * stages * 2 * Queue::units, barriers[warp]);
+  auto* const staged = reinterpret_cast<float*>(memory + warps * stages * Queue::units);
+  Queue queue(pass, work, memory + warp * stages * Queue::units, barriers[warp]);
   wait_for_kernels_before();
 #pragma unroll
   for (int turn = 0; turn < stages; ++turn) queue.request(turn);

@@ -7,15 +7,16 @@
 
 namespace troupe::cuda {
 
-/// How a cache of bf16, or of codes of 8 bits, holds the keys or the values of a position.
+/// How a cache of bf16, or of codes, holds the keys and the values of a position.
 template <int dim>
 struct Bf16Rows {
-  static constexpr int row_bytes = 2 * dim, scale_bytes = 0;
+  static constexpr int key_bytes = 2 * dim, value_bytes = 2 * dim, scale_bytes = 0;
 };
 /// Scales lie behind all rows of a block (CodedPages); in shared memory behind those of a page.
-template <int dim>
+template <class Keys, class Values, int dim>
 struct CodeRows {
-  static constexpr int row_bytes = dim, scale_bytes = 2;
+  static constexpr int key_bytes = dim / Keys::in_byte, value_bytes = dim / Values::in_byte;
+  static constexpr int scale_bytes = 2;
 };
 
 /// A warp's pages of `page` positions on their way to shared memory, every `warps`-th of its
@@ -25,8 +26,9 @@ struct CodeRows {
 template <class Rows, int page, int warps, int stages, class Pass, class Work>
 class PageQueue {
  public:
-  static constexpr int position_bytes = Rows::row_bytes + Rows::scale_bytes;
-  static constexpr int units = page * position_bytes / 16;  // of 16 bytes, in keys or in values
+  /// Units of 16 bytes, in a page's keys and in both.
+  static constexpr int key_units = page * (Rows::key_bytes + Rows::scale_bytes) / 16;
+  static constexpr int units = key_units + page * (Rows::value_bytes + Rows::scale_bytes) / 16;
 
   __device__ PageQueue(const Pass& pass, const Work& work, uint4* memory, std::uint64_t* barriers)
       : pass_(pass),
@@ -60,38 +62,54 @@ class PageQueue {
     if (lane_ != 0) return;
     const int in_block = (work_.first_page() + page_of(turn)) % pages_per_block;
     const int positions = work_.positions_of(page_of(turn));
-    const std::int64_t begin =
-        (block * pass_.kv_heads + work_.kv_head) * pages_per_block * page * position_bytes;
-    const std::int64_t at = begin + in_block * page * Rows::row_bytes;
     const std::uint32_t barrier = barriers_ + turn % stages * 8;
-    const auto* const all_keys = reinterpret_cast<const unsigned char*>(pass_.keys);
-    const auto* const all_values = reinterpret_cast<const unsigned char*>(pass_.values);
-    const auto copy_both = [&](std::uint32_t to, std::int64_t from, std::uint32_t bytes) {
-      copy_bulk(shared_address(keys(turn)) + to, all_keys + from, bytes, barrier);
-      copy_bulk(shared_address(values(turn)) + to, all_values + from, bytes, barrier);
-    };
-    const std::uint32_t bytes = positions * Rows::row_bytes;
-    constexpr std::uint32_t scale_bytes = page * Rows::scale_bytes;
-    expect_bytes(barrier, 2 * (bytes + scale_bytes));
-    if constexpr (scale_bytes == 0) {
-      copy_both(0, at, bytes);
-    } else if (pages_per_block == 1 && positions == page) {
-      copy_both(0, at, bytes + scale_bytes);
-    } else {
-      constexpr std::uint32_t all_rows = page * Rows::row_bytes;
-      copy_both(0, at, bytes);
-      copy_both(all_rows, begin + pages_per_block * std::int64_t{all_rows} + in_block * scale_bytes,
-                scale_bytes);
-    }
+    expect_bytes(barrier, rows_bytes(Rows::key_bytes, positions) +
+                              rows_bytes(Rows::value_bytes, positions) + 2 * scale_bytes);
+    const Source from{block * pass_.kv_heads + work_.kv_head, in_block, positions};
+    copy<Rows::key_bytes>(pass_.keys, from, keys(turn), barrier);
+    copy<Rows::value_bytes>(pass_.values, from, values(turn), barrier);
   }
   /// Waits until the page of `turn` has arrived.
   __device__ void wait(int turn) const {
     wait_for_bytes(barriers_ + turn % stages * 8, turn / stages % 2);
   }
-  __device__ uint4* keys(int turn) const { return memory_ + turn % stages * 2 * units; }
-  __device__ uint4* values(int turn) const { return keys(turn) + units; }
+  __device__ uint4* keys(int turn) const { return memory_ + turn % stages * units; }
+  __device__ uint4* values(int turn) const { return keys(turn) + key_units; }
 
  private:
+  /// A page among those of all blocks and KV heads.
+  struct Source {
+    std::int64_t head;  ///< block * kv_heads + KV head
+    int in_block, positions;
+  };
+  static constexpr int scale_bytes = page * Rows::scale_bytes;  // of keys or of values
+
+  /// What is copied of the rows of `positions`. Of an odd number of short rows the last unit has a
+  /// part of the next row, which is in the page.
+  static __device__ constexpr int rows_bytes(int row_bytes, int positions) {
+    static_assert(page % 16 == 0);
+    return row_bytes % 16 == 0 ? positions * row_bytes : (positions * row_bytes + 15) / 16 * 16;
+  }
+  template <int row_bytes>
+  __device__ void copy(const void* pages, const Source& from, uint4* to,
+                       std::uint32_t barrier) const {
+    constexpr int all_rows = page * row_bytes;
+    const int pages_per_block = pass_.pages_per_block;
+    const auto* const block = static_cast<const unsigned char*>(pages) +
+                              from.head * pages_per_block * (all_rows + scale_bytes);
+    const auto* const rows = block + from.in_block * all_rows;
+    const int bytes = rows_bytes(row_bytes, from.positions);
+    const std::uint32_t there = shared_address(to);
+    if constexpr (scale_bytes == 0) {
+      copy_bulk(there, rows, bytes, barrier);
+    } else if (pages_per_block == 1 && bytes == all_rows) {
+      copy_bulk(there, rows, all_rows + scale_bytes, barrier);
+    } else {
+      const auto* const scales = block + std::int64_t{pages_per_block} * all_rows;
+      copy_bulk(there, rows, bytes, barrier);
+      copy_bulk(there + all_rows, scales + from.in_block * scale_bytes, scale_bytes, barrier);
+    }
+  }
   /// The number of this warp's turns among the first `pages` pages.
   __device__ int turns_of(int pages) const {
     return pages > warp_ ? (pages - warp_ + warps - 1) / warps : 0;

@@ -168,10 +168,16 @@ TEST(JobPlan, says_what_a_kv_cache_of_codes_takes_and_refuses_residuals_without_
   EXPECT_THAT(message(with_kv_cache(layers + "[0]}", "gemma2-a")), HasSubstr("have windows"));
   EXPECT_THAT(message(with_kv_cache("{dtype: int4}", "deepseek3-a")),
               HasSubstr("latent attention is not read from 4 bits"));
+}
+
+TEST(JobPlan, plans_a_kv_cache_of_4_bits_and_residuals_on_gpus_in_the_same_bytes) {
   const Gpus one{.count = 1, .memory_bytes = std::uint64_t{80} << 30, .assumed = true};
-  EXPECT_THAT(message(with_kv_cache("{dtype: int4}", "llama-a", "cluster: {device: cuda}\n",
-                                    {.assumed_gpus = one})),
-              HasSubstr("GPUs have no kernels that read a KV cache of 4 bits"));
+  for (const std::string section : {"{dtype: int4}", "{dtype: int4, residual: keys}"}) {
+    REQUIRE_OK(const JobPlan gpu, with_kv_cache(section, "llama-a", "cluster: {device: cuda}\n",
+                                                {.assumed_gpus = one}));
+    REQUIRE_OK(const JobPlan cpu, with_kv_cache(section));
+    EXPECT_EQ(gpu.ranks.front().kv_bytes_per_block, cpu.ranks.front().kv_bytes_per_block);
+  }
 }
 
 TEST(JobPlan, has_a_problem_with_what_a_gpu_does_not_hold) {

@@ -58,8 +58,8 @@ TEST(GpuAttention, is_batch_invariant_or_slow_where_it_is_deterministic) {
   EXPECT_TRUE(gpu_attention_kernels(latent, DType::bf16, DType::bf16, true).any_slow());
 }
 
-TEST(GpuAttention, reads_codes_of_8_bits_by_the_decode_kernel_and_widened_by_flashinfer) {
-  for (const DType codes : {DType::i8, DType::f8_e4m3}) {
+TEST(GpuAttention, reads_codes_by_the_decode_kernel_and_widened_by_flashinfer) {
+  for (const DType codes : {DType::i8, DType::f8_e4m3, DType::i4x2}) {
     EXPECT_EQ(gpu_attention_kernels(shape_of(32, 8, 128), DType::bf16, codes, false),
               (GpuAttentionKernels{decode, flashinfer, flashinfer_hopper}));
     EXPECT_EQ(gpu_attention_kernels(shape_of(12, 4, 96), DType::bf16, codes, false),
