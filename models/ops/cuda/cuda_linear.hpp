@@ -88,9 +88,13 @@ class CudaGroupedLinear final : public GroupedLinear {
   /// `scales` [experts, n] f32.
   CudaGroupedLinear(DeviceTensor codes, DeviceTensor scales)
       : weights_(std::move(codes)), scales_(std::move(scales)), kernel_(fp8_kernel) {}
-  /// `panels` [experts, layout.code_bytes()] u8, of expert_panels().
-  CudaGroupedLinear(DeviceTensor panels, const CodedPanels& layout)
-      : weights_(std::move(panels)), layout_(layout), kernel_(describe(layout)) {}
+  /// `panels` [experts, layout.code_bytes()] u8, of expert_panels(); `row_scales` [experts, n] f32
+  /// if the layout has them.
+  CudaGroupedLinear(DeviceTensor panels, DeviceTensor row_scales, const CodedPanels& layout)
+      : weights_(std::move(panels)),
+        scales_(std::move(row_scales)),
+        layout_(layout),
+        kernel_(describe(layout)) {}
 
   std::int64_t experts() const override { return weights_->shape()[0]; }
   std::int64_t out_features() const override {
@@ -103,14 +107,18 @@ class CudaGroupedLinear final : public GroupedLinear {
   std::string kernel() const override {
     return kernel_.empty() ? std::string(to_string(weights_->dtype())) : kernel_;
   }
-  bool rounds_rows() const override { return !scales_->empty(); }
+  bool rounds_rows() const override { return scales() != nullptr; }
   const Tensor& weights() const { return weights_.view(); }
   /// Of 8-bit codes; null: the weights are others.
-  const float* scales() const { return scales_->empty() ? nullptr : scales_->as<float>(); }
+  const float* scales() const { return layout_ ? nullptr : scales_or_null(); }
   /// Of 4-bit codes; null: the weights are others.
   const CodedPanels* panels() const { return layout_ ? &*layout_ : nullptr; }
+  /// Of rows of panels [experts, n]; null: they have none.
+  const float* row_scales() const { return layout_ ? scales_or_null() : nullptr; }
 
  private:
+  const float* scales_or_null() const { return scales_->empty() ? nullptr : scales_->as<float>(); }
+
   DeviceTensor weights_, scales_;
   std::optional<CodedPanels> layout_;
   std::string kernel_;

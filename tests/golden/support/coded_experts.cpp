@@ -1,5 +1,6 @@
 #include "tests/golden/support/coded_experts.hpp"
 
+#include <cstring>
 #include <random>
 #include <string_view>
 #include <utility>
@@ -25,8 +26,26 @@ const CodesCase formats[] = {
     {"fp8 by blocks", {.coding = WeightCoding::fp8, .group_rows = 128, .group_columns = 128}},
     {"fp8 by row", {.coding = WeightCoding::fp8}, DType::bf16},
     {"int8 by row", {.coding = WeightCoding::int8}},
+    {"nvfp4", {.coding = WeightCoding::nvfp4_packed, .group_columns = 16}, DType::f8_e4m3},
+    {"nvfp4 of ModelOpt", {.coding = WeightCoding::nvfp4, .group_columns = 16}, DType::f8_e4m3},
     {"int8 by 128", {.coding = WeightCoding::packed_int8, .group_columns = 128}, DType::bf16},
 };
+
+/// compressed-tensors' name of a coding.
+const char* format_of(WeightCoding coding) {
+  switch (coding) {
+    case WeightCoding::fp8:
+      return "float-quantized";
+    case WeightCoding::int8:
+      return "int-quantized";
+    case WeightCoding::mxfp4_packed:
+      return "mxfp4-pack-quantized";
+    case WeightCoding::nvfp4_packed:
+      return "nvfp4-pack-quantized";
+    default:
+      return "pack-quantized";
+  }
+}
 
 /// What config.json says of a scheme.
 nlohmann::json quantization_config(const WeightScheme& scheme) {
@@ -34,20 +53,20 @@ nlohmann::json quantization_config(const WeightScheme& scheme) {
     return {{"quant_method", "fp8"},
             {"weight_block_size", {scheme.group_rows, scheme.group_columns}}};
   }
-  const bool is_mxfp4 = scheme.coding == WeightCoding::mxfp4_packed;
-  const bool is_float = is_mxfp4 || scheme.coding == WeightCoding::fp8;
-  const bool is_int4 = scheme.coding == WeightCoding::packed_int4;
-  nlohmann::json weights = {{"num_bits", is_mxfp4 || is_int4 ? 4 : 8},
+  if (scheme.coding == WeightCoding::nvfp4) {
+    return {{"quant_method", "modelopt"}, {"quant_algo", "NVFP4"}};
+  }
+  const CodeKind kind = weight_format(scheme.coding).kind;
+  const bool is_float = kind == CodeKind::e4m3 || kind == CodeKind::e2m1;
+  const char* const of_groups =
+      scheme.coding == WeightCoding::nvfp4_packed ? "tensor_group" : "group";
+  nlohmann::json weights = {{"num_bits", is_packed(kind) ? 4 : 8},
                             {"type", is_float ? "float" : "int"},
                             {"symmetric", !scheme.has_zero_points},
-                            {"strategy", scheme.group_columns > 0 ? "group" : "channel"}};
+                            {"strategy", scheme.group_columns > 0 ? of_groups : "channel"}};
   if (scheme.group_columns > 0) weights["group_size"] = scheme.group_columns;
-  const std::string format = is_mxfp4                              ? "mxfp4-pack-quantized"
-                             : is_float                            ? "float-quantized"
-                             : scheme.coding == WeightCoding::int8 ? "int-quantized"
-                                                                   : "pack-quantized";
   return {{"quant_method", "compressed-tensors"},
-          {"format", format},
+          {"format", format_of(scheme.coding)},
           {"config_groups", {{"group_0", {{"targets", {"Linear"}}, {"weights", weights}}}}}};
 }
 
@@ -59,6 +78,7 @@ RawTensor raw_tensor(std::string_view type, const Tensor& tensor) {
 }
 
 std::string_view type_of_scales(DType dtype) {
+  if (dtype == DType::f8_e4m3) return "F8_E4M3";
   return dtype == DType::f32 ? "F32" : dtype == DType::bf16 ? "BF16" : "U8";
 }
 
@@ -85,6 +105,14 @@ void put_codes(std::map<std::string, RawTensor>& tensors, const std::string& nam
   tensors[name + std::string(format.codes)] = raw_tensor(format.file_type, made.codes);
   tensors[name + std::string(format.scales[0])] =
       raw_tensor(type_of_scales(codes.scales), made.scales);
+  if (!format.tensor_scale.empty()) {
+    const float scale = std::uniform_real_distribution<float>(1e-4F, 4e-4F)(engine);
+    const float stored = format.divides_by_tensor_scale ? 1.0F / scale : scale;
+    RawTensor one{"F32", {}, std::string(sizeof stored, '\0')};
+    if (format.divides_by_tensor_scale) one.shape = {1};  // a list of one, or a number
+    std::memcpy(one.bytes.data(), &stored, sizeof stored);
+    tensors[name + std::string(format.tensor_scale)] = std::move(one);
+  }
   if (!codes.scheme.has_zero_points) return;
   tensors[name + std::string(format.zero_points)] =
       raw_tensor(format.file_type == "I32" ? "I32" : "I8", made.zeros);

@@ -141,11 +141,11 @@ Result<std::unique_ptr<Linear>> CudaWeightOps::load_codes(const StoredMatrix& we
   TROUPE_CHECK(allocate_decoded());
   CodedMatrix matrix{.layout = panels};
   TROUPE_TRY(matrix.panels, context_.allocate_unset(DType::u8, {panels.code_bytes()}));
-  if (panels.group_columns == 0) {
+  if (panels.has_row_scales()) {
     TROUPE_TRY(matrix.row_scales, context_.allocate_unset(DType::f32, {panels.rows}));
   }
   upload.add_codes(weight, encoding, panels, matrix.panels,
-                   panels.group_columns == 0 ? matrix.row_scales.view() : Tensor());
+                   panels.has_row_scales() ? matrix.row_scales.view() : Tensor());
   return std::unique_ptr<Linear>(std::make_unique<CodedCudaLinear>(std::move(matrix), decoded_));
 }
 
@@ -153,13 +153,19 @@ Result<std::unique_ptr<GroupedLinear>> CudaWeightOps::load_codes(
     std::span<const StoredMatrix> experts, WeightEncoding encoding, const CodedPanels& panels,
     WeightUpload& upload) {
   const std::int64_t bytes = panels.code_bytes();
-  TROUPE_TRY(DeviceTensor all, context_.allocate_unset(DType::u8, {std::ssize(experts), bytes}));
-  for (std::int64_t e = 0; e < std::ssize(experts); ++e) {
-    upload.add_codes(experts[static_cast<std::size_t>(e)], encoding, panels,
-                     all->rows(e, 1).reshaped({bytes}), Tensor());
+  const std::int64_t count = std::ssize(experts);
+  TROUPE_TRY(DeviceTensor all, context_.allocate_unset(DType::u8, {count, bytes}));
+  DeviceTensor row_scales;
+  if (panels.has_row_scales()) {
+    TROUPE_TRY(row_scales, context_.allocate_unset(DType::f32, {count, panels.rows}));
+  }
+  for (std::int64_t e = 0; e < count; ++e) {
+    upload.add_codes(
+        experts[static_cast<std::size_t>(e)], encoding, panels, all->rows(e, 1).reshaped({bytes}),
+        panels.has_row_scales() ? row_scales->rows(e, 1).reshaped({panels.rows}) : Tensor());
   }
   return std::unique_ptr<GroupedLinear>(
-      std::make_unique<CudaGroupedLinear>(std::move(all), panels));
+      std::make_unique<CudaGroupedLinear>(std::move(all), std::move(row_scales), panels));
 }
 
 Result<std::unique_ptr<Linear>> CudaWeightOps::prepare(const Tensor& weight, int segments,

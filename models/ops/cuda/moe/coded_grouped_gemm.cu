@@ -119,14 +119,16 @@ __device__ __forceinline__ void multiply_and_store(const Gemm& gemm, const Tile&
       wait_for_products<buffers - 1>();  // those that read these registers
       if (chunk == buffers - 1 && before >= 0 && lane == 0) arrive(places.empty + 8 * before);
       auto& numbers = left[chunk % buffers];
-      const int group = kind == CodeKind::e2m1 ? chunk : chunk >> layout.group_chunks / 2;
-      const int place = group * 8 + own;
-      const std::uint32_t top_factor = factor_at<kind>(layout, upper, place);
-      const std::uint32_t bottom_factor = factor_at<kind>(layout, lower, place);
-      const std::uint32_t top_offset = offset_at<kind, has_zeros>(layout, upper, place);
-      const std::uint32_t bottom_offset = offset_at<kind, has_zeros>(layout, lower, place);
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
+        const int group = Traits::are_sixteens     ? 2 * chunk + i
+                          : kind == CodeKind::e2m1 ? chunk
+                                                   : chunk >> layout.group_chunks / 2;
+        const int place = group * 8 + own;
+        const std::uint32_t top_factor = factor_at<kind>(layout, upper, place);
+        const std::uint32_t bottom_factor = factor_at<kind>(layout, lower, place);
+        const std::uint32_t top_offset = offset_at<kind, has_zeros>(layout, upper, place);
+        const std::uint32_t bottom_offset = offset_at<kind, has_zeros>(layout, lower, place);
 #pragma unroll
         for (int high = 0; high < 2; ++high) {
           numbers[i][2 * high] = number_pair(top, 2 * chunk + i, high, top_offset, top_factor);
@@ -158,11 +160,14 @@ __device__ __forceinline__ void multiply_and_store(const Gemm& gemm, const Tile&
   wait_for_products<0>();
   if (lane == 0) arrive(places.empty + 8 * before);
   pin(sums);
-  if constexpr (kind == CodeKind::e2m1) {
+  const int first_row = (tile.column * T::panels + 2 * warp) * 8;
+  if constexpr (Traits::are_sixteens) {
+    scale_rows<Traits>(gemm, tile, first_row, sums);
+  } else if constexpr (kind == CodeKind::e2m1) {
 #pragma unroll
     for (float& sum : sums) sum *= e2m1_rest;
   }
-  store_sums<rows>(gemm, tile, (tile.column * T::panels + 2 * warp) * 8, targets, sums);
+  store_sums<rows>(gemm, tile, first_row, targets, sums);
 }
 
 template <class T>
@@ -256,6 +261,7 @@ cudaError_t launch(const CodedGroupedGemm& wanted, cudaStream_t stream) {
   gemm.x = static_cast<const bf16*>(wanted.x);
   gemm.offsets = wanted.offsets;
   gemm.source = wanted.source;
+  gemm.row_scales = wanted.row_scales;
   gemm.out = wanted.out;
   gemm.layout = code_layout(wanted.layout);
   gemm.bias = wanted.bias;
@@ -287,7 +293,10 @@ cudaError_t launch(const CodedGroupedGemm& wanted, cudaStream_t stream) {
 /// Calls body with the CodeTraits of experts' panels.
 template <class Body>
 void with_packed_traits(const CodedPanels& panels, const Body& body) {
-  if (panels.kind == CodeKind::e2m1) return body(CodeTraits<CodeKind::e2m1, false>());
+  if (panels.kind == CodeKind::e2m1) {
+    return panels.group_columns == nvfp4_columns ? body(CodeTraits<CodeKind::e2m1, false, true>())
+                                                 : body(CodeTraits<CodeKind::e2m1, false>());
+  }
   if (panels.has_zero_points) return body(CodeTraits<CodeKind::int4, true>());
   body(CodeTraits<CodeKind::int4, false>());
 }

@@ -133,6 +133,7 @@ CodedGroupedGemm coded_gemm_of(const CudaGroupedLinear& grouped, const Tensor& x
                                const ExpertBatch& batch, std::int64_t top_k, const Tensor& out) {
   return {.layout = *grouped.panels(),
           .panels = grouped.weights().data(),
+          .row_scales = grouped.row_scales(),
           .x = x.data(),
           .out = out.data(),
           .out_dtype = out.dtype(),
