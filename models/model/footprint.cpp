@@ -175,10 +175,11 @@ class WeightBytes {
            fp8_fits(stack.rows, stack.columns);
   }
 
-  /// True for matrices whose products make codes bf16 in memory of their own: not those of experts.
+  /// True for matrices that need the memory in which codes become bf16, and 8-bit ones are
+  /// rearranged: not for those of experts that are in panels from the first.
   bool decodes(const Stack& stack) const {
-    if (stack.is_grouped) return false;
-    return is_fp8(stack) ? options_.widens_fp8 : panels_of(stack).has_value();
+    if (is_fp8(stack)) return options_.widens_fp8;
+    return !stack.is_grouped && panels_of(stack).has_value();
   }
 
   /// On a GPU: see CudaWeightOps.

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -79,15 +80,20 @@ class PlainCudaLinear final : public CudaLinear {
 };
 
 /// Weights in the layout of their files, [experts, n, k] row-major, 8-bit codes of them with a
-/// scale for each row, or 4-bit codes in panels.
+/// scale for each row, times rows that become codes, too, or codes in panels, times rows of bf16.
 class CudaGroupedLinear final : public GroupedLinear {
  public:
   /// `kernel`: what GroupedLinear says.
   explicit CudaGroupedLinear(DeviceTensor weights, std::string kernel = {})
       : weights_(std::move(weights)), kernel_(std::move(kernel)) {}
-  /// `scales` [experts, n] f32.
-  CudaGroupedLinear(DeviceTensor codes, DeviceTensor scales)
-      : weights_(std::move(codes)), scales_(std::move(scales)), kernel_(fp8_kernel) {}
+  /// `scales` [experts, n] f32. `room` is memory for widen(); null: it is not widened. With it the
+  /// codes have memory for rows that are padded to whole units of panels.
+  CudaGroupedLinear(DeviceTensor codes, DeviceTensor scales,
+                    std::shared_ptr<const DeviceTensor> room)
+      : weights_(std::move(codes)),
+        scales_(std::move(scales)),
+        kernel_(fp8_kernel),
+        room_(std::move(room)) {}
   /// `panels` [experts, layout.code_bytes()] u8, of expert_panels(); `row_scales` [experts, n] f32
   /// if the layout has them.
   CudaGroupedLinear(DeviceTensor panels, DeviceTensor row_scales, const CodedPanels& layout)
@@ -111,7 +117,9 @@ class CudaGroupedLinear final : public GroupedLinear {
   const Tensor& weights() const { return weights_.view(); }
   /// Of 8-bit codes; null: the weights are others.
   const float* scales() const { return layout_ ? nullptr : scales_or_null(); }
-  /// Of 4-bit codes; null: the weights are others.
+  /// As WeightOps::widen.
+  Result<void> widen(cudaStream_t stream);
+  /// Of codes in panels; null: the weights are others.
   const CodedPanels* panels() const { return layout_ ? &*layout_ : nullptr; }
   /// Of rows of panels [experts, n]; null: they have none.
   const float* row_scales() const { return layout_ ? scales_or_null() : nullptr; }
@@ -122,6 +130,7 @@ class CudaGroupedLinear final : public GroupedLinear {
   DeviceTensor weights_, scales_;
   std::optional<CodedPanels> layout_;
   std::string kernel_;
+  std::shared_ptr<const DeviceTensor> room_;
 };
 
 }  // namespace troupe

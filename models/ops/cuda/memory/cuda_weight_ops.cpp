@@ -37,9 +37,6 @@ Tensor scales_of(const Fp8Matrix& all, std::int64_t e) {
   return all.scales->rows(e, 1).reshaped({all.scales->shape()[1]});
 }
 
-std::unique_ptr<GroupedLinear> grouped_of(Fp8Matrix all) {
-  return std::make_unique<CudaGroupedLinear>(std::move(all.codes), std::move(all.scales));
-}
 /// `encoding` was asked for, and `obstacle` was in the way of codes.
 std::unique_ptr<GroupedLinear> grouped_of(DeviceTensor all, WeightEncoding encoding,
                                           const std::string& obstacle = {}) {
@@ -88,9 +85,10 @@ Result<Fp8Matrix> CudaWeightOps::allocate_codes(const Shape& shape) {
   Fp8Matrix matrix;
   const std::int64_t k = shape[shape.rank() - 1];
   const std::int64_t padding = (k + unit_columns - 1) / unit_columns * unit_columns - k;
-  const bool is_widened = context_.options().widens_fp8 && shape.rank() == 2;
+  const std::int64_t rows = shape.elements() / k;
   TROUPE_TRY(matrix.codes,
-             context_.allocate_unset(DType::u8, shape, is_widened ? shape[0] * padding : 0));
+             context_.allocate_unset(DType::u8, shape,
+                                     context_.options().widens_fp8 ? rows * padding : 0));
   const Shape of_rows = shape.rank() == 3 ? Shape{shape[0], shape[1]} : Shape{shape[0]};
   TROUPE_TRY(matrix.scales, context_.allocate(DType::f32, of_rows));
   return matrix;
@@ -121,6 +119,17 @@ Result<std::unique_ptr<Linear>> CudaWeightOps::fp8_linear(Fp8Matrix matrix) {
   }
   TROUPE_CHECK(allocate_decoded());
   return std::unique_ptr<Linear>(std::make_unique<Fp8CudaLinear>(std::move(matrix), decoded_));
+}
+
+Result<std::unique_ptr<GroupedLinear>> CudaWeightOps::fp8_grouped(Fp8Matrix all) {
+  const bool is_widened = context_.options().widens_fp8;
+  if (is_widened) TROUPE_CHECK(allocate_decoded());
+  return std::unique_ptr<GroupedLinear>(std::make_unique<CudaGroupedLinear>(
+      std::move(all.codes), std::move(all.scales), is_widened ? decoded_ : nullptr));
+}
+
+Result<void> CudaWeightOps::widen(GroupedLinear& weight) {
+  return static_cast<CudaGroupedLinear&>(weight).widen(stream());
 }
 
 Result<void> CudaWeightOps::widen(Linear& weight) {
@@ -202,7 +211,7 @@ Result<std::unique_ptr<GroupedLinear>> CudaWeightOps::prepare_grouped(
             "quantising experts");
     }
     TROUPE_CHECK(context_.synchronize());
-    return grouped_of(std::move(codes));
+    return fp8_grouped(std::move(codes));
   }
   std::vector<StoredMatrix> stored;
   for (const Tensor& weight : weights) stored.push_back(stored_matrix_of(weight, dtype_));
@@ -251,7 +260,7 @@ Result<std::unique_ptr<GroupedLinear>> CudaWeightOps::load_grouped(
     for (std::int64_t e = 0; e < experts; ++e) {
       begin_load(weights[static_cast<std::size_t>(e)], codes_of(codes, e), scales_of(codes, e));
     }
-    return grouped_of(std::move(codes));
+    return fp8_grouped(std::move(codes));
   }
   const PanelChoice choice = panels_of(weights, encoding, true);
   if (choice.panels) {
