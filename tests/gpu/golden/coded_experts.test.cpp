@@ -38,6 +38,12 @@ double mean_difference(const std::vector<float>& a, const std::vector<float>& b)
   return sum / static_cast<double>(a.size());
 }
 
+/// What rounding may do, here and there by another choice of experts; wrong experts do more.
+double limit(double of_other_rounding, const std::vector<float>& expected) {
+  const std::vector<float> zeros(expected.size(), 0.0F);
+  return 1.5 * of_other_rounding + 0.01 * mean_difference(expected, zeros);
+}
+
 class GpuCodedExperts : public testing::TestWithParam<CodedExpertsCase> {
  protected:
   void SetUp() override {
@@ -68,8 +74,9 @@ TEST_P(GpuCodedExperts, stay_codes_and_are_as_near_to_exact_logits_as_decoded_on
   const double of_codes = mean_difference(found, expected);
   const double of_decoded = mean_difference(rounded, expected);
   std::cout << GetParam().name << ": mean difference of codes " << of_codes
-            << ", of decoded matrices " << of_decoded << '\n';
-  EXPECT_LE(of_codes, 1.5 * of_decoded + 1e-3);
+            << ", of decoded matrices " << of_decoded << ", at most " << limit(of_decoded, expected)
+            << '\n';
+  EXPECT_LE(of_codes, limit(of_decoded, expected));
 }
 
 TEST_P(GpuCodedExperts, take_the_memory_that_the_footprint_says) {
@@ -101,7 +108,7 @@ TEST_P(GpuCodedExperts, are_as_near_however_ranks_share_them) {
                          [](Runner& runner, int) { return all_logits(runner); }));
     for (const auto& of_rank : ranks) {
       const double of_ranks = mean_difference(of_rank, expected);
-      EXPECT_LE(of_ranks, 1.5 * of_one + 1e-3) << way.name;
+      EXPECT_LE(of_ranks, limit(of_one, expected)) << way.name;
     }
     std::cout << GetParam().name << ", " << way.name << ": mean difference "
               << mean_difference(ranks.back(), expected) << ", on one GPU " << of_one << '\n';
