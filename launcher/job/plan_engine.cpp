@@ -149,8 +149,7 @@ Result<WeightEncoding> weight_encoding(const Config& config, const EngineSpec& e
 
 /// The bound of activations; infinity without a fallback. Errors: a fallback from what is not done
 /// here, or to what there is not.
-Result<float> max_activation(const Config& config, const ModelConfig& model,
-                             const EngineSpec& engine) {
+Result<float> max_activation(const Config& config, const EngineSpec& engine) {
   if (config.precision.fallback == "none") return std::numeric_limits<float>::infinity();
   const bool on_gpu = engine.device == DeviceKind::cuda;
   const WeightEncoding rounding = on_gpu ? WeightEncoding::fp8 : WeightEncoding::w8a8;
@@ -164,12 +163,6 @@ Result<float> max_activation(const Config& config, const ModelConfig& model,
                 "precision.fallback: with model.quantization: {} no layer rounds activations to 8 "
                 "bits on {}: set model.quantization: {}, or precision.fallback to none",
                 config.model.quantization, on_gpu ? "GPUs" : "CPUs", on_gpu ? "fp8" : "w8a8");
-  }
-  if (on_gpu && model.moe) {
-    return fail(
-        ErrorCode::invalid_argument,
-        "precision.fallback: experts in 8-bit codes are always multiplied with rounded "
-        "activations on GPUs: set precision.fallback to none, or model.quantization to none");
   }
   return static_cast<float>(config.precision.max_activation);
 }
@@ -217,7 +210,7 @@ Result<EngineSpec> plan_engine(const Config& config, const ModelConfig& model, c
   engine.deterministic = on_gpu && config.engine.deterministic.value_or(false);
   if (engine.deterministic) TROUPE_CHECK(check_deterministic_gpus(mesh, model, engine.dtype));
   TROUPE_TRY(engine.encoding, weight_encoding(config, engine));
-  TROUPE_TRY(engine.max_activation, max_activation(config, model, engine));
+  TROUPE_TRY(engine.max_activation, max_activation(config, engine));
   for (const DType codes : {DType::i8, DType::f8_e4m3, DType::i4x2}) {
     if (config.kv_cache.dtype == to_string(codes)) engine.kv_codes = codes;
   }

@@ -45,6 +45,10 @@ void JobMetrics::observe(const EngineReport& report) {
   const std::scoped_lock lock(mutex_);
   stats_ = report.stats;
   for (const Completion& completion : report.completions) take(completion);
+  // An executor that has taken over tells its layers again.
+  for (const WidenedLayer& widened : report.widened) {
+    fallen_back_.emplace(report.domain, widened.layer);
+  }
 }
 
 void JobMetrics::take(const Completion& completion) {
@@ -132,6 +136,9 @@ void JobMetrics::write_engine(Exposition& out) const {
   out.counter("troupe:steps_total", "Steps of the engine, of all replicas.", count(stats_.steps));
   out.counter("troupe:step_seconds_total", "Time from a step's plan to its result.",
               seconds(stats_.step_us));
+  out.counter("troupe:fallen_back_layers_total",
+              "Layers that no longer round activations to 8 bits, of each step domain.",
+              count(fallen_back_.size()));
   if (!rank_busy_.empty()) {
     out.gauges("troupe:rank_busy_ratio", "Time in the model in the last seconds; 1 is all of it.",
                "rank", rank_busy_);

@@ -3,8 +3,10 @@
 #include <cstdint>
 #include <map>
 #include <mutex>
+#include <set>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "actors/api/engine_spec.hpp"
@@ -21,7 +23,7 @@ class JobMetrics {
   /// `max_model_len`: of the engine; the buckets of token counts end there.
   JobMetrics(std::string model_name, std::int64_t max_model_len);
 
-  /// Adds the engine's report: its load, and its completions.
+  /// Adds the engine's report: its load, its completions, and the layers that have fallen back.
   void observe(const EngineReport& report);
 
   /// Counts an input line that never reached the engine, by the code of its error line.
@@ -60,6 +62,7 @@ class JobMetrics {
   std::uint64_t recoveries_ = 0;
   double recovery_seconds_ = 0;
   std::uint64_t recomputed_sequences_ = 0;
+  std::set<std::pair<std::int32_t, std::int32_t>> fallen_back_;  // domain, layer
   std::map<std::string, std::uint64_t> successes_ = {{"stop", 0}, {"length", 0}};
   std::map<std::string, std::uint64_t, std::less<>> errors_;  // by code
   HistogramBuckets first_token_seconds_;

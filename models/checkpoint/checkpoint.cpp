@@ -172,7 +172,7 @@ Result<StoredTensor> Checkpoint::stored_weight(std::string_view name, const Shap
 Result<StoredTensor> Checkpoint::dummy_weight(std::string_view name, const Shape& shape) const {
   const WeightScheme* const scheme =
       shape.rank() == 3 ? quantization_.scheme_of(module_of(name)) : nullptr;
-  if (scheme == nullptr) {
+  if (scheme == nullptr || scheme->coding != WeightCoding::mxfp4_experts) {
     TROUPE_TRY(const Tensor noise, dummy_->tensor(name, shape));
     return StoredTensor{.view = noise};
   }
@@ -219,6 +219,8 @@ Result<void> Checkpoint::find_companions(std::string_view name, const Shape& sha
   constexpr std::array<std::string_view, 3> number_types = {"F32", "BF16", "F16"};
   constexpr std::array<std::string_view, 4> scale_types = {"F32", "BF16", "F16", "F8_E8M0"};
   constexpr std::array<std::string_view, 2> power_types = {"U8", "F8_E8M0"};
+  constexpr std::array<std::string_view, 1> e4m3_types = {"F8_E4M3"};
+  constexpr std::array<std::string_view, 1> tensor_scale_types = {"F32"};
   constexpr std::array<std::string_view, 2> zero_types = {"I32", "I8"};
   constexpr std::array<std::string_view, 1> index_types = {"I32"};
   const WeightFormat& format = *tensor.format;
@@ -233,9 +235,17 @@ Result<void> Checkpoint::find_companions(std::string_view name, const Shape& sha
   if (coding == WeightCoding::mxfp4_packed || coding == WeightCoding::mxfp4_experts) {
     types = power_types;
   }
+  if (!format.tensor_scale.empty()) types = e4m3_types;
   TROUPE_TRY(const StoredTensor scale,
              companion(scales, format.scales_shape(tensor.groups), types));
   tensor.companion = scale.view;
+  if (!format.tensor_scale.empty()) {
+    tensor.companion = {scale.view.data(), DType::f8_e4m3, scale.view.shape()};
+    TROUPE_TRY(const StoredTensor of_all,
+               companion(renamed(name, format.stem, format.tensor_scale), {1}, tensor_scale_types));
+    tensor.tensor_scale = scale_at(of_all.view, 0);
+    if (format.divides_by_tensor_scale) tensor.tensor_scale = 1.0F / tensor.tensor_scale;
+  }
   if (tensor.scheme.has_zero_points && format.zero_points_shape != nullptr) {
     const Shape expected = format.zero_points_shape(tensor.groups, shape);
     const bool is_packed = coding != WeightCoding::int8;
@@ -288,7 +298,7 @@ Result<StoredTensor> Checkpoint::companion(std::string_view name, const Shape& s
 Result<void> Checkpoint::check_scales(std::string_view name, const StoredTensor& weight) const {
   if (weight.format == nullptr) return {};
   for (std::int64_t i = 0; i < weight.companion.elements(); ++i) {
-    const float scale = scale_at(weight.companion, i);
+    const float scale = scale_at(weight.companion, i) * weight.tensor_scale;
     if (std::isfinite(scale)) continue;
     return fail(ErrorCode::corrupt_data,
                 "{}: tensor {}: scale number {} is {}; the checkpoint is damaged, or was made from "

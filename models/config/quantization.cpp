@@ -16,7 +16,7 @@
 namespace troupe {
 namespace {
 
-constexpr std::int64_t mxfp4_group = 32;
+constexpr std::int64_t mxfp4_group = 32, nvfp4_group = 16;
 
 /// Appends the strings of a list under the first present key. A string counts as a list of one.
 Result<void> add_patterns(const Fields& fields, Fields::Spellings keys,
@@ -94,7 +94,12 @@ Result<void> read_strategy(const Fields& weights, WeightScheme& scheme) {
     scheme.group_columns = block[1];
     return {};
   }
-  return weights.unsupported("strategy", strategy, "tensor, channel, group, block");
+  if (strategy == "tensor_group" && scheme.coding == WeightCoding::nvfp4_packed) {
+    TROUPE_TRY(scheme.group_columns, read_group_size(weights, {"group_size"}));
+    return {};
+  }
+  return weights.unsupported("strategy", strategy,
+                             "tensor, channel, group, block; tensor_group for NVFP4");
 }
 
 struct PublishedCoding {
@@ -111,6 +116,7 @@ constexpr std::array published_codings = {
     PublishedCoding{"pack-quantized", "int", 4, WeightCoding::packed_int4},
     PublishedCoding{"pack-quantized", "int", 8, WeightCoding::packed_int8},
     PublishedCoding{"mxfp4-pack-quantized", "float", 4, WeightCoding::mxfp4_packed},
+    PublishedCoding{"nvfp4-pack-quantized", "float", 4, WeightCoding::nvfp4_packed},
 };
 
 /// The scheme of a group's `weights` in compressed-tensors' terms.
@@ -124,7 +130,7 @@ Result<WeightScheme> read_weights(const Fields& weights, const std::string& form
     return weights.unsupported(
         "format", fmt::format("{} of {}{}", format, type, bits),
         "float-quantized of float8, int-quantized of int8, naive-quantized of both, "
-        "pack-quantized of int4 and int8, mxfp4-pack-quantized of float4");
+        "pack-quantized of int4 and int8, mxfp4-pack-quantized and nvfp4-pack-quantized of float4");
   }
   WeightScheme scheme{.coding = found->coding};
   TROUPE_CHECK(read_strategy(weights, scheme));
@@ -139,6 +145,9 @@ Result<WeightScheme> read_weights(const Fields& weights, const std::string& form
   }
   if (scheme.coding == WeightCoding::mxfp4_packed && scheme.group_columns != mxfp4_group) {
     return weights.unsupported("group_size", fmt::to_string(scheme.group_columns), "32 for MXFP4");
+  }
+  if (scheme.coding == WeightCoding::nvfp4_packed && scheme.group_columns != nvfp4_group) {
+    return weights.unsupported("group_size", fmt::to_string(scheme.group_columns), "16 for NVFP4");
   }
   const nlohmann::json* const order = weights.find({"actorder"});
   scheme.is_ordered = order != nullptr && (*order == "group" || *order == true);
@@ -220,8 +229,15 @@ Result<QuantizationConfig> read_modelopt(const Fields& fields) {
   } else if (algorithm == "FP8_PB_WO") {
     TROUPE_TRY(const std::int64_t size, fields.integer_or({"group_size"}, 1, max_width, 128));
     scheme.group_rows = scheme.group_columns = size;
+  } else if (algorithm == "NVFP4") {
+    TROUPE_TRY(const std::int64_t size, fields.integer_or({"group_size"}, 1, max_width, 16));
+    if (size != nvfp4_group) {
+      return fields.unsupported("group_size", fmt::to_string(size), "16 for NVFP4");
+    }
+    scheme = {.coding = WeightCoding::nvfp4, .group_rows = 1, .group_columns = nvfp4_group};
   } else if (algorithm != "FP8") {
-    return fields.unsupported("quant_algo", algorithm, "FP8, FP8_PER_CHANNEL_PER_TOKEN, FP8_PB_WO");
+    return fields.unsupported("quant_algo", algorithm,
+                              "FP8, FP8_PER_CHANNEL_PER_TOKEN, FP8_PB_WO, NVFP4");
   }
   config.has_activation_scheme = algorithm != "FP8_PB_WO";
   TROUPE_CHECK(read_kv_scheme(fields, config));

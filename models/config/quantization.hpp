@@ -27,6 +27,8 @@ enum class WeightCoding : std::uint8_t {
   awq_int4,       ///< AWQ "gemm": eight of neighbouring rows in a word, the even ones first
   mxfp4_packed,   ///< compressed-tensors: two of a row in a byte, a scale for 32
   mxfp4_experts,  ///< GPT-OSS: the same, of all experts of a layer in one tensor
+  nvfp4_packed,   ///< compressed-tensors: two of a row in a byte, a scale for 16 and one for all
+  nvfp4,          ///< ModelOpt: the same by other names
 };
 
 /// How matrices are quantised.

@@ -158,7 +158,9 @@ class WeightBytes {
   std::int64_t matrix_bytes(const Stack& stack, std::int64_t panel_rows) const {
     const std::int64_t held = (stack.rows + panel_rows - 1) / panel_rows * panel_rows;
     if (is_fp8(stack)) {
-      return held * (stack.columns + element_bytes(DType::f32));
+      const std::int64_t units = (stack.columns + unit_columns - 1) / unit_columns;
+      const std::int64_t columns = options_.widens_fp8 ? units * unit_columns : stack.columns;
+      return held * (columns + element_bytes(DType::f32));
     }
     if (const auto panels = panels_of(stack)) return panels->code_bytes() + panels->scale_bytes();
     if (const auto form = options_.on_gpu ? std::nullopt : form_of(stack)) {
@@ -175,10 +177,11 @@ class WeightBytes {
            fp8_fits(stack.rows, stack.columns);
   }
 
-  /// True for matrices whose products make codes bf16 in memory of their own: not those of experts.
+  /// True for matrices that need the memory in which codes become bf16, and 8-bit ones are
+  /// rearranged: not for those of experts that are in panels from the first.
   bool decodes(const Stack& stack) const {
-    if (stack.is_grouped) return false;
-    return is_fp8(stack) ? options_.widens_fp8 : panels_of(stack).has_value();
+    if (is_fp8(stack)) return options_.widens_fp8;
+    return !stack.is_grouped && panels_of(stack).has_value();
   }
 
   /// On a GPU: see CudaWeightOps.

@@ -25,7 +25,8 @@ CodedForm form_of(const StoredPart& part) {
           .group_columns = stored.scheme.group_columns,
           .first_column = part.cols.begin,
           .scale_dtype = is_narrow ? DType::bf16 : DType::f32,
-          .may_have_zero_points = stored.scheme.has_zero_points};
+          .may_have_zero_points = stored.scheme.has_zero_points,
+          .has_row_scales = !stored.format->tensor_scale.empty()};
 }
 
 /// Has products round activations, if the encoding asks for it and they can.
@@ -83,6 +84,7 @@ void read_codes(const StoredMatrix& matrix, const CodedForm& form, const StoredP
   const std::int64_t stored_row =
       (part.rows.begin + row) * std::max<std::int64_t>(part.row_step, 1);
   format.codes_of(stored, stored_row, part.cols.begin, matrix.columns, out.codes.data());
+  out.row_scale = stored.tensor_scale;
   const std::int64_t first_group =
       form.group_columns > 0 ? part.cols.begin / form.group_columns : 0;
   for (std::size_t g = 0; g < out.scales.size(); ++g) {
@@ -160,7 +162,7 @@ FormChoice coded_form(const StoredMatrix& matrix, WeightEncoding encoding) {
       return {.obstacle = "its columns are in groups by g_idx (act-order)"};
     }
     if (own.kind != form.kind || own.group_columns != form.group_columns ||
-        own.first_column != form.first_column) {
+        own.first_column != form.first_column || own.has_row_scales != form.has_row_scales) {
       return {.obstacle = "its parts are stored in different schemes"};
     }
     form.may_have_zero_points |= own.may_have_zero_points;
@@ -222,6 +224,7 @@ void read_coded_row(const StoredMatrix& matrix, const CodedForm& form, std::int6
   const auto groups = static_cast<std::size_t>(form.group_of(matrix.columns - 1) + 1);
   out.codes.assign(k, zero_code(form.kind));
   out.scales.assign(groups, {});
+  out.row_scale = 1.0F;
   for (const StoredPart& part : matrix.parts) {
     if (row >= part.rows.count) {
       row -= part.rows.count;

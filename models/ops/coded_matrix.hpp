@@ -30,6 +30,8 @@ struct CodedForm {
   std::int64_t first_column = 0;   ///< of the stored matrix
   DType scale_dtype = DType::f32;  ///< f32, or bf16 if that holds all scales
   bool may_have_zero_points = false;
+  /// Scales of groups are numbers of E4M3, which are times one of the row (CodedRow::row_scale).
+  bool has_row_scales = false;
   /// Products round activations to signed bytes, too (cpu/int8_gemm_kernels.hpp).
   bool rounds_rows = false;
   bool operator==(const CodedForm&) const = default;
@@ -78,7 +80,8 @@ constexpr std::int64_t padded_codes(const CodedForm& form, std::int64_t count) {
 }
 
 /// For messages: "int4".
-constexpr std::string_view name_of(CodeKind kind) {
+constexpr std::string_view name_of(CodeKind kind, bool has_row_scales = false) {
+  if (has_row_scales) return "nvfp4";
   constexpr std::string_view names[] = {"int8", "fp8", "int4", "mxfp4"};
   return names[static_cast<std::size_t>(kind)];
 }
@@ -90,6 +93,7 @@ constexpr std::uint8_t zero_code(CodeKind kind) { return kind == CodeKind::int4 
 struct CodedRow {
   std::vector<std::uint8_t> codes;  ///< [k], as CodeKind says
   std::vector<CodeScale> scales;    ///< [groups]; zero points are of these codes
+  float row_scale = 1.0F;           ///< all scales are times this
 };
 
 /// Reads a row of `matrix`, whose form must be coded_form(matrix, encoding). A row that no part

@@ -43,6 +43,10 @@ bool all_scales_are_halves(const StoredMatrix& matrix) {
 /// The most columns that each lie in one group wherever units begin; 0: none. MXFP4 has groups of
 /// 32, for which kernels are made.
 std::int32_t shared_columns(const CodedForm& form) {
+  if (form.has_row_scales) {
+    const bool fits = form.group_columns == nvfp4_columns && form.first_column % nvfp4_columns == 0;
+    return fits ? nvfp4_columns : 0;
+  }
   for (const std::int32_t columns : {128, 64, 32}) {
     if (form.kind == CodeKind::e2m1 && columns > 32) continue;
     if (form.group_columns % columns == 0 && form.first_column % columns == 0) return columns;
@@ -103,14 +107,17 @@ PanelChoice coded_panels(const StoredMatrix& matrix, WeightEncoding encoding) {
   if (form.group_columns > 0) {
     panels.group_columns = shared_columns(form);
     if (panels.group_columns == 0) {
-      return {.obstacle = fmt::format("its groups of {} columns from column {} are not whole 32s",
-                                      form.group_columns, form.first_column)};
+      return {.obstacle = fmt::format("its groups of {} columns from column {} are not whole {}s",
+                                      form.group_columns, form.first_column,
+                                      form.has_row_scales ? nvfp4_columns : 32)};
     }
   } else if (form.may_have_zero_points) {
     panels.group_columns = unit_columns;
   }
   if (panels.group_columns > 0) {
-    panels.scale_dtype = all_scales_are_halves(matrix) ? DType::f16 : form.scale_dtype;
+    panels.scale_dtype = all_scales_are_halves(matrix) ? DType::f16
+                         : form.has_row_scales         ? DType::bf16
+                                                       : form.scale_dtype;
   }
   return {.panels = panels};
 }
@@ -160,7 +167,7 @@ void write_panel(std::span<const CodedRow> rows, const CodedForm& form, const Co
 
 std::string describe(const CodedPanels& panels) {
   return fmt::format(
-      "{} codes{}{}", name_of(panels.kind),
+      "{} codes{}{}", name_of(panels.kind, panels.group_columns == nvfp4_columns),
       panels.group_columns > 0 ? fmt::format(", groups of {}", panels.group_columns) : "",
       panels.has_zero_points ? ", zero points" : "");
 }

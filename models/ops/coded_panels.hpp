@@ -25,6 +25,8 @@ namespace troupe {
 //   the first pair, 1 and 3 the second.
 
 inline constexpr std::int64_t panel_rows = 8, unit_columns = 128;
+/// Columns of a group of NVFP4, a step of the tensor cores' instructions.
+inline constexpr std::int32_t nvfp4_columns = 16;
 
 /// Device memory in which parts of matrices become bf16 for products of many rows, and are
 /// rearranged when a layer falls back: taken with the first matrix that may need it.
@@ -35,8 +37,8 @@ inline constexpr std::size_t decoded_codes_bytes = std::size_t{128} << 20;
 struct CodedPanels {
   CodeKind kind = CodeKind::int4;
   std::int64_t rows = 0, columns = 0;
-  /// Columns of a unit that share a scale: 32, 64 or 128; 0: all of a row do, and the scales are
-  /// not in the units.
+  /// Columns of a unit that share a scale: 16, 32, 64 or 128; 0: all of a row do, and the scales
+  /// are not in the units. Scales of 16 are numbers of E4M3, in bf16, which are times the row's.
   std::int32_t group_columns = 0;
   DType scale_dtype = DType::f32;  ///< f32, bf16 or f16, of scales in units
   bool has_zero_points = false;    ///< only with scales in units
@@ -46,6 +48,8 @@ struct CodedPanels {
   std::int64_t units() const {
     return (columns + unit_columns - 1) / unit_columns;
   }  ///< of a panel
+  /// True if there are scales of whole rows, beside the panels.
+  bool has_row_scales() const { return group_columns == 0 || group_columns == nvfp4_columns; }
   std::int64_t groups_of_unit() const {
     return group_columns > 0 ? unit_columns / group_columns : 0;
   }
@@ -64,7 +68,7 @@ struct CodedPanels {
   /// Bytes of all panels, and of the rows' scales [rows] f32 beside them.
   std::int64_t code_bytes() const { return panels() * panel_bytes(); }
   std::int64_t scale_bytes() const {
-    return group_columns > 0 ? 0 : rows * static_cast<std::int64_t>(size_of(DType::f32));
+    return has_row_scales() ? rows * static_cast<std::int64_t>(size_of(DType::f32)) : 0;
   }
 };
 

@@ -20,11 +20,12 @@ struct StoredTensor {
   const WeightFormat* format = nullptr;  ///< null: the elements are numbers of the view's dtype
 
   // Of a matrix with a format; companions need not be aligned.
-  WeightScheme scheme = {};  ///< which rows and columns share a scale
-  Shape groups{0, 0};        ///< the number of groups of rows, and of columns
-  Tensor companion = {};     ///< the scales
-  Tensor zero_points = {};   ///< empty: none
-  Tensor group_index = {};   ///< i32: the group of each column; empty: in order
+  WeightScheme scheme = {};   ///< which rows and columns share a scale
+  Shape groups{0, 0};         ///< the number of groups of rows, and of columns
+  Tensor companion = {};      ///< the scales
+  float tensor_scale = 1.0F;  ///< all scales are times this
+  Tensor zero_points = {};    ///< empty: none
+  Tensor group_index = {};    ///< i32: the group of each column; empty: in order
 
   /// The dtype of the elements, which a format may have encoded: they are rounded to bf16, or, if
   /// the scales are f16, to numbers of f16, which f32 holds.

@@ -137,8 +137,9 @@ struct Awq : ScalesByColumn, Unsigned, Nibbles<false> {
   }
 };
 
-/// Rows are the last extents but those of one row's bytes.
-struct Mxfp4 : ScalesByRow, Nibbles<true> {
+/// Numbers of 4 bits (E2M1), which MXFP4 and NVFP4 have. Rows are the last extents but those of one
+/// row's bytes.
+struct E2m1 : ScalesByRow, Nibbles<true> {
   static float number(std::uint8_t code) { return e2m1_numbers[code]; }
   static std::uint8_t code(const StoredTensor& matrix, std::int64_t row, std::int64_t column) {
     const auto byte =
@@ -176,7 +177,8 @@ void decode(const StoredTensor& matrix, std::int64_t row, std::int64_t first, st
                                    : group_of(column, matrix.scheme.group_columns);
     if (group != known) {
       known = group;
-      scale = scale_at(matrix.companion, Coding::scale_index(matrix, row, row_group, group));
+      scale = scale_at(matrix.companion, Coding::scale_index(matrix, row, row_group, group)) *
+              matrix.tensor_scale;
       zero = Coding::zero(matrix, row, row_group, group);
     }
     const float number = (Coding::number(Coding::code(matrix, row, column)) - zero) * scale;
@@ -354,10 +356,10 @@ constexpr std::array formats{
                  .scales = {"_scale"},
                  .codes_shape = packed_columns<2>,
                  .scales_shape = as_is,
-                 .decode = decode<Mxfp4>,
+                 .decode = decode<E2m1>,
                  .kind = CodeKind::e2m1,
-                 .codes_of = codes<Mxfp4>,
-                 .scale_of = code_scale<Mxfp4>},
+                 .codes_of = codes<E2m1>,
+                 .scale_of = code_scale<E2m1>},
     // OpenAI 2025, gpt-oss model card, section 2.1.
     WeightFormat{.coding = WeightCoding::mxfp4_experts,
                  .name = "MXFP4 of all experts",
@@ -366,10 +368,35 @@ constexpr std::array formats{
                  .scales = {"_scales"},
                  .codes_shape = expert_blocks,
                  .scales_shape = as_is,
-                 .decode = decode<Mxfp4>,
+                 .decode = decode<E2m1>,
                  .kind = CodeKind::e2m1,
-                 .codes_of = codes<Mxfp4>,
-                 .scale_of = code_scale<Mxfp4>},
+                 .codes_of = codes<E2m1>,
+                 .scale_of = code_scale<E2m1>},
+    // NVIDIA 2025, Pretraining Large Language Models with NVFP4, section 2.
+    WeightFormat{.coding = WeightCoding::nvfp4_packed,
+                 .name = "packed NVFP4",
+                 .file_type = "U8",
+                 .codes = "_packed",
+                 .scales = {"_scale"},
+                 .tensor_scale = "_global_scale",
+                 .divides_by_tensor_scale = true,
+                 .codes_shape = packed_columns<2>,
+                 .scales_shape = as_is,
+                 .decode = decode<E2m1>,
+                 .kind = CodeKind::e2m1,
+                 .codes_of = codes<E2m1>,
+                 .scale_of = code_scale<E2m1>},
+    WeightFormat{.coding = WeightCoding::nvfp4,
+                 .name = "NVFP4",
+                 .file_type = "U8",
+                 .scales = {"_scale"},
+                 .tensor_scale = "_scale_2",
+                 .codes_shape = packed_columns<2>,
+                 .scales_shape = as_is,
+                 .decode = decode<E2m1>,
+                 .kind = CodeKind::e2m1,
+                 .codes_of = codes<E2m1>,
+                 .scale_of = code_scale<E2m1>},
 };
 
 }  // namespace
@@ -399,6 +426,8 @@ float scale_at(const Tensor& scales, std::int64_t i) {
       if (exponent == 0xFF) return std::numeric_limits<float>::quiet_NaN();
       return std::ldexp(1.0F, exponent - 127);
     }
+    case DType::f8_e4m3:
+      return e4m3_to_float(load_unaligned<std::uint8_t>(scales.data(), i));
     default:
       return load_unaligned<float>(scales.data(), i);
   }

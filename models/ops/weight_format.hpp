@@ -49,6 +49,9 @@ struct WeightFormat {
   std::array<std::string_view, 2> scales;  ///< the first that is there
   std::string_view zero_points = {};
   std::string_view group_index = {};
+  /// One number of f32, which all scales are times, or divided by (NVFP4).
+  std::string_view tensor_scale = {};
+  bool divides_by_tensor_scale = false;
   /// Their shapes for a matrix; `groups`: the rows and columns of groups. Extents of 1 count for
   /// nothing.
   Shape (*codes_shape)(const Shape& matrix);
@@ -66,7 +69,7 @@ struct WeightFormat {
   /// `count` codes of a row as they are stored, a byte each, from column `first` on.
   void (*codes_of)(const StoredTensor& matrix, std::int64_t row, std::int64_t first,
                    std::int64_t count, std::uint8_t* out) = nullptr;
-  /// Of a row's group of columns.
+  /// Of a row's group of columns, without StoredTensor::tensor_scale.
   CodeScale (*scale_of)(const StoredTensor& matrix, std::int64_t row, std::int64_t group) = nullptr;
 };
 
@@ -75,8 +78,8 @@ const WeightFormat& weight_format(WeightCoding coding);
 /// The rows and columns of groups that a matrix has; the last ones may be short.
 Shape groups_of(const WeightScheme& scheme, const Shape& matrix);
 
-/// A scale of a companion: f32, bf16, f16, or as u8 a power of two (OCP Microscaling Formats
-/// Specification 1.0, 2023, E8M0).
+/// A scale of a companion: f32, bf16, f16, f8_e4m3, or as u8 a power of two (OCP Microscaling
+/// Formats Specification 1.0, 2023, E8M0).
 float scale_at(const Tensor& scales, std::int64_t i);
 
 /// The number that an 8-bit code with 4 bits of exponent, 3 of fraction and no infinities is (OCP

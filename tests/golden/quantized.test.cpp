@@ -9,20 +9,16 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
-#include <functional>
 #include <iostream>
-#include <map>
-#include <optional>
 #include <string>
 #include <vector>
 
 #include <gtest/gtest.h>
 
-#include "models/families/family.hpp"
-#include "models/layers/weights/parameters.hpp"
+#include "tests/golden/support/coded_experts.hpp"
 #include "tests/golden/support/golden_model.hpp"
 #include "tests/golden/support/mesh_ranks.hpp"
-#include "tests/support/coded_numbers.hpp"
+#include "tests/golden/support/numbers_of_codes.hpp"
 #include "tests/support/require.hpp"
 #include "tests/support/same_bits.hpp"
 
@@ -79,46 +75,10 @@ double difference(std::span<const float> logits, std::span<const GoldenPrompt> p
   return worst;
 }
 
-/// The numbers of a checkpoint's matrices of codes, by name.
-class Numbers {
- public:
-  /// `rounds`: to bf16 or f16, as the format's library and devices that hold numbers do; else as
-  /// products of codes take them.
-  Numbers(const std::filesystem::path& folder, const ModelConfig& config, bool rounds) {
-    const auto checkpoint = Checkpoint::open(folder);
-    for (const WeightUse& use : weights_in_use(config, weight_rules_of(config))) {
-      const std::string name = checkpoint_name(*use.rule, use.layer, use.expert);
-      const Shape shape = stored_shape(*use.rule, config);
-      if (shape.rank() != 2) continue;
-      const auto stored = checkpoint->stored_weight(name, shape);
-      if (!stored.ok() || stored->format == nullptr) continue;
-      StoredMatrix matrix = whole_matrix(*stored, shape[0], shape[1]);
-      matrix.dtype = DType::f32;
-      const auto form = coded_form(matrix, WeightEncoding::plain).form;
-      numbers_[name] = rounds || !form ? in_host_memory(matrix) : numbers_of(matrix, *form);
-    }
-  }
-  std::optional<Tensor> find(std::string_view name) const {
-    const auto found = numbers_.find(name);
-    return found != numbers_.end() ? std::optional<Tensor>(found->second.view()) : std::nullopt;
-  }
-
- private:
-  std::map<std::string, HostTensor, std::less<>> numbers_;
-};
-
 Result<std::vector<float>> logits_of_numbers(const std::filesystem::path& folder, bool rounds,
                                              std::span<const GoldenPrompt> prompts) {
-  TROUPE_TRY(const ModelConfig config, load_model_config(folder));
-  const Numbers numbers(folder, config, rounds);
-  TROUPE_TRY(const LoadedModel loaded,
-             load_substituted(folder, DType::f32,
-                              [&](std::string_view name) { return numbers.find(name); }));
+  TROUPE_TRY(const LoadedModel loaded, load_numbers(folder, rounds));
   return all_logits(*loaded.runner, prompts);
-}
-
-bool multiplies_codes(const LoadedModel& loaded) {
-  return !loaded.ops->memory().available().has_value();  // the CPU
 }
 
 class Quantized : public testing::TestWithParam<std::string> {};
@@ -174,22 +134,19 @@ TEST_P(Quantized, have_them_on_ranks_whose_slices_begin_inside_a_group) {
 }
 
 TEST(QuantizedExperts, have_them_with_experts_over_ranks) {
-  if (max_golden_ranks() < 2) GTEST_SKIP() << "there is one device";
   for (const std::string& name : checkpoints()) {
-    if (name != "ct-mixed-moe" && name != "mxfp4-experts") continue;
-    SCOPED_TRACE(name);
+    const bool has_experts = name.find("moe") != std::string::npos || name == "mxfp4-experts";
+    if (!has_experts) continue;
     REQUIRE_OK(const auto prompts, read_prompts(folder_of(name) / "logits.safetensors"));
-    const MeshRanks way{.shape = {.tensor = 2}, .expert_parallel_size = 2};
-    REQUIRE_OK(const auto ranks,
-               run_ranks(folder_of(name), DType::f32, way,
-                         [&](Runner& runner, int) { return all_logits(runner, prompts); }));
     REQUIRE_OK(const auto loaded, load(folder_of(name), DType::f32));
-    if (!multiplies_codes(loaded)) {
-      EXPECT_LE(difference(ranks.back(), prompts), tolerance);
-      continue;
-    }
     REQUIRE_OK(const auto expected, all_logits(*loaded.runner, prompts));
-    expect_same_bits(ranks.back(), expected, "experts over 2 ranks");
+    for (const ExpertArrangement& way : expert_arrangements) {
+      REQUIRE_OK(const auto ranks,
+                 run_ranks(folder_of(name), DType::f32,
+                           {.shape = way.shape, .expert_parallel_size = way.expert_parallel_size},
+                           [&](Runner& runner, int) { return all_logits(runner, prompts); }));
+      for (const auto& of_rank : ranks) expect_same_bits(of_rank, expected, name + ", " + way.name);
+    }
   }
 }
 

@@ -32,7 +32,8 @@ inline HostTensor numbers_of(const StoredMatrix& matrix, const CodedForm& form) 
     for (std::int64_t i = 0; i < matrix.columns; ++i) {
       const CodeScale scale = row.scales[static_cast<std::size_t>(form.group_of(i))];
       const float number = number_of(form.kind, row.codes[static_cast<std::size_t>(i)]);
-      numbers->as<float>()[r * matrix.columns + i] = (number - scale.zero) * scale.scale;
+      numbers->as<float>()[r * matrix.columns + i] =
+          (number - scale.zero) * (scale.scale * row.row_scale);
     }
   }
   return numbers;

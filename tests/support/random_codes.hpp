@@ -51,7 +51,8 @@ inline const CodesCase codes_cases[] = {
     {"fp8 by blocks of 128",
      {.coding = WeightCoding::fp8, .group_rows = 128, .group_columns = 128}},
     {"fp8 by row", {.coding = WeightCoding::fp8}, DType::bf16},
-    {"MXFP4", {.coding = WeightCoding::mxfp4_packed, .group_columns = 32}, DType::u8}};
+    {"MXFP4", {.coding = WeightCoding::mxfp4_packed, .group_columns = 32}, DType::u8},
+    {"NVFP4", {.coding = WeightCoding::nvfp4_packed, .group_columns = 16}, DType::f8_e4m3}};
 
 /// A matrix of random codes, and the memory of its tensors.
 struct RandomCodes {
@@ -64,6 +65,8 @@ namespace random_codes_detail {
 inline void put_scale(const Tensor& scales, std::int64_t i, float value) {
   if (scales.dtype() == DType::u8) {
     scales.as<std::uint8_t>()[i] = static_cast<std::uint8_t>(120 + i % 5);
+  } else if (scales.dtype() == DType::f8_e4m3) {
+    static_cast<std::uint8_t*>(scales.data())[i] = static_cast<std::uint8_t>(i * 29 % 0x7F);
   } else if (scales.dtype() == DType::bf16) {
     scales.as<BFloat16>()[i] = to_bfloat16(value);
   } else if (scales.dtype() == DType::f16) {
@@ -106,7 +109,8 @@ inline RandomCodes random_codes(std::mt19937& engine, const CodesCase& c, std::i
                       .format = &format,
                       .scheme = c.scheme,
                       .groups = groups,
-                      .companion = made.scales};
+                      .companion = made.scales,
+                      .tensor_scale = format.tensor_scale.empty() ? 1.0F : 3.7e-4F};
   if (c.scheme.has_zero_points) {
     made.zeros = random_bytes(engine, has_words ? DType::i32 : DType::u8,
                               format.zero_points_shape(groups, {n, k}), WeightCoding::int8);

@@ -90,7 +90,7 @@ void pack_row(const CodedRow& row, const CodedForm& form, std::span<const CodeRu
     at += padded_codes(form, run.count);
     const CodeScale& scale = row.scales[static_cast<std::size_t>(form.group_of(run.begin))];
     const std::int64_t place = static_cast<std::int64_t>(r) * panel_columns + column;
-    const float of_kernel = kernel_scale(form.kind, scale.scale);
+    const float of_kernel = kernel_scale(form.kind, scale.scale * row.row_scale);
     if (form.scale_dtype == DType::bf16) {
       static_cast<BFloat16*>(panel.scales)[place] = to_bfloat16(of_kernel);
     } else {
@@ -217,7 +217,7 @@ void PackedWeights::widen(ThreadPool& pool) {
 std::string PackedWeights::kernel() const {
   if (runs_.empty()) return std::string(to_string(dtype()));
   return fmt::format(
-      "{} codes{}{}{}", name_of(form_.kind),
+      "{} codes{}{}{}", name_of(form_.kind, form_.has_row_scales),
       form_.group_columns > 0 ? fmt::format(", groups of {}", form_.group_columns) : "",
       zero_points_->empty() ? "" : ", zero points",
       form_.rounds_rows ? ", activations as int8 (W8A8)" : ", activations as f32");

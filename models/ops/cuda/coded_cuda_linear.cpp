@@ -40,10 +40,10 @@ std::int64_t rows_at_once(const CodedPanels& layout, std::int64_t room) {
 }  // namespace
 
 CodedWeight CodedCudaLinear::weight() const {
-  const bool has_row_scales = weight_.layout.group_columns == 0;
-  return {.layout = weight_.layout,
-          .panels = weight_.panels->data(),
-          .row_scales = has_row_scales ? weight_.row_scales->as<float>() : nullptr};
+  return {
+      .layout = weight_.layout,
+      .panels = weight_.panels->data(),
+      .row_scales = weight_.layout.has_row_scales() ? weight_.row_scales->as<float>() : nullptr};
 }
 
 CodedGemm CodedCudaLinear::descriptor(const Tensor& x, const Tensor& out, bool gated) const {

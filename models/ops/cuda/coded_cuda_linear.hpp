@@ -13,7 +13,7 @@ namespace troupe {
 struct CodedMatrix {
   CodedPanels layout = {};
   DeviceTensor panels{};      ///< [code_bytes()] u8
-  DeviceTensor row_scales{};  ///< [n] f32, if the layout has no groups
+  DeviceTensor row_scales{};  ///< [n] f32, if the layout has them
 };
 
 /// A weight of 4-bit or 8-bit codes that multiplies rows in bf16. Up to 384 rows are multiplied

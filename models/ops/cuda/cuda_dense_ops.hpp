@@ -18,6 +18,9 @@ class CudaDenseOps final : public DenseOps, private CudaComponent {
   /// others are made.
   std::optional<CodedRows> codes_of(const Tensor& rows) const;
 
+  /// CodedRows::peak of codes that are made now; null: none.
+  float* peak() const { return gemms_.fp8 != nullptr ? gemms_.fp8->peak() : nullptr; }
+
   void watch_rows(const Tensor& peak) override {
     if (gemms_.fp8 != nullptr) gemms_.fp8->set_peak(peak.empty() ? nullptr : peak.as<float>());
   }

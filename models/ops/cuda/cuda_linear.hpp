@@ -1,5 +1,6 @@
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -79,18 +80,27 @@ class PlainCudaLinear final : public CudaLinear {
 };
 
 /// Weights in the layout of their files, [experts, n, k] row-major, 8-bit codes of them with a
-/// scale for each row, or 4-bit codes in panels.
+/// scale for each row, times rows that become codes, too, or codes in panels, times rows of bf16.
 class CudaGroupedLinear final : public GroupedLinear {
  public:
   /// `kernel`: what GroupedLinear says.
   explicit CudaGroupedLinear(DeviceTensor weights, std::string kernel = {})
       : weights_(std::move(weights)), kernel_(std::move(kernel)) {}
-  /// `scales` [experts, n] f32.
-  CudaGroupedLinear(DeviceTensor codes, DeviceTensor scales)
-      : weights_(std::move(codes)), scales_(std::move(scales)), kernel_(fp8_kernel) {}
-  /// `panels` [experts, layout.code_bytes()] u8, of expert_panels().
-  CudaGroupedLinear(DeviceTensor panels, const CodedPanels& layout)
-      : weights_(std::move(panels)), layout_(layout), kernel_(describe(layout)) {}
+  /// `scales` [experts, n] f32. `room` is memory for widen(); null: it is not widened. With it the
+  /// codes have memory for rows that are padded to whole units of panels.
+  CudaGroupedLinear(DeviceTensor codes, DeviceTensor scales,
+                    std::shared_ptr<const DeviceTensor> room)
+      : weights_(std::move(codes)),
+        scales_(std::move(scales)),
+        kernel_(fp8_kernel),
+        room_(std::move(room)) {}
+  /// `panels` [experts, layout.code_bytes()] u8, of expert_panels(); `row_scales` [experts, n] f32
+  /// if the layout has them.
+  CudaGroupedLinear(DeviceTensor panels, DeviceTensor row_scales, const CodedPanels& layout)
+      : weights_(std::move(panels)),
+        scales_(std::move(row_scales)),
+        layout_(layout),
+        kernel_(describe(layout)) {}
 
   std::int64_t experts() const override { return weights_->shape()[0]; }
   std::int64_t out_features() const override {
@@ -103,17 +113,24 @@ class CudaGroupedLinear final : public GroupedLinear {
   std::string kernel() const override {
     return kernel_.empty() ? std::string(to_string(weights_->dtype())) : kernel_;
   }
-  bool rounds_rows() const override { return !scales_->empty(); }
+  bool rounds_rows() const override { return scales() != nullptr; }
   const Tensor& weights() const { return weights_.view(); }
   /// Of 8-bit codes; null: the weights are others.
-  const float* scales() const { return scales_->empty() ? nullptr : scales_->as<float>(); }
-  /// Of 4-bit codes; null: the weights are others.
+  const float* scales() const { return layout_ ? nullptr : scales_or_null(); }
+  /// As WeightOps::widen.
+  Result<void> widen(cudaStream_t stream);
+  /// Of codes in panels; null: the weights are others.
   const CodedPanels* panels() const { return layout_ ? &*layout_ : nullptr; }
+  /// Of rows of panels [experts, n]; null: they have none.
+  const float* row_scales() const { return layout_ ? scales_or_null() : nullptr; }
 
  private:
+  const float* scales_or_null() const { return scales_->empty() ? nullptr : scales_->as<float>(); }
+
   DeviceTensor weights_, scales_;
   std::optional<CodedPanels> layout_;
   std::string kernel_;
+  std::shared_ptr<const DeviceTensor> room_;
 };
 
 }  // namespace troupe

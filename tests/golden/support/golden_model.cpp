@@ -90,7 +90,8 @@ Result<LoadedModel> load_from(const std::filesystem::path& folder, const Checkpo
                               DType precision, const ParallelContext& parallel,
                               std::unique_ptr<Ops> ops, bool exact_sums = false,
                               std::optional<DType> kv_codes = {},
-                              const KvResiduals& kv_residuals = {}) {
+                              const KvResiduals& kv_residuals = {},
+                              WeightEncoding encoding = WeightEncoding::plain) {
   LoadedModel loaded;
   loaded.ops = std::move(ops);
   TROUPE_TRY(const ModelConfig config, load_model_config(folder));
@@ -101,6 +102,7 @@ Result<LoadedModel> load_from(const std::filesystem::path& folder, const Checkpo
   limits.kv_dtype = kv_codes.value_or(precision);
   limits.kv_residuals = kv_residuals;
   limits.exact_sums = exact_sums;
+  limits.encoding = encoding;
   TROUPE_TRY(loaded.model, load_model(config, checkpoint, *loaded.ops, parallel, limits));
   TROUPE_TRY(loaded.runner,
              Runner::create(*loaded.ops, *loaded.model, blocks, parallel.mesh.shape().context));
@@ -114,10 +116,11 @@ Result<LoadedModel> load_from(const std::filesystem::path& folder, const Checkpo
 
 Result<LoadedModel> load(const std::filesystem::path& folder, DType precision,
                          const ParallelContext& parallel, std::unique_ptr<Ops> ops, bool exact_sums,
-                         std::optional<DType> kv_codes, const KvResiduals& kv_residuals) {
+                         std::optional<DType> kv_codes, const KvResiduals& kv_residuals,
+                         WeightEncoding encoding) {
   TROUPE_TRY(const Checkpoint checkpoint, Checkpoint::open(folder));
   return load_from(folder, checkpoint, precision, parallel, std::move(ops), exact_sums, kv_codes,
-                   kv_residuals);
+                   kv_residuals, encoding);
 }
 
 Result<LoadedModel> load_substituted(const std::filesystem::path& folder, DType precision,

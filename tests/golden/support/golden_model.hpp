@@ -67,7 +67,8 @@ Result<LoadedModel> load(const std::filesystem::path& folder, DType precision,
 Result<LoadedModel> load(const std::filesystem::path& folder, DType precision,
                          const ParallelContext& parallel, std::unique_ptr<Ops> ops,
                          bool exact_sums = false, std::optional<DType> kv_codes = {},
-                         const KvResiduals& kv_residuals = {});
+                         const KvResiduals& kv_residuals = {},
+                         WeightEncoding encoding = WeightEncoding::plain);
 
 /// load() with numbers in place of some of the checkpoint's weights.
 Result<LoadedModel> load_substituted(const std::filesystem::path& folder, DType precision,

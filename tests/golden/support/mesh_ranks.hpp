@@ -6,6 +6,7 @@
 #include <optional>
 #include <vector>
 
+#include "models/ops/linear.hpp"
 #include "parallel/collectives/collectives.hpp"
 #include "parallel/mesh/mesh.hpp"
 #include "tests/golden/support/runner.hpp"
@@ -21,6 +22,7 @@ struct MeshRanks {
   bool deterministic = false;  ///< on GPUs: bits depend on neither the batch nor the tensor size
   std::optional<DType> kv_codes = {};  ///< the KV cache's dtype in place of the precision
   KvResiduals kv_residuals = {};
+  WeightEncoding encoding = WeightEncoding::plain;  ///< of the layers' matrices
   /// If set, wraps each rank's collectives.
   std::function<std::unique_ptr<Collectives>(std::unique_ptr<Collectives>)> wrap = {};
   /// The same for those of its device's memory, if they are separate.

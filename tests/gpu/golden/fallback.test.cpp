@@ -2,6 +2,7 @@
 #include <cmath>
 #include <limits>
 #include <numeric>
+#include <string>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -20,7 +21,7 @@ using testing::IsEmpty;
 
 constexpr std::int64_t kv_blocks = 64;
 
-/// fable-draft in 8-bit codes, and what runs its steps, if anything.
+/// A model in 8-bit codes, and what runs its steps, if anything.
 struct Fp8Engine {
   std::unique_ptr<Ops> ops;
   std::unique_ptr<Model> model;
@@ -28,12 +29,12 @@ struct Fp8Engine {
 };
 
 /// Without a KV cache and a runner.
-Result<Fp8Engine> load_engine(float max_activation) {
+Result<Fp8Engine> load_engine(const std::string& name, float max_activation) {
   Fp8Engine engine;
   TROUPE_TRY(engine.ops,
              make_cuda_ops(
                  {.device = 0, .dtype = DType::bf16, .has_fp8_weights = true, .widens_fp8 = true}));
-  const auto folder = golden_model("fable-draft")->checkpoint;
+  const auto folder = golden_model(name)->checkpoint;
   TROUPE_TRY(const ModelConfig config, load_model_config(folder));
   TROUPE_TRY(const Checkpoint checkpoint, Checkpoint::open(folder));
   TROUPE_TRY(engine.model, load_model(config, checkpoint, *engine.ops, {},
@@ -46,8 +47,8 @@ Result<Fp8Engine> load_engine(float max_activation) {
   return engine;
 }
 
-Result<Fp8Engine> make_engine(float max_activation, bool captures) {
-  TROUPE_TRY(Fp8Engine engine, load_engine(max_activation));
+Result<Fp8Engine> make_engine(const std::string& name, float max_activation, bool captures) {
+  TROUPE_TRY(Fp8Engine engine, load_engine(name, max_activation));
   TROUPE_CHECK(
       engine.model->allocate_kv_cache(ModelRunner::blocks_to_allocate(*engine.model, kv_blocks)));
   TROUPE_TRY(ModelRunner runner, ModelRunner::create(*engine.model, *engine.ops, {}, kv_blocks));
@@ -104,11 +105,17 @@ std::vector<std::int32_t> all_layers(const Model& model) {
   return layers;
 }
 
-TEST(GpuFallback, of_layers_between_captured_steps_is_that_of_steps_that_are_not_captured) {
+/// A dense model and one with experts.
+class GpuFallback : public testing::TestWithParam<std::string> {};
+
+INSTANTIATE_TEST_SUITE_P(Golden, GpuFallback, testing::Values("fable-draft", "fable-moe"),
+                         [](const auto& info) { return name_in_test(info.param); });
+
+TEST_P(GpuFallback, of_layers_between_captured_steps_is_that_of_steps_that_are_not_captured) {
   if (max_golden_ranks() < 1) GTEST_SKIP() << "no GPU";
   constexpr int steps = 14, widened_at = 7;
-  REQUIRE_OK(auto captured, make_engine(1e-3F, true));
-  REQUIRE_OK(auto direct, make_engine(1e-3F, false));
+  REQUIRE_OK(auto captured, make_engine(GetParam(), 1e-3F, true));
+  REQUIRE_OK(auto direct, make_engine(GetParam(), 1e-3F, false));
   ASSERT_TRUE(captured.model->supports_graph());
   const auto layers = all_layers(*captured.model);
   REQUIRE_OK(const Sampled found, run(captured, steps, widened_at, layers));
@@ -121,7 +128,7 @@ TEST(GpuFallback, of_layers_between_captured_steps_is_that_of_steps_that_are_not
   EXPECT_EQ(found.told, layers);
   EXPECT_EQ(expected.told, layers);
   // The steps before are those of a model that rounds, the others are not.
-  REQUIRE_OK(auto rounding, make_engine(std::numeric_limits<float>::infinity(), true));
+  REQUIRE_OK(auto rounding, make_engine(GetParam(), std::numeric_limits<float>::infinity(), true));
   REQUIRE_OK(const Sampled rounded, run(rounding, steps, -1, {}));
   EXPECT_THAT(rounded.told, IsEmpty());
   for (int i = 0; i < widened_at; ++i) {
@@ -136,10 +143,10 @@ TEST(GpuFallback, of_layers_between_captured_steps_is_that_of_steps_that_are_not
   EXPECT_GT(difference, 0.0);
 }
 
-TEST(GpuFallback, makes_logits_nearer_to_those_in_bf16) {
+TEST_P(GpuFallback, makes_logits_nearer_to_those_in_bf16) {
   if (max_golden_ranks() < 1) GTEST_SKIP() << "no GPU";
-  REQUIRE_OK(auto engine, load_engine(1e6F));
-  const auto golden = golden_model("fable-draft");
+  REQUIRE_OK(auto engine, load_engine(GetParam(), 1e6F));
+  const auto golden = golden_model(GetParam());
   REQUIRE_OK(const auto prompts, read_prompts(golden->logits));
   REQUIRE_OK(const LoadedModel exact, load(golden->checkpoint, DType::bf16));
   REQUIRE_OK(const auto runner, Runner::create(*engine.ops, *engine.model, kv_blocks));

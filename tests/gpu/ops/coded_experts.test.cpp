@@ -1,6 +1,7 @@
 // Experts of 4-bit codes, beside experts of the numbers that their kernel makes of the codes: the
 // same to the last bit.
 #include <bit>
+#include <cmath>
 
 #include <fmt/format.h>
 
@@ -17,6 +18,18 @@ class CodedExperts : public BothDevices {
     std::vector<RandomCodes> owners;
     std::unique_ptr<GroupedLinear> codes, numbers;
   };
+  /// Gives the halves of NVFP4's rows, and each expert, scales of their own: powers of two, so that
+  /// the numbers are of bf16.
+  static void set_row_scales(StoredMatrix& matrix, std::int64_t expert) {
+    StoredPart& gates = matrix.parts.front();
+    if (gates.matrix.format->tensor_scale.empty()) return;
+    StoredPart ups = gates;
+    ups.rows = {matrix.rows / 2, matrix.rows / 2};
+    gates.rows.count = matrix.rows / 2;
+    gates.matrix.tensor_scale = std::ldexp(1.0F, static_cast<int>(expert) - 12);
+    ups.matrix.tensor_scale = std::ldexp(1.0F, static_cast<int>(expert) - 10);
+    matrix.parts.push_back(ups);
+  }
   /// The numbers of codes in bf16, times scales in bf16.
   static HostTensor rounded_numbers(const StoredMatrix& matrix) {
     const CodedForm form = coded_form(matrix, WeightEncoding::plain).form.value();
@@ -28,7 +41,7 @@ class CodedExperts : public BothDevices {
         const CodeScale scale = row.scales[static_cast<std::size_t>(form.group_of(i))];
         const float number = number_of(form.kind, row.codes[static_cast<std::size_t>(i)]);
         numbers->as<BFloat16>()[r * matrix.columns + i] =
-            to_bfloat16((number - scale.zero) * to_float(to_bfloat16(scale.scale)));
+            to_bfloat16((number - scale.zero) * to_float(to_bfloat16(scale.scale)) * row.row_scale);
       }
     }
     return numbers;
@@ -40,6 +53,7 @@ class CodedExperts : public BothDevices {
     for (std::int64_t e = 0; e < count; ++e) {
       both.owners.push_back(random_codes(engine_, c, n, k));
       matrices.push_back(both.owners.back().matrix);
+      set_row_scales(matrices.back(), e);
       numbers.push_back(rounded_numbers(matrices.back()));
     }
     auto codes = gpu_->weights().load_grouped(matrices, 1, WeightEncoding::plain);
@@ -54,7 +68,8 @@ class CodedExperts : public BothDevices {
     const auto panels = expert_panels(matrices, WeightEncoding::plain).panels;
     EXPECT_TRUE(panels.has_value());
     EXPECT_EQ(both.codes->kernel(), describe(*panels));
-    EXPECT_EQ(both.codes->bytes(), static_cast<std::size_t>(count * panels->code_bytes()));
+    EXPECT_EQ(both.codes->bytes(),
+              static_cast<std::size_t>(count * (panels->code_bytes() + panels->scale_bytes())));
     EXPECT_EQ(both.codes->out_features(), n);
     EXPECT_EQ(both.codes->in_features(), k);
     EXPECT_EQ(both.codes->experts(), count);

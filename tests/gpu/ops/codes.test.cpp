@@ -93,7 +93,7 @@ TEST_P(CodeProducts, are_those_of_the_numbers_of_every_format_and_shape) {
 
 TEST_P(CodeProducts, of_many_rows_of_the_matrix) {
   constexpr std::int64_t n = 25608, k = 136;
-  for (const std::size_t i : {4U, 6U, 9U, 11U, 0U}) {
+  for (const std::size_t i : {4U, 6U, 9U, 11U, 12U, 0U}) {
     const CodesCase& c = codes_cases[i];
     const RandomCodes made = random_codes(engine_, c, n, k);
     const auto weight = load(made.matrix);
@@ -107,7 +107,7 @@ TEST_P(CodeProducts, of_many_rows_of_the_matrix) {
 }
 
 TEST_P(CodeProducts, of_columns_that_begin_inside_a_group) {
-  for (const std::size_t i : {4U, 6U, 8U, 11U, 0U}) {
+  for (const std::size_t i : {4U, 6U, 8U, 11U, 12U, 0U}) {
     const CodesCase& c = codes_cases[i];
     const RandomCodes made = random_codes(engine_, c, 32, 704);
     const StoredMatrix part = columns_of(made.matrix, 352, 352);
@@ -146,6 +146,35 @@ TEST_P(CodeProducts, are_gated) {
               << ", column " << i % inner << ", gate " << both.sums[gate] << ", up " << up;
         }
       }
+    }
+  }
+}
+
+// Gates and ups are in tensors of their own, which have scales of their own.
+TEST_P(CodeProducts, of_nvfp4_are_gated_with_a_scale_for_each_row) {
+  constexpr std::int64_t inner = 504, k = 272;
+  RandomCodes gate = random_codes(engine_, codes_cases[12], inner, k),
+              up = random_codes(engine_, codes_cases[12], inner, k);
+  StoredMatrix matrix = gate.matrix;
+  matrix.rows *= 2;
+  matrix.parts.push_back(up.matrix.parts.front());
+  matrix.parts.back().matrix.tensor_scale *= 0.3F;
+  const auto weight = load(matrix);
+  EXPECT_NE(weight->kernel().find("nvfp4 codes"), std::string::npos) << weight->kernel();
+  const HostTensor numbers =
+      troupe::numbers_of(matrix, coded_form(matrix, WeightEncoding::plain).form.value());
+  const HostTensor x = random({130, k}, 0.3F);
+  const Expected both = product(numbers, x);
+  for (const std::int64_t rows : {1, 2, 7, 16, 33, 64, 130}) {
+    const DeviceTensor scratch = room(DType::bf16, {rows, 2 * inner}),
+                       out = room(DType::bf16, {rows, inner});
+    gpu_->dense().linear_gate_up(*weight, activation(x->rows(0, rows)), scratch, out);
+    const HostTensor found = back(out);
+    for (std::int64_t i = 0; i < rows * inner; ++i) {
+      const auto at = static_cast<std::size_t>(i / inner * 2 * inner + i % inner);
+      const double wanted = silu(both.sums[at]) * both.sums[at + std::size_t{inner}];
+      ASSERT_NEAR(found->as<float>()[i], wanted, 2e-2 * (1.0 + std::abs(wanted)))
+          << rows << " rows, row " << i / inner << ", column " << i % inner;
     }
   }
 }

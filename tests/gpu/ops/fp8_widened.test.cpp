@@ -215,5 +215,119 @@ TEST_P(WidenedFp8, rows_tell_their_largest_magnitude_whichever_kernel_rounds_the
   }
 }
 
+/// Experts in 8-bit codes on both devices; those of the CPU do not round rows.
+class WidenedExperts : public WidenedFp8 {
+ protected:
+  std::unique_ptr<GroupedLinear> on(Ops& ops, const std::vector<Tensor>& weights) {
+    auto made = ops.weights().prepare_grouped(weights, 1, WeightEncoding::fp8);
+    EXPECT_TRUE(made.ok()) << made.error().message;
+    return *std::move(made);
+  }
+  void make_experts(std::int64_t experts, std::int64_t n, std::int64_t k) {
+    std::vector<HostTensor> numbers;
+    for (std::int64_t e = 0; e < experts; ++e) {
+      numbers.push_back(narrow(random({n, k}, 1.0F / std::sqrt(static_cast<float>(k)))));
+    }
+    const std::vector<Tensor> weights(numbers.begin(), numbers.end());
+    of_gpu_ = on(*gpu_, weights);
+    of_cpu_ = on(*cpu_, weights);
+    ASSERT_TRUE(of_gpu_->rounds_rows());
+  }
+
+  std::unique_ptr<GroupedLinear> of_gpu_, of_cpu_;
+};
+
+INSTANTIATE_TEST_SUITE_P(Bf16, WidenedExperts, testing::Values(DType::bf16));
+
+TEST_P(WidenedExperts, multiply_rows_that_are_not_rounded) {
+  constexpr std::int64_t experts = 5, top_k = 2;
+  for (const auto& [n, k] : {std::pair{64, 64}, {272, 208}, {1040, 704}, {528, 144}, {48, 2048}}) {
+    make_experts(experts, n, k);
+    for (const std::int64_t tokens : {1, 3, 9, 40, 130, 700}) {
+      const std::int64_t rows = tokens * top_k;
+      const HostTensor x = random({tokens, k});
+      // What 8 bits of a row with such a number leave of the others is far from right.
+      for (std::int64_t r = 0; r < tokens; ++r) x->as<float>()[r * k + r % k] = 4096.0F;
+      std::vector<std::int32_t> chosen;
+      for (std::int64_t i = 0; i < tokens; ++i) {
+        chosen.push_back(static_cast<std::int32_t>(i % experts));
+        chosen.push_back(static_cast<std::int32_t>((i + 1 + i / 7 % 3) % experts));
+      }
+      const HostTensor ids = integers(chosen, {tokens, top_k});
+      const DeviceTensor offsets = room(DType::i32, {experts + 1}),
+                         source = room(DType::i32, {rows});
+      const ExpertBatch batch{offsets, source};
+      gpu_->moe().permute(exact(ids), 0, batch);
+      const HostTensor cpu_offsets(DType::i32, {experts + 1}), cpu_source(DType::i32, {rows});
+      const ExpertBatch cpu_batch{cpu_offsets, cpu_source};
+      cpu_->moe().permute(ids, 0, cpu_batch);
+      const HostTensor expected(DType::f32, {rows, n}), cpu_scratch(DType::f32, {rows, n}),
+          expected_gated(DType::f32, {rows, n / 2});
+      cpu_->moe().grouped_linear(*of_cpu_, x, cpu_batch, top_k, true, true, expected);
+      cpu_->moe().grouped_gate_up(*of_cpu_, x, cpu_batch, top_k, cpu_scratch, expected_gated);
+      const DeviceTensor gpu_x = activation(x);
+      const auto error_of = [&] {
+        const DeviceTensor out = room(DType::f32, {rows, n});
+        gpu_->moe().grouped_linear(*of_gpu_, gpu_x, batch, top_k, true, true, out);
+        const HostTensor found = back(out);
+        double sum = 0;
+        for (std::int64_t i = 0; i < rows * n; ++i) {
+          sum += std::abs(found->as<float>()[i] - expected->as<float>()[i]);
+        }
+        return sum / static_cast<double>(rows * n);
+      };
+      const std::string what = fmt::format("{} tokens, {} by {}", tokens, n, k);
+      const double rounding = error_of();
+      if (of_gpu_->rounds_rows()) {
+        ASSERT_TRUE(gpu_->weights().widen(*of_gpu_).ok());
+        ASSERT_TRUE(gpu_->stream().synchronize().ok());
+        EXPECT_FALSE(of_gpu_->rounds_rows());
+        EXPECT_NE(of_gpu_->kernel().find("W8A16"), std::string::npos) << of_gpu_->kernel();
+        EXPECT_EQ(of_gpu_->experts(), experts);
+        EXPECT_EQ(of_gpu_->out_features(), n);
+        EXPECT_EQ(of_gpu_->in_features(), k);
+        EXPECT_LT(error_of(), 0.3 * rounding) << what;
+      }
+      const DeviceTensor out = room(DType::f32, {rows, n}), own = room(DType::bf16, {rows, n}),
+                         scratch = room(DType::bf16, {rows, n}),
+                         gated = room(DType::bf16, {rows, n / 2});
+      gpu_->moe().grouped_linear(*of_gpu_, gpu_x, batch, top_k, true, true, out);
+      gpu_->moe().grouped_linear(*of_gpu_, gpu_x, batch, top_k, true, true, own);
+      gpu_->moe().grouped_gate_up(*of_gpu_, gpu_x, batch, top_k, scratch, gated);
+      expect_equal(out, expected, what);
+      expect_equal(own, expected, what + ", bf16");
+      expect_equal(gated, expected_gated, what + ", gated");
+      if (HasFatalFailure()) return;
+    }
+    ASSERT_TRUE(gpu_->weights().widen(*of_gpu_).ok()) << "again, which changes nothing";
+  }
+}
+
+TEST_P(WidenedExperts, tell_the_largest_magnitude_of_rows_that_are_rounded) {
+  constexpr std::int64_t experts = 3, n = 128, k = 256, tokens = 40;
+  make_experts(experts, n, k);
+  const HostTensor zero(DType::f32, {1});
+  const DeviceTensor peak = exact(zero);
+  HostTensor x = random({tokens, k});
+  x->as<float>()[7 * k + 3] = -3008.0F;
+  std::vector<std::int32_t> chosen(tokens);
+  for (std::size_t i = 0; i < chosen.size(); ++i)
+    chosen[i] = static_cast<std::int32_t>(i % experts);
+  const DeviceTensor offsets = room(DType::i32, {experts + 1}), source = room(DType::i32, {tokens}),
+                     out = room(DType::f32, {tokens, n});
+  const ExpertBatch batch{offsets, source};
+  gpu_->moe().permute(exact(integers(chosen, {tokens, 1})), 0, batch);
+  for (const bool gather : {true, false}) {
+    gpu_->memory().upload(zero, peak);
+    ASSERT_TRUE(gpu_->stream().synchronize().ok());
+    gpu_->moe().grouped_linear(*of_gpu_, activation(x), batch, 1, gather, false, out);
+    EXPECT_EQ(back(peak)->as<float>()[0], 0.0F) << "not watched";
+    gpu_->dense().watch_rows(peak);
+    gpu_->moe().grouped_linear(*of_gpu_, activation(x), batch, 1, gather, false, out);
+    gpu_->dense().watch_rows({});
+    EXPECT_EQ(back(peak)->as<float>()[0], 3008.0F) << "gather " << gather;
+  }
+}
+
 }  // namespace
 }  // namespace troupe

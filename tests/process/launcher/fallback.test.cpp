@@ -13,6 +13,7 @@
 #include "models/checkpoint/checkpoint.hpp"
 #include "parallel/device/dtype.hpp"
 #include "tests/process/launcher/support/launcher_job.hpp"
+#include "tests/process/launcher/support/metrics_page.hpp"
 #include "tests/support/checkpoint_folder.hpp"
 #include "tests/support/require.hpp"
 
@@ -41,10 +42,13 @@ void scale(golden::RawTensor& tensor, std::int64_t first, std::int64_t stride, f
   }
 }
 
+/// Whose inputs have outliers.
+enum class Outliers { attention, experts };
+
 /// The demo's model with a channel in one layer that is thousands of times as large, and whose
 /// weights are smaller by as much: the same function but for rounding. A row's scale in 8 bits
 /// leaves next to nothing of the other channels.
-void write_model_with_outliers(const golden::TemporaryFolder& folder) {
+void write_model_with_outliers(const golden::TemporaryFolder& folder, Outliers outliers) {
   constexpr float factor = 8192.0F;
   for (const auto& entry : fs::directory_iterator(demo_model())) {
     if (entry.path().extension() == ".safetensors") continue;
@@ -53,9 +57,15 @@ void write_model_with_outliers(const golden::TemporaryFolder& folder) {
   REQUIRE_OK(const Checkpoint checkpoint, Checkpoint::open(demo_model()));
   auto tensors = golden::read_all(checkpoint);
   const std::string layer = "model.layers." + std::to_string(outlier_layer) + ".";
-  scale(tensors.at(layer + "input_layernorm.weight"), outlier_channel, 1 << 30, factor);
-  for (const char* matrix : {"q_proj", "k_proj", "v_proj"}) {
-    golden::RawTensor& weight = tensors.at(layer + "self_attn." + matrix + ".weight");
+  const bool of_experts = outliers == Outliers::experts;
+  const std::string norm = of_experts ? "post_attention_layernorm" : "input_layernorm";
+  scale(tensors.at(layer + norm + ".weight"), outlier_channel, 1 << 30, factor);
+  const std::vector<std::string> readers =
+      of_experts ? std::vector<std::string>{"mlp.gate.weight", "gate_proj.weight", "up_proj.weight"}
+                 : std::vector<std::string>{"q_proj.weight", "k_proj.weight", "v_proj.weight"};
+  for (auto& [name, weight] : tensors) {
+    const auto reads = [&](const std::string& reader) { return name.ends_with(reader); };
+    if (!name.starts_with(layer) || std::ranges::none_of(readers, reads)) continue;
     scale(weight, outlier_channel, weight.shape[1], 1 / factor);
   }
   folder.write("model.safetensors", golden::safetensors_bytes(tensors));
@@ -107,7 +117,7 @@ double distance(const std::vector<Answer>& some, const std::vector<Answer>& othe
 
 class Fallback : public testing::Test {
  protected:
-  void SetUp() override { write_model_with_outliers(model_); }
+  void SetUp() override { write_model_with_outliers(model_, Outliers::attention); }
 
   std::vector<std::string> settings(const std::vector<std::string>& more) const {
     std::vector<std::string> all = {"engine.max_num_seqs=2", "engine.threads_per_worker=1",
@@ -156,6 +166,37 @@ TEST_F(Fallback, makes_answers_nearer_to_those_without_rounding_and_is_told) {
   }
   EXPECT_TRUE(any_rounding) << precision;
   EXPECT_THAT(job.log(), HasSubstr("layer 2 computes with activations of full width from step"));
+}
+
+TEST_F(Fallback, is_of_experts_too) {
+  const golden::TemporaryFolder model;
+  write_model_with_outliers(model, Outliers::experts);
+  const auto answers = [&](const std::vector<std::string>& more) {
+    return run(LauncherJob(model.path()), more);
+  };
+  const std::vector<Answer> exact = answers({}), rounded = answers({w8a8_});
+  const LauncherJob job(model.path());
+  const std::vector<Answer> widened = run(job, {w8a8_, fallback_, bound_});
+  const double without = distance(rounded, exact), with = distance(widened, exact);
+  EXPECT_LT(with, 0.5 * without) << "mean differences of log-probabilities";
+  const json fallen = precision_of(job).at("fallen_back");
+  ASSERT_EQ(fallen.size(), 1U) << fallen;
+  EXPECT_EQ(fallen.at(0).at("layer"), outlier_layer);
+}
+
+TEST_F(Fallback, is_counted_by_the_metrics) {
+  constexpr std::chrono::seconds limit(30);
+  const LauncherJob job(model_.path());
+  job.write_input(input(2000));
+  const auto process = job.start(settings({w8a8_, fallback_, bound_, "metrics.port=0"}));
+  // Answers of the second half of the first requests come after the fallback.
+  ASSERT_TRUE(process->wait_for_lines(job.output(), 24, limit));
+  EXPECT_THAT(
+      scrape(metrics_port(job.folder() / "out.jsonl.job")),
+      HasSubstr("troupe:fallen_back_layers_total{model_name=\"fable-moe\",engine=\"0\"} 1\n"));
+  process->signal(SIGTERM);
+  const Ended ended = process->wait(limit);
+  EXPECT_EQ(ended.code, 4) << ended.describe();
 }
 
 TEST_F(Fallback, leaves_layers_alone_that_stay_below_the_bound) {

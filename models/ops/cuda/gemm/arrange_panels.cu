@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "models/ops/coded_panels.hpp"
 #include "models/ops/cuda/gemm/arrange_panels.hpp"
 #include "parallel/device/cuda/device_math.cuh"
@@ -45,6 +47,27 @@ cudaError_t launch_arrange_panels(const std::uint8_t* codes, std::int64_t rows, 
   arrange_panels<<<static_cast<unsigned>(rows / panel_rows * units), unit_words, 0, stream>>>(
       codes, static_cast<int>(k), static_cast<int>(units), panels, row_scales);
   return cudaPeekAtLastError();
+}
+
+cudaError_t launch_arrange_in_place(std::uint8_t* codes, std::int64_t rows, std::int64_t k,
+                                    float* row_scales, void* room, std::int64_t room_bytes,
+                                    cudaStream_t stream) {
+  const CodedPanels layout{.kind = CodeKind::e4m3, .rows = rows, .columns = k};
+  // Panels are at least as long as their rows, so the last rows go first.
+  const std::int64_t at_once = std::max(room_bytes / k / panel_rows, std::int64_t{1}) * panel_rows;
+  for (std::int64_t end = rows; end > 0;) {
+    const std::int64_t count = std::min(at_once, end), first = end - count;
+    cudaError_t error =
+        cudaMemcpyAsync(room, codes + first * k, static_cast<std::size_t>(count * k),
+                        cudaMemcpyDeviceToDevice, stream);
+    if (error != cudaSuccess) return error;
+    error = launch_arrange_panels(static_cast<const std::uint8_t*>(room), count, k,
+                                  codes + first / panel_rows * layout.panel_bytes(),
+                                  row_scales + first, stream);
+    if (error != cudaSuccess) return error;
+    end = first;
+  }
+  return cudaSuccess;
 }
 
 }  // namespace troupe

@@ -13,4 +13,10 @@ namespace troupe {
 cudaError_t launch_arrange_panels(const std::uint8_t* codes, std::int64_t rows, std::int64_t k,
                                   std::uint8_t* panels, float* row_scales, cudaStream_t stream);
 
+/// The same where the codes are: `codes` has memory for the panels. Rows are moved out of the way
+/// to `room`, of at least eight rows, as many at once as it holds.
+cudaError_t launch_arrange_in_place(std::uint8_t* codes, std::int64_t rows, std::int64_t k,
+                                    float* row_scales, void* room, std::int64_t room_bytes,
+                                    cudaStream_t stream);
+
 }  // namespace troupe

@@ -16,18 +16,21 @@ namespace troupe::cuda {
 struct CodeLayout {
   int units, unit_bytes, scales_at, zeros_at;
   int group_chunks;  ///< of 32 columns: 1, 2 or 4
+  /// Sums of groups are multiplied by scales that are in units. Not those of 16 columns, with which
+  /// codes become numbers.
   bool scales_in_units;
   DType scale_dtype;
 };
 
 inline CodeLayout code_layout(const CodedPanels& panels) {
-  const std::int32_t columns = panels.group_columns > 0 ? panels.group_columns : 128;
+  const bool is_scaled = panels.group_columns > 0 && !panels.has_row_scales();
+  const std::int32_t columns = is_scaled ? panels.group_columns : 128;
   return {.units = static_cast<int>(panels.units()),
           .unit_bytes = static_cast<int>(panels.unit_bytes()),
           .scales_at = static_cast<int>(panels.scales_at()),
           .zeros_at = static_cast<int>(panels.zeros_at()),
           .group_chunks = columns / 32,
-          .scales_in_units = panels.group_columns > 0,
+          .scales_in_units = is_scaled,
           .scale_dtype = panels.scale_dtype};
 }
 
@@ -133,12 +136,59 @@ struct LaneCodes {
   }
 };
 
-/// What is constant in a kernel for codes.
-template <CodeKind kind_, bool has_zeros_>
+/// Powers of two that factors of E2M1 are times, so that scales from 2^-93 to 2^33 keep numbers and
+/// factors within bf16's normal ones; sums are multiplied by what is left.
+constexpr float e2m1_shift = 0x1p94F, e2m1_rest = 0x1p32F;  // of codes times 2^-126
+
+/// What a row's codes of a group are multiplied by to become numbers, twice: `place` is
+/// group * 8 + row.
+template <CodeKind kind>
+__device__ __forceinline__ std::uint32_t factor_at(const CodeLayout& layout,
+                                                   const unsigned char* unit, int place) {
+  const std::uint32_t bits = reinterpret_cast<const std::uint16_t*>(unit + layout.scales_at)[place];
+  if constexpr (kind == CodeKind::e2m1) {
+    const float factor = __uint_as_float(bits << 16) * e2m1_shift;
+    return bits_of(__floats2bfloat162_rn(factor, factor));
+  }
+  return bits * 0x10001U;
+}
+
+/// Two columns of a step of 16 as numbers, rounded to bf16; the lower columns, or those 8 further.
+/// Numbers of E2M1 are e2m1_rest less; times scales of E4M3 they are exact.
+template <CodeKind kind, bool has_zeros>
+__device__ __forceinline__ std::uint32_t number_pair(const LaneCodes<kind, has_zeros>& codes,
+                                                     int step, int high, std::uint32_t offset,
+                                                     std::uint32_t factor) {
+  if constexpr (kind == CodeKind::e2m1) {
+    const std::uint32_t bits = codes.word[step / 2] << (12 - 4 * (step % 2 * 2 + high));
+    const std::uint32_t raw = merged(bits, 0x80008000U, bits >> 6 & 0x01C001C0U);
+    return bits_of(__hmul2(pair_of(raw), pair_of(factor)));
+  }
+  return bits_of(__hmul2(pair_of(codes.pair(step, high, offset)), pair_of(factor)));
+}
+
+/// What is constant in a kernel for codes. `are_sixteens`: groups have 16 columns (NVFP4), so that
+/// step s is group s, and codes become numbers of bf16 with the group's scale.
+template <CodeKind kind_, bool has_zeros_, bool are_sixteens_ = false>
 struct CodeTraits {
   static constexpr CodeKind kind = kind_;
   static constexpr bool has_zeros = has_zeros_;
+  static constexpr bool are_sixteens = are_sixteens_;
+  /// Sums are multiplied by it, beside the scales of rows.
+  static constexpr float rest = are_sixteens ? e2m1_rest : 1.0F;
 };
+
+/// Two columns of a step as an operand: codes less their offset, or numbers of groups of 16.
+template <class Traits>
+__device__ __forceinline__ std::uint32_t operand_pair(
+    const LaneCodes<Traits::kind, Traits::has_zeros>& codes, const CodeLayout& layout,
+    const unsigned char* unit, int step, int high, std::uint32_t offset) {
+  if constexpr (Traits::are_sixteens) {
+    const int place = step * static_cast<int>(panel_rows) + static_cast<int>(threadIdx.x) % 32 / 4;
+    return number_pair(codes, step, high, offset, factor_at<Traits::kind>(layout, unit, place));
+  }
+  return codes.pair(step, high, offset);
+}
 
 /// Calls body with the CodeTraits of panels.
 template <class Body>
@@ -154,7 +204,8 @@ void with_traits(const CodedPanels& panels, const Body& body) {
       return has_zeros ? body(CodeTraits<CodeKind::int4, true>())
                        : body(CodeTraits<CodeKind::int4, false>());
     case CodeKind::e2m1:
-      return body(CodeTraits<CodeKind::e2m1, false>());
+      return panels.group_columns == nvfp4_columns ? body(CodeTraits<CodeKind::e2m1, false, true>())
+                                                   : body(CodeTraits<CodeKind::e2m1, false>());
   }
 }
 

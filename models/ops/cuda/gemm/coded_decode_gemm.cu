@@ -103,8 +103,9 @@ template <class T, int group_chunks>
 __device__ __forceinline__ void multiply_unit(const CodeLayout& layout, const unsigned char* upper,
                                               std::uint32_t x, float (&sums)[T::sums],
                                               float (&parts)[T::sums]) {
-  constexpr CodeKind kind = T::Traits::kind;
-  constexpr bool has_zeros = T::Traits::has_zeros;
+  using Traits = typename T::Traits;
+  constexpr CodeKind kind = Traits::kind;
+  constexpr bool has_zeros = Traits::has_zeros;
   const unsigned char* const lower = upper + layout.unit_bytes;
   const int own = threadIdx.x % 32 / 4;
   LaneCodes<kind, has_zeros> top, bottom;
@@ -120,10 +121,12 @@ __device__ __forceinline__ void multiply_unit(const CodeLayout& layout, const un
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       const int step = 2 * chunk + i;
-      left[i][0] = top.pair(step, 0, top_offset);
-      left[i][1] = bottom.pair(step, 0, bottom_offset);
-      left[i][2] = top.pair(step, 1, top_offset);
-      left[i][3] = bottom.pair(step, 1, bottom_offset);
+#pragma unroll
+      for (int high = 0; high < 2; ++high) {
+        left[i][2 * high] = operand_pair<Traits>(top, layout, upper, step, high, top_offset);
+        left[i][2 * high + 1] =
+            operand_pair<Traits>(bottom, layout, lower, step, high, bottom_offset);
+      }
     }
     pin(parts);
     open_products();
@@ -154,14 +157,15 @@ __device__ __forceinline__ void multiply_unit(const CodeLayout& layout, const un
 }
 
 /// Multiplies sums as store_quad takes them by the scales of whole rows.
+template <class T>
 __device__ __forceinline__ float4 scaled(const Gemm& gemm, int at, float4 sums) {
   if (gemm.row_scales == nullptr) return sums;
   const bool gated = gemm.to.output == Output::gated;
   const int upper = (gated ? at / 2 : at) + threadIdx.x % 32 / 4;
   const int lower = gated ? upper + gemm.to.width : upper + 8;
   const int last = 8 * gemm.panels - 1;
-  const float top = gemm.row_scales[min(upper, last)];
-  const float bottom = gemm.row_scales[min(lower, last)];
+  const float top = gemm.row_scales[min(upper, last)] * T::Traits::rest;
+  const float bottom = gemm.row_scales[min(lower, last)] * T::Traits::rest;
   return {sums.x * top, sums.y * top, sums.z * bottom, sums.w * bottom};
 }
 
@@ -205,7 +209,9 @@ __global__ void __launch_bounds__(threads, 1) multiply_decoded(const __grid_cons
   for (int i = 0; i < T::sums; ++i) sums[i] = products[i] = 0.0F;
   const auto multiply = [&](const unsigned char* codes, std::uint32_t x) {
     const CodeLayout& layout = gemm.layout;
-    if constexpr (T::Traits::kind == CodeKind::e2m1) {
+    if constexpr (T::Traits::are_sixteens) {
+      return multiply_unit<T, 4>(layout, codes, x, sums, products);
+    } else if constexpr (T::Traits::kind == CodeKind::e2m1) {
       return multiply_unit<T, 1>(layout, codes, x, sums, products);  // groups of MXFP4
     }
     if (layout.group_chunks == 4) return multiply_unit<T, 4>(layout, codes, x, sums, products);
@@ -239,7 +245,7 @@ __global__ void __launch_bounds__(threads, 1) multiply_decoded(const __grid_cons
   if (parts == 1 && !T::shares_rows) {
 #pragma unroll
     for (int quad = 0; quad < T::quads; ++quad) {
-      store_quad(to, quad, at, scaled(gemm, at, quad_of(quad)));
+      store_quad(to, quad, at, scaled<T>(gemm, at, quad_of(quad)));
     }
     return;
   }
@@ -268,7 +274,7 @@ __global__ void __launch_bounds__(threads, 1) multiply_decoded(const __grid_cons
         sum = {sum.x + one.x, sum.y + one.y, sum.z + one.z, sum.w + one.w};
       }
     }
-    store_quad(to, quad, at, scaled(gemm, at, sum));
+    store_quad(to, quad, at, scaled<T>(gemm, at, sum));
   }
   if (parts > 1) meet_in_cluster();  // no block ends while others read its sums
 #endif
@@ -288,7 +294,7 @@ cudaError_t launch(const CodedGemm& wanted, int parts, cudaStream_t stream) {
       !map_panels(layout, wanted.weight.panels, wanted.gated, 1, T::panels, gemm.weight)) {
     return cudaErrorInvalidValue;
   }
-  gemm.row_scales = layout.group_columns > 0 ? nullptr : wanted.weight.row_scales;
+  gemm.row_scales = layout.has_row_scales() ? wanted.weight.row_scales : nullptr;
   gemm.to = {.out = wanted.out,
              .rows = static_cast<int>(wanted.rows),
              .width = static_cast<int>(wanted.gated ? layout.rows / 2 : layout.rows),

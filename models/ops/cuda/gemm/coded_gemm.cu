@@ -221,8 +221,9 @@ __device__ __forceinline__ void multiply_units(const CodeLayout& layout, const u
             left[2 * high] = top.raw_halves(step, high);
             left[2 * high + 1] = bottom.raw_halves(step, high);
           } else {
-            left[2 * high] = top.pair(step, high, top_offset);
-            left[2 * high + 1] = bottom.pair(step, high, bottom_offset);
+            left[2 * high] = operand_pair<Traits>(top, layout, upper, step, high, top_offset);
+            left[2 * high + 1] =
+                operand_pair<Traits>(bottom, layout, lower, step, high, bottom_offset);
           }
         }
         const std::uint32_t low = operands[step % 2 * 2], high = operands[step % 2 * 2 + 1];
@@ -271,7 +272,9 @@ template <class Traits>
 __device__ __forceinline__ void multiply_units(const CodeLayout& layout, const unsigned char* upper,
                                                const unsigned char* lower, int units,
                                                const LaneOfX& x, int first, float (&sums)[4]) {
-  if constexpr (Traits::kind == CodeKind::e2m1) {  // groups of MXFP4
+  if constexpr (Traits::are_sixteens) {
+    multiply_units<Traits, 4>(layout, upper, lower, units, x, first, sums);
+  } else if constexpr (Traits::kind == CodeKind::e2m1) {  // groups of MXFP4
     multiply_units<Traits, 1>(layout, upper, lower, units, x, first, sums);
   } else if (layout.group_chunks == 4) {
     multiply_units<Traits, 4>(layout, upper, lower, units, x, first, sums);
@@ -297,7 +300,7 @@ __device__ __forceinline__ void store_tile(const Job& job, int tile, const float
     float sum = *first;
     for (int w = 1; w < job.group_warps; ++w) sum += first[w * tile_columns * job.rows];
     if constexpr (is_int4<Traits>) sum *= 1.0F / int4_x_factor;
-    return job.row_scales == nullptr ? sum : sum * job.row_scales[of_scale];
+    return job.row_scales == nullptr ? sum : sum * (job.row_scales[of_scale] * Traits::rest);
   };
   float value = sum_of(in_tile, column);
   if (job.gated) value = fast_silu(value) * sum_of(in_tile + columns, width + column);
@@ -454,7 +457,7 @@ cudaError_t launch_coded_gemm(const CodedGemm& gemm, cudaStream_t stream) {
   if (!map_panels(layout, gemm.weight.panels, gemm.gated, tiling.slab_units, 2, job.panels)) {
     return cudaErrorInvalidValue;
   }
-  job.row_scales = layout.group_columns > 0 ? nullptr : gemm.weight.row_scales;
+  job.row_scales = layout.has_row_scales() ? gemm.weight.row_scales : nullptr;
   job.x = static_cast<const bf16*>(gemm.x);
   job.out = gemm.out;
   job.layout = code_layout(layout);

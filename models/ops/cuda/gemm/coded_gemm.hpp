@@ -12,15 +12,16 @@ namespace troupe {
 struct CodedWeight {
   CodedPanels layout = {};
   const void* panels = nullptr;       ///< code_bytes()
-  const float* row_scales = nullptr;  ///< [n] if the layout has no groups
+  const float* row_scales = nullptr;  ///< [n] if the layout has them
 };
 
 /// A GEMM of few rows in bf16 with a matrix of codes (W4A16, W8A16), bound by reading the codes.
 /// They become bf16 exactly in registers, of one row or two 4-bit integers become f16, for which x
 /// is rounded to f16, too: an eighth of it, or less for codes that are multiples of 16, so that x
 /// beyond 524,000 is infinite and below 0.008 exact to 2^-18. Products are accumulated in fp32, and
-/// the sum over a group is multiplied by its scale in fp32. Pointers are device memory, aligned to
-/// 16 bytes.
+/// the sum over a group is multiplied by its scale in fp32. In groups of 16 columns (NVFP4) codes
+/// become bf16 with their scales, exactly, and the sum over a row is multiplied by the row's.
+/// Pointers are device memory, aligned to 16 bytes.
 struct CodedGemm {
   CodedWeight weight = {};        ///< [n, k]
   const void* x = nullptr;        ///< [rows, k] bf16

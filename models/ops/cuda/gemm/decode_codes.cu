@@ -48,7 +48,7 @@ __global__ void __launch_bounds__(decoding_warps * 32)
     codes.read(from);
     unsigned char* const rows = memory[warp];
     const int row = min(8 * panel + own, job.count - 1);
-    float scale = layout.scales_in_units ? 1.0F : job.row_scales[job.first + row];
+    float scale = layout.scales_in_units ? 1.0F : job.row_scales[job.first + row] * Traits::rest;
     std::uint32_t offset = 0;
 #pragma unroll
     for (int step = 0; step < steps; ++step) {
@@ -59,7 +59,8 @@ __global__ void __launch_bounds__(decoding_warps * 32)
       }
 #pragma unroll
       for (int high = 0; high < 2; ++high) {
-        const float2 two = __bfloat1622float2(pair_of(codes.pair(step, high, offset)));
+        const float2 two = __bfloat1622float2(
+            pair_of(operand_pair<Traits>(codes, layout, from, step, high, offset)));
         *reinterpret_cast<__nv_bfloat162*>(rows + own * decoded_row_bytes + 32 * step + 16 * high +
                                            4 * fourth) =
             __floats2bfloat162_rn(two.x * scale, two.y * scale);

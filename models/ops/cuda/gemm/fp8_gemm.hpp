@@ -50,6 +50,7 @@ class Fp8Gemm {
   std::optional<CodedRows> room_for(std::int64_t rows, std::int64_t k) const;
   /// CodedRows::peak of codes from now on; null: none.
   void set_peak(float* peak) { peak_ = peak; }
+  float* peak() const { return peak_; }
   /// The codes are those of `x`, until others are made or x may have changed.
   void set_coded(const Tensor& x) { coded_ = x; }
   bool is_coded(const Tensor& x) const {

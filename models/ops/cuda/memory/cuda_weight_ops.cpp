@@ -37,9 +37,6 @@ Tensor scales_of(const Fp8Matrix& all, std::int64_t e) {
   return all.scales->rows(e, 1).reshaped({all.scales->shape()[1]});
 }
 
-std::unique_ptr<GroupedLinear> grouped_of(Fp8Matrix all) {
-  return std::make_unique<CudaGroupedLinear>(std::move(all.codes), std::move(all.scales));
-}
 /// `encoding` was asked for, and `obstacle` was in the way of codes.
 std::unique_ptr<GroupedLinear> grouped_of(DeviceTensor all, WeightEncoding encoding,
                                           const std::string& obstacle = {}) {
@@ -88,9 +85,10 @@ Result<Fp8Matrix> CudaWeightOps::allocate_codes(const Shape& shape) {
   Fp8Matrix matrix;
   const std::int64_t k = shape[shape.rank() - 1];
   const std::int64_t padding = (k + unit_columns - 1) / unit_columns * unit_columns - k;
-  const bool is_widened = context_.options().widens_fp8 && shape.rank() == 2;
+  const std::int64_t rows = shape.elements() / k;
   TROUPE_TRY(matrix.codes,
-             context_.allocate_unset(DType::u8, shape, is_widened ? shape[0] * padding : 0));
+             context_.allocate_unset(DType::u8, shape,
+                                     context_.options().widens_fp8 ? rows * padding : 0));
   const Shape of_rows = shape.rank() == 3 ? Shape{shape[0], shape[1]} : Shape{shape[0]};
   TROUPE_TRY(matrix.scales, context_.allocate(DType::f32, of_rows));
   return matrix;
@@ -123,6 +121,17 @@ Result<std::unique_ptr<Linear>> CudaWeightOps::fp8_linear(Fp8Matrix matrix) {
   return std::unique_ptr<Linear>(std::make_unique<Fp8CudaLinear>(std::move(matrix), decoded_));
 }
 
+Result<std::unique_ptr<GroupedLinear>> CudaWeightOps::fp8_grouped(Fp8Matrix all) {
+  const bool is_widened = context_.options().widens_fp8;
+  if (is_widened) TROUPE_CHECK(allocate_decoded());
+  return std::unique_ptr<GroupedLinear>(std::make_unique<CudaGroupedLinear>(
+      std::move(all.codes), std::move(all.scales), is_widened ? decoded_ : nullptr));
+}
+
+Result<void> CudaWeightOps::widen(GroupedLinear& weight) {
+  return static_cast<CudaGroupedLinear&>(weight).widen(stream());
+}
+
 Result<void> CudaWeightOps::widen(Linear& weight) {
   return static_cast<CudaLinear&>(weight).widen(stream());
 }
@@ -141,11 +150,11 @@ Result<std::unique_ptr<Linear>> CudaWeightOps::load_codes(const StoredMatrix& we
   TROUPE_CHECK(allocate_decoded());
   CodedMatrix matrix{.layout = panels};
   TROUPE_TRY(matrix.panels, context_.allocate_unset(DType::u8, {panels.code_bytes()}));
-  if (panels.group_columns == 0) {
+  if (panels.has_row_scales()) {
     TROUPE_TRY(matrix.row_scales, context_.allocate_unset(DType::f32, {panels.rows}));
   }
   upload.add_codes(weight, encoding, panels, matrix.panels,
-                   panels.group_columns == 0 ? matrix.row_scales.view() : Tensor());
+                   panels.has_row_scales() ? matrix.row_scales.view() : Tensor());
   return std::unique_ptr<Linear>(std::make_unique<CodedCudaLinear>(std::move(matrix), decoded_));
 }
 
@@ -153,13 +162,19 @@ Result<std::unique_ptr<GroupedLinear>> CudaWeightOps::load_codes(
     std::span<const StoredMatrix> experts, WeightEncoding encoding, const CodedPanels& panels,
     WeightUpload& upload) {
   const std::int64_t bytes = panels.code_bytes();
-  TROUPE_TRY(DeviceTensor all, context_.allocate_unset(DType::u8, {std::ssize(experts), bytes}));
-  for (std::int64_t e = 0; e < std::ssize(experts); ++e) {
-    upload.add_codes(experts[static_cast<std::size_t>(e)], encoding, panels,
-                     all->rows(e, 1).reshaped({bytes}), Tensor());
+  const std::int64_t count = std::ssize(experts);
+  TROUPE_TRY(DeviceTensor all, context_.allocate_unset(DType::u8, {count, bytes}));
+  DeviceTensor row_scales;
+  if (panels.has_row_scales()) {
+    TROUPE_TRY(row_scales, context_.allocate_unset(DType::f32, {count, panels.rows}));
+  }
+  for (std::int64_t e = 0; e < count; ++e) {
+    upload.add_codes(
+        experts[static_cast<std::size_t>(e)], encoding, panels, all->rows(e, 1).reshaped({bytes}),
+        panels.has_row_scales() ? row_scales->rows(e, 1).reshaped({panels.rows}) : Tensor());
   }
   return std::unique_ptr<GroupedLinear>(
-      std::make_unique<CudaGroupedLinear>(std::move(all), panels));
+      std::make_unique<CudaGroupedLinear>(std::move(all), std::move(row_scales), panels));
 }
 
 Result<std::unique_ptr<Linear>> CudaWeightOps::prepare(const Tensor& weight, int segments,
@@ -196,7 +211,7 @@ Result<std::unique_ptr<GroupedLinear>> CudaWeightOps::prepare_grouped(
             "quantising experts");
     }
     TROUPE_CHECK(context_.synchronize());
-    return grouped_of(std::move(codes));
+    return fp8_grouped(std::move(codes));
   }
   std::vector<StoredMatrix> stored;
   for (const Tensor& weight : weights) stored.push_back(stored_matrix_of(weight, dtype_));
@@ -245,7 +260,7 @@ Result<std::unique_ptr<GroupedLinear>> CudaWeightOps::load_grouped(
     for (std::int64_t e = 0; e < experts; ++e) {
       begin_load(weights[static_cast<std::size_t>(e)], codes_of(codes, e), scales_of(codes, e));
     }
-    return grouped_of(std::move(codes));
+    return fp8_grouped(std::move(codes));
   }
   const PanelChoice choice = panels_of(weights, encoding, true);
   if (choice.panels) {

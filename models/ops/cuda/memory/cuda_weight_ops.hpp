@@ -27,7 +27,7 @@ class CudaWeightOps final : public WeightOps, private CudaComponent {
                                                       WeightEncoding encoding) override;
   Result<DeviceTensor> load_table(const StoredMatrix& weight) override;
   Result<void> widen(Linear& weight) override;
-  using WeightOps::widen;
+  Result<void> widen(GroupedLinear& weight) override;
   Result<LoadedWeights> finish_loading(
       const std::function<void(const LoadedWeights&)>& progress) override;
   std::unique_ptr<Linear> share_table(const Tensor& table) override;
@@ -44,6 +44,7 @@ class CudaWeightOps final : public WeightOps, private CudaComponent {
   /// Sets decoded_.
   Result<void> allocate_decoded();
   Result<std::unique_ptr<Linear>> fp8_linear(Fp8Matrix matrix);
+  Result<std::unique_ptr<GroupedLinear>> fp8_grouped(Fp8Matrix all);
   /// The panels of a matrix, or of each expert's, that is held as codes, or why it is not.
   PanelChoice panels_of(std::span<const StoredMatrix> weights, WeightEncoding encoding,
                         bool are_experts) const;

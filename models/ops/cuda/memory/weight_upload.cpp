@@ -156,7 +156,8 @@ class WeightUpload::Reader {
       for (std::int64_t i = 0; i < panel_rows; ++i) {
         CodedRow& row = rows_[static_cast<std::size_t>(i)];
         read_coded_row(matrix, form, rows.begin + r + i, row);
-        if (piece.scales != nullptr) scales[r + i] = row.scales.front().scale;
+        if (piece.scales == nullptr) continue;
+        scales[r + i] = panels.group_columns > 0 ? row.row_scale : row.scales.front().scale;
       }
       write_panel(rows_, form, panels, to);
     }

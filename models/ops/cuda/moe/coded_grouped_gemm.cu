@@ -1,6 +1,7 @@
-// Grouped GEMMs with experts of 4-bit codes on Hopper's tensor cores (wgmma). One group of four
-// warps fetches units of codes, by the copy engine, and the rows of x, which are scattered, by its
-// threads; two groups make numbers of the codes in registers, the left operand, and multiply.
+// Grouped GEMMs with experts of 4-bit codes and of E4M3 on Hopper's tensor cores (wgmma). One group
+// of four warps fetches units of codes, by the copy engine, and the rows of x, which are scattered,
+// by its threads; two groups make numbers of the codes in registers, the left operand, and
+// multiply.
 #include <algorithm>
 
 #include "models/ops/cuda/common/ptx_sm90.cuh"
@@ -93,6 +94,7 @@ __device__ __forceinline__ void multiply_and_store(const Gemm& gemm, const Tile&
   using Traits = typename T::Traits;
   constexpr CodeKind kind = Traits::kind;
   constexpr bool has_zeros = Traits::has_zeros;
+  constexpr bool scales_rows = Traits::are_sixteens || kind == CodeKind::e4m3;
   // With the most rows registers hold the numbers of one chunk alone: meanwhile other groups
   // multiply.
   constexpr int buffers = rows <= 32 ? 2 : 1;
@@ -119,14 +121,24 @@ __device__ __forceinline__ void multiply_and_store(const Gemm& gemm, const Tile&
       wait_for_products<buffers - 1>();  // those that read these registers
       if (chunk == buffers - 1 && before >= 0 && lane == 0) arrive(places.empty + 8 * before);
       auto& numbers = left[chunk % buffers];
-      const int group = kind == CodeKind::e2m1 ? chunk : chunk >> layout.group_chunks / 2;
-      const int place = group * 8 + own;
-      const std::uint32_t top_factor = factor_at<kind>(layout, upper, place);
-      const std::uint32_t bottom_factor = factor_at<kind>(layout, lower, place);
-      const std::uint32_t top_offset = offset_at<kind, has_zeros>(layout, upper, place);
-      const std::uint32_t bottom_offset = offset_at<kind, has_zeros>(layout, lower, place);
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
+        if constexpr (kind == CodeKind::e4m3) {
+#pragma unroll
+          for (int high = 0; high < 2; ++high) {
+            numbers[i][2 * high] = top.pair(2 * chunk + i, high, 0);
+            numbers[i][2 * high + 1] = bottom.pair(2 * chunk + i, high, 0);
+          }
+          continue;
+        }
+        const int group = Traits::are_sixteens     ? 2 * chunk + i
+                          : kind == CodeKind::e2m1 ? chunk
+                                                   : chunk >> layout.group_chunks / 2;
+        const int place = group * 8 + own;
+        const std::uint32_t top_factor = factor_at<kind>(layout, upper, place);
+        const std::uint32_t bottom_factor = factor_at<kind>(layout, lower, place);
+        const std::uint32_t top_offset = offset_at<kind, has_zeros>(layout, upper, place);
+        const std::uint32_t bottom_offset = offset_at<kind, has_zeros>(layout, lower, place);
 #pragma unroll
         for (int high = 0; high < 2; ++high) {
           numbers[i][2 * high] = number_pair(top, 2 * chunk + i, high, top_offset, top_factor);
@@ -158,11 +170,14 @@ __device__ __forceinline__ void multiply_and_store(const Gemm& gemm, const Tile&
   wait_for_products<0>();
   if (lane == 0) arrive(places.empty + 8 * before);
   pin(sums);
-  if constexpr (kind == CodeKind::e2m1) {
+  const int first_row = (tile.column * T::panels + 2 * warp) * 8;
+  if constexpr (scales_rows) {
+    scale_rows<Traits>(gemm, tile, first_row, sums);
+  } else if constexpr (kind == CodeKind::e2m1) {
 #pragma unroll
     for (float& sum : sums) sum *= e2m1_rest;
   }
-  store_sums<rows>(gemm, tile, (tile.column * T::panels + 2 * warp) * 8, targets, sums);
+  store_sums<rows>(gemm, tile, first_row, targets, sums);
 }
 
 template <class T>
@@ -256,6 +271,7 @@ cudaError_t launch(const CodedGroupedGemm& wanted, cudaStream_t stream) {
   gemm.x = static_cast<const bf16*>(wanted.x);
   gemm.offsets = wanted.offsets;
   gemm.source = wanted.source;
+  gemm.row_scales = wanted.row_scales;
   gemm.out = wanted.out;
   gemm.layout = code_layout(wanted.layout);
   gemm.bias = wanted.bias;
@@ -286,8 +302,12 @@ cudaError_t launch(const CodedGroupedGemm& wanted, cudaStream_t stream) {
 
 /// Calls body with the CodeTraits of experts' panels.
 template <class Body>
-void with_packed_traits(const CodedPanels& panels, const Body& body) {
-  if (panels.kind == CodeKind::e2m1) return body(CodeTraits<CodeKind::e2m1, false>());
+void with_expert_traits(const CodedPanels& panels, const Body& body) {
+  if (panels.kind == CodeKind::e4m3) return body(CodeTraits<CodeKind::e4m3, false>());
+  if (panels.kind == CodeKind::e2m1) {
+    return panels.group_columns == nvfp4_columns ? body(CodeTraits<CodeKind::e2m1, false, true>())
+                                                 : body(CodeTraits<CodeKind::e2m1, false>());
+  }
   if (panels.has_zero_points) return body(CodeTraits<CodeKind::int4, true>());
   body(CodeTraits<CodeKind::int4, false>());
 }
@@ -303,7 +323,7 @@ cudaError_t launch_coded_grouped_gemm(const CodedGroupedGemm& gemm, cudaStream_t
   const std::int64_t large_tiles = met * blocks_of(gemm.layout.panels(), 3 * group_panels);
   const bool are_few = large_tiles < 2 * multiprocessors() && gemm.assignments <= 8 * met;
   cudaError_t error = cudaSuccess;
-  with_packed_traits(gemm.layout, [&]<class Traits>(Traits) {
+  with_expert_traits(gemm.layout, [&]<class Traits>(Traits) {
     error = are_few ? launch<Small<Traits>>(gemm, stream) : launch<Large<Traits>>(gemm, stream);
   });
   return error;

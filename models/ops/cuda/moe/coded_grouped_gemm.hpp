@@ -9,13 +9,16 @@
 
 namespace troupe {
 
-/// Products of sorted rows in bf16 with their experts' matrices of 4-bit codes (W4A16,
-/// MoeOps::grouped_linear) on Hopper's tensor cores, accumulated in fp32. Codes become numbers of
-/// bf16 in registers, each rounded once after it was multiplied by its scale; those of MXFP4 are
-/// exact for scales from 2^-93 to 2^33. All pointers are device memory, aligned to 16 bytes.
+/// Products of sorted rows in bf16 with their experts' matrices of 4-bit codes or of E4M3 (W4A16,
+/// W8A16, MoeOps::grouped_linear) on Hopper's tensor cores, accumulated in fp32. Codes become
+/// numbers of bf16 in registers, each rounded once after it was multiplied by its scale; those of
+/// MXFP4 are exact for scales from 2^-93 to 2^33, those of NVFP4 and E4M3 always: their sums are
+/// multiplied by the scales of rows. All pointers are device memory, aligned to 16 bytes.
 struct CodedGroupedGemm {
-  CodedPanels layout = {};                ///< of an expert [n, k], from expert_panels()
+  /// Of an expert [n, k]: from expert_panels(), or of E4M3 with a scale for each row.
+  CodedPanels layout = {};
   const void* panels = nullptr;           ///< [experts] of code_bytes()
+  const float* row_scales = nullptr;      ///< [experts, n], if the layout has them
   const void* x = nullptr;                ///< [tokens, k] bf16 with gather, else sorted rows
   void* out = nullptr;                    ///< [assignments, n], with gated [assignments, n / 2]
   DType out_dtype = DType::bf16;          ///< bf16 or f32

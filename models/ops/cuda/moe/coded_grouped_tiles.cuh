@@ -55,6 +55,7 @@ struct Gemm {
   const std::int32_t* offsets;
   const std::int32_t* source;
   const float* bias;
+  const float* row_scales;
   void* out;
   CodeLayout layout;
   Output output;
@@ -90,33 +91,22 @@ __device__ __forceinline__ int padded_rows(int rows) {
   return 128;
 }
 
-/// Powers of two that MXFP4's factors are times, so that scales from 2^-93 to 2^33 keep numbers and
-/// factors within bf16's normal ones; sums are multiplied by what is left.
-constexpr float e2m1_shift = 0x1p94F, e2m1_rest = 0x1p32F;  // of codes times 2^-126
-
-/// What a row's codes of a group are multiplied by, twice: `place` is group * 8 + row.
-template <CodeKind kind>
-__device__ __forceinline__ std::uint32_t factor_at(const CodeLayout& layout,
-                                                   const unsigned char* unit, int place) {
-  const std::uint32_t bits = reinterpret_cast<const std::uint16_t*>(unit + layout.scales_at)[place];
-  if constexpr (kind == CodeKind::e2m1) {
-    const float factor = __uint_as_float(bits << 16) * e2m1_shift;
-    return bits_of(__floats2bfloat162_rn(factor, factor));
+/// Multiplies a warp's sums, as store_sums takes them, by the scales of their rows of the weights.
+template <class Traits, int count>
+__device__ __forceinline__ void scale_rows(const Gemm& gemm, const Tile& tile, int at,
+                                           float (&sums)[count]) {
+  const bool gated = is_gated(gemm.output);
+  const int n = gated ? 2 * gemm.width : gemm.width;
+  const int upper = (gated ? at / 2 : at) + threadIdx.x % 32 / 4;
+  const int lower = gated ? upper + gemm.width : upper + 8;
+  const float* const of_expert = gemm.row_scales + std::size_t(n) * tile.expert;
+  const float top = of_expert[min(upper, n - 1)] * Traits::rest;
+  const float bottom = of_expert[min(lower, n - 1)] * Traits::rest;
+#pragma unroll
+  for (int i = 0; i < count; i += 4) {
+    sums[i] *= top, sums[i + 1] *= top;
+    sums[i + 2] *= bottom, sums[i + 3] *= bottom;
   }
-  return bits * 0x10001U;
-}
-
-/// Two columns of a step of 16 as numbers; the lower columns, or those 8 further.
-template <CodeKind kind, bool has_zeros>
-__device__ __forceinline__ std::uint32_t number_pair(const LaneCodes<kind, has_zeros>& codes,
-                                                     int step, int high, std::uint32_t offset,
-                                                     std::uint32_t factor) {
-  if constexpr (kind == CodeKind::e2m1) {
-    const std::uint32_t bits = codes.word[step / 2] << (12 - 4 * (step % 2 * 2 + high));
-    const std::uint32_t raw = merged(bits, 0x80008000U, bits >> 6 & 0x01C001C0U);
-    return bits_of(__hmul2(pair_of(raw), pair_of(factor)));
-  }
-  return bits_of(__hmul2(pair_of(codes.pair(step, high, offset)), pair_of(factor)));
 }
 
 /// Activation::clamped_gated for results that are rounded to bf16.

@@ -128,11 +128,12 @@ GroupedGemm grouped_gemm_of(const CudaGroupedLinear& grouped, const Tensor& x,
           .top_k = top_k};
 }
 
-/// Of experts in 4-bit codes.
+/// Of experts in panels of codes.
 CodedGroupedGemm coded_gemm_of(const CudaGroupedLinear& grouped, const Tensor& x,
                                const ExpertBatch& batch, std::int64_t top_k, const Tensor& out) {
   return {.layout = *grouped.panels(),
           .panels = grouped.weights().data(),
+          .row_scales = grouped.row_scales(),
           .x = x.data(),
           .out = out.data(),
           .out_dtype = out.dtype(),
@@ -185,7 +186,7 @@ std::optional<CodedRows> CudaMoeOps::room_for_codes(std::int64_t rows, std::int6
       !grow(code_scales_, DType::f32, rows, min_rows)) {
     return std::nullopt;
   }
-  return CodedRows{codes_->as<std::uint8_t>(), code_scales_->as<float>()};
+  return CodedRows{codes_->as<std::uint8_t>(), code_scales_->as<float>(), dense_.peak()};
 }
 
 std::optional<CodedRows> CudaMoeOps::token_codes(const Tensor& tokens) {

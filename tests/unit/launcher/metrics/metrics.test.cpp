@@ -1,4 +1,5 @@
 #include <filesystem>
+#include <string>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -89,6 +90,27 @@ TEST(JobMetrics, tell_load_and_requests_under_the_names_of_vllm) {
     EXPECT_THAT(text, HasSubstr(line + "\n"));
   }
   EXPECT_THAT(text, Not(HasSubstr("le=\"200\"")));
+}
+
+TEST(JobMetrics, count_layers_that_have_fallen_back_once_for_each_domain) {
+  JobMetrics metrics("fable", 100);
+  const auto line = [](int layers) {
+    return "troupe:fallen_back_layers_total{model_name=\"fable\",engine=\"0\"} " +
+           std::to_string(layers) + "\n";
+  };
+  EXPECT_THAT(metrics.text(), HasSubstr(line(0)));
+  EngineReport report;
+  report.widened = {{.layer = 2, .largest = 5120.0F}, {.layer = 7, .largest = 600.0F}};
+  metrics.observe(report);
+  EXPECT_THAT(metrics.text(), HasSubstr(line(2)));
+  metrics.observe(report);  // told again by an executor that has taken over
+  EXPECT_THAT(metrics.text(), HasSubstr(line(2)));
+  report.domain = 1;
+  report.widened = {{.layer = 2, .largest = 5120.0F}};
+  metrics.observe(report);
+  report.widened.clear();
+  metrics.observe(report);
+  EXPECT_THAT(metrics.text(), HasSubstr(line(3)));
 }
 
 TEST(MetricsEndpoint, removes_what_a_killed_run_left_also_when_metrics_are_off) {

@@ -101,5 +101,44 @@ TEST(Checkpoint, finds_the_companion_of_a_weight_that_is_encoded) {
   EXPECT_EQ(checkpoint.weight("a", {2, 3}).error().code, ErrorCode::unsupported);
 }
 
+// As compressed-tensors and ModelOpt write it: one divides by the scale of all, one multiplies.
+TEST(Checkpoint, finds_both_scales_of_nvfp4) {
+  const std::string codes(16, '8'), scales(2, '8'), four("\0\0\x80\x40", 4);
+  const TemporaryFolder packed;
+  packed.write("config.json", R"({"quantization_config": {"quant_method": "compressed-tensors",
+      "format": "nvfp4-pack-quantized", "config_groups": {"group_0": {"targets": ["Linear"],
+      "weights": {"num_bits": 4, "type": "float", "strategy": "tensor_group", "group_size": 16}}}}})");
+  packed.write("model.safetensors",
+               safetensors_bytes({{"a_packed", {"U8", {1, 16}, codes}},
+                                  {"a_scale", {"F8_E4M3", {1, 2}, scales}},
+                                  {"a_global_scale", {"F32", {1}, four}},
+                                  {"b_packed", {"U8", {1, 16}, codes}},
+                                  {"b_scale", {"F8_E4M3", {1, 2}, scales}},
+                                  {"c_packed", {"U8", {1, 16}, codes}},
+                                  {"c_scale", {"F8_E4M3", {1, 2}, scales}},
+                                  {"c_global_scale", {"F32", {1}, std::string(4, '\0')}}}));
+  REQUIRE_OK(const auto checkpoint, Checkpoint::open(packed.path()));
+  REQUIRE_OK(const StoredTensor a, checkpoint.stored_weight("a", {1, 32}));
+  EXPECT_EQ(a.companion.dtype(), DType::f8_e4m3);
+  EXPECT_EQ(a.tensor_scale, 0.25F);
+  EXPECT_TRUE(checkpoint.check_scales("a", a).ok());
+  EXPECT_THAT(checkpoint.stored_weight("b", {1, 32}).error().message,
+              HasSubstr("missing tensor b_global_scale"));
+  REQUIRE_OK(const StoredTensor c, checkpoint.stored_weight("c", {1, 32}));
+  EXPECT_THAT(checkpoint.check_scales("c", c).error().message, HasSubstr("scale number 0 is inf"));
+
+  const TemporaryFolder modelopt;
+  modelopt.write("hf_quant_config.json",
+                 R"({"quantization": {"quant_algo": "NVFP4", "group_size": 16}})");
+  modelopt.write("config.json", "{}");
+  modelopt.write("model.safetensors", safetensors_bytes({{"a", {"U8", {1, 16}, codes}},
+                                                         {"a_scale", {"F8_E4M3", {1, 2}, scales}},
+                                                         {"a_scale_2", {"F32", {}, four}}}));
+  REQUIRE_OK(const auto other, Checkpoint::open(modelopt.path()));
+  REQUIRE_OK(const StoredTensor same, other.stored_weight("a", {1, 32}));
+  ASSERT_NE(same.format, nullptr);
+  EXPECT_EQ(same.tensor_scale, 4.0F);
+}
+
 }  // namespace
 }  // namespace troupe

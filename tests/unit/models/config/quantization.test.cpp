@@ -102,6 +102,23 @@ TEST(Quantization, of_other_methods_is_read) {
   EXPECT_EQ(only_scheme(channel), (WeightScheme{.coding = WeightCoding::fp8}));
 }
 
+TEST(Quantization, of_nvfp4_has_groups_of_16_columns_under_both_names) {
+  REQUIRE_OK(
+      const auto packed,
+      read(compressed(
+          "nvfp4-pack-quantized",
+          {{"num_bits", 4}, {"type", "float"}, {"strategy", "tensor_group"}, {"group_size", 16}})));
+  EXPECT_EQ(only_scheme(packed),
+            (WeightScheme{.coding = WeightCoding::nvfp4_packed, .group_columns = 16}));
+  REQUIRE_OK(const auto modelopt, read({{"quant_method", "modelopt"},
+                                        {"quant_algo", "NVFP4"},
+                                        {"group_size", 16},
+                                        {"exclude_modules", {"lm_head"}}}));
+  EXPECT_EQ(only_scheme(modelopt),
+            (WeightScheme{.coding = WeightCoding::nvfp4, .group_columns = 16}));
+  EXPECT_TRUE(modelopt.has_activation_scheme);
+}
+
 TEST(Quantization, is_refused_with_the_key_and_what_is_supported) {
   const auto message = [](const json& object) {
     const auto config = read(object);
@@ -116,7 +133,7 @@ TEST(Quantization, is_refused_with_the_key_and_what_is_supported) {
   turned["transform_config"] = {{"config_groups", {{"a", 1}}}};
   EXPECT_THAT(message(turned), HasSubstr("transform_config"));
   EXPECT_THAT(message(compressed("nvfp4-pack-quantized", {{"num_bits", 4}, {"type", "float"}})),
-              HasSubstr("format nvfp4-pack-quantized of float4 is not supported"));
+              HasSubstr("group_size 0 is not supported by this version (16 for NVFP4)"));
   EXPECT_THAT(message(compressed("pack-quantized", {{"num_bits", 4}, {"strategy", "group"}})),
               HasSubstr("missing key group_size"));
   json broken = compressed("pack-quantized", int4);
@@ -128,8 +145,10 @@ TEST(Quantization, is_refused_with_the_key_and_what_is_supported) {
   EXPECT_THAT(
       message({{"quant_method", "awq"}, {"bits", 4}, {"group_size", 128}, {"version", "gemv"}}),
       HasSubstr("version gemv"));
-  EXPECT_THAT(message({{"quant_method", "modelopt"}, {"quant_algo", "NVFP4"}}),
-              HasSubstr("quant_algo NVFP4"));
+  EXPECT_THAT(message({{"quant_method", "modelopt"}, {"quant_algo", "NVFP4_AWQ"}}),
+              HasSubstr("quant_algo NVFP4_AWQ"));
+  EXPECT_THAT(message({{"quant_method", "modelopt"}, {"quant_algo", "NVFP4"}, {"group_size", 32}}),
+              HasSubstr("group_size 32 is not supported"));
 }
 
 TEST(Quantization, is_found_in_a_file_beside_the_config) {

@@ -192,6 +192,25 @@ TEST(Footprint, has_a_table_of_each_rope_that_the_layers_read) {
   EXPECT_EQ(rope_bytes("deepseek3-a", 100), std::size_t{100} * 16 * 4) << "of the rotated key";
 }
 
+TEST(Footprint, has_memory_for_the_panels_of_layers_that_may_fall_back_experts_included) {
+  const std::filesystem::path folder = golden::data_folder() / "qwen3moe-a";
+  const auto config = load_model_config(folder);
+  const auto checkpoint = Checkpoint::open(folder);
+  const auto mesh = Mesh::create({});
+  FootprintOptions options{.compute = DType::bf16, .encoding = WeightEncoding::fp8};
+  options.on_gpu = options.gpu_codes = true;
+  const auto rounding = rank_footprint(*config, *checkpoint, *mesh, 0, options);
+  options.widens_fp8 = true;
+  const auto widened = rank_footprint(*config, *checkpoint, *mesh, 0, options);
+  // Gates and ups have 64 of 128 columns, down matrices 48; in two layers of eight experts.
+  const std::size_t of_experts = 2 * 8 * (96 * 64 + 64 * 80);
+  // Query, key and value have 64 columns, the output 128, the dense MLP's matrices 64 and 144.
+  const std::size_t of_others = 3 * 256 * 64 + 288 * 64 + 64 * 112;
+  EXPECT_EQ(widened->weight_bytes - rounding->weight_bytes, of_experts + of_others);
+  EXPECT_EQ(rounding->decoded_bytes, 0U);
+  EXPECT_EQ(widened->decoded_bytes, decoded_codes_bytes);
+}
+
 TEST(Footprint, has_memory_in_which_codes_become_bf16_where_a_gpu_needs_it) {
   const auto decoded_bytes = [](const std::string& name, const FootprintOptions& options) {
     const std::filesystem::path folder = golden::data_folder() / name;

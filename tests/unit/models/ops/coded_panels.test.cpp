@@ -77,10 +77,13 @@ void expect_numbers(const StoredMatrix& matrix, WeightEncoding encoding,
     const std::vector<float> found = numbers_of_panel(panels, panel.data());
     for (std::int64_t i = 0; i < panel_rows * panels.columns; ++i) {
       const std::int64_t r = i / panels.columns;
-      const float scale =
-          panels.group_columns > 0 ? 1.0F : rows[static_cast<std::size_t>(r)].scales.front().scale;
-      ASSERT_EQ(found[static_cast<std::size_t>(i)] * scale,
-                numbers->as<float>()[first * panels.columns + i])
+      const CodedRow& row = rows[static_cast<std::size_t>(r)];
+      const float scale = panels.group_columns > 0 ? row.row_scale : row.scales.front().scale;
+      const float number = found[static_cast<std::size_t>(i)] * scale;
+      const float expected = numbers->as<float>()[first * panels.columns + i];
+      // A row's scale is multiplied with each other scale first, which rounds.
+      const float rounding = row.row_scale != 1.0F ? std::abs(expected) * 0x1p-22F : 0.0F;
+      ASSERT_NEAR(number, expected, rounding)
           << "row " << first + r << ", column " << i % panels.columns;
     }
   }

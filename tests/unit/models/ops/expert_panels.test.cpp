@@ -51,6 +51,22 @@ TEST_F(ExpertPanels, have_the_scale_of_a_row_in_every_unit) {
   EXPECT_EQ(choice.panels->scale_bytes(), 0);
 }
 
+TEST_F(ExpertPanels, of_nvfp4_have_scales_of_16_columns_and_of_rows) {
+  const PanelChoice choice = choose({codes_cases[12], codes_cases[12]}, 48, 704);
+  ASSERT_TRUE(choice.panels) << choice.obstacle;
+  EXPECT_EQ(describe(*choice.panels), "nvfp4 codes, groups of 16");
+  EXPECT_EQ(choice.panels->unit_bytes(), 8 * 128 / 2 + 8 * 8 * 2);
+  EXPECT_EQ(choice.panels->scale_bytes(), 48 * 4);
+  // A rank's part may begin with any group, not inside one.
+  for (const std::int64_t begin : {48, 40}) {
+    const StoredMatrix part = columns_of(made_.front().matrix, begin, 352);
+    const PanelChoice of_part = expert_panels({&part, 1}, WeightEncoding::plain);
+    EXPECT_EQ(of_part.panels.has_value(), begin == 48) << of_part.obstacle;
+    EXPECT_EQ(of_part.obstacle,
+              begin == 48 ? "" : "its groups of 16 columns from column 40 are not whole 16s");
+  }
+}
+
 TEST_F(ExpertPanels, are_not_of_experts_in_different_schemes_or_odd_shapes) {
   EXPECT_EQ(choose({codes_cases[4], codes_cases[11]}, 48, 704).obstacle,
             "its experts are stored in different schemes");

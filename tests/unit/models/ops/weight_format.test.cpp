@@ -36,7 +36,7 @@ std::vector<float> row_of(const StoredTensor& matrix, std::int64_t row, std::int
 }
 
 TEST(WeightFormat, has_a_row_for_each_coding) {
-  for (int i = 0; i <= static_cast<int>(WeightCoding::mxfp4_experts); ++i) {
+  for (int i = 0; i <= static_cast<int>(WeightCoding::nvfp4); ++i) {
     const auto coding = static_cast<WeightCoding>(i);
     EXPECT_EQ(weight_format(coding).coding, coding);
   }
@@ -98,6 +98,21 @@ TEST(WeightFormat, of_mxfp4_has_the_low_nibble_first_and_powers_of_two_as_scales
   const auto matrix = stored(scheme, {1, 32}, view_of(codes, DType::u8, {1, 16}),
                              view_of(scales, DType::u8, {1, 1}));
   EXPECT_THAT(row_of(matrix, 0, 0, 3), ElementsAre(-2, 12, 0));
+}
+
+TEST(WeightFormat, of_nvfp4_has_scales_of_e4m3_that_are_times_one_of_all) {
+  std::vector<std::uint8_t> codes(16, 0), scales = {0x3C, 0x7E};  // 1.5, 448
+  codes[0] = 0x7A;                                                // -1, then 6
+  codes[8] = 0x61;                                                // 0.5, then 4
+  for (const WeightCoding coding : {WeightCoding::nvfp4_packed, WeightCoding::nvfp4}) {
+    const WeightScheme scheme{.coding = coding, .group_columns = 16};
+    auto matrix = stored(scheme, {1, 32}, view_of(codes, DType::u8, {1, 16}),
+                         view_of(scales, DType::f8_e4m3, {1, 2}));
+    matrix.tensor_scale = 0.25F;
+    EXPECT_EQ(matrix.dtype(), DType::bf16);
+    EXPECT_THAT(row_of(matrix, 0, 0, 3), ElementsAre(-0.375F, 2.25F, 0));
+    EXPECT_THAT(row_of(matrix, 0, 15, 3), ElementsAre(0, 56, 448));
+  }
 }
 
 TEST(WeightFormat, rounds_to_the_numbers_of_the_scales_dtype) {
