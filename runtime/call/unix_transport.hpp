@@ -43,8 +43,8 @@ class UnixTransport final : public Transport {
 
   Result<void> start(TransportEvents events) override;
   const std::string& endpoint() const override;
-  /// Runs `then` on the own thread with the key to connect to `listener` with, or an error (timeout
-  /// after `handshake_timeout`), unless the transport stops first.
+  /// Runs `then` on the own thread with the key to connect to `listener` with, or an error
+  /// (timed_out after `handshake_timeout`), unless the transport stops first.
   void ask_key(const std::string& listener, CallKeys::Answer then);
   std::shared_ptr<Link> connect(const std::string& endpoint) override;
   void run_after(std::chrono::milliseconds delay, std::function<void()> task) override;
