@@ -86,8 +86,9 @@ class ActorRegistry {
   Result<SharedAddress> admit_local(const SpawnOptions& options, const std::string& type,
                                     const std::string& endpoint, int pid);
 
-  /// Each of the following returns the actors that end because of it, and calls the `done` (without
-  /// the lock) of actors whose start it decides.
+  // Each of the following returns the actors that end because of it, and calls the `done` (without
+  // the lock) of actors whose start it decides.
+
   /// Returns the address of an actor that is there again.
   std::optional<ActorAddress> on_started(const ActorStarted& started);
   std::vector<ActorDown> on_failed(const ActorFailed& failed);

@@ -33,7 +33,7 @@ Result<void> ClusterImpl::boot() {
     }
   }
   TROUPE_CHECK(start_services());
-  insight_.begin(services_->hub->observer(), services_->objects);
+  insight_.begin(services_->hub->observer(), services_->objects, tasks_);
   if (options_.in_process) {
     std::vector<std::string> nodes;
     for (const NodeSpec& node : options_.nodes) nodes.push_back(node.name);

@@ -264,7 +264,8 @@ void ClusterImpl::forget_local(const std::shared_ptr<ClusterGate>& gate, ActorId
 
 Result<void> ClusterImpl::stop(const ActorAddress& actor, milliseconds timeout) {
   auto down = std::make_shared<Promise<ActorDown>>();
-  const auto token = watch(actor, [down](const ActorDown& end) {
+  // Callbacks of watches may block.
+  const auto token = services_->watches->watch_at_once(actor.id, [down](const ActorDown& end) {
     if (!end.restarts) down->complete(end);
   });
   publish(registry_->forbid_restarts(actor.id));

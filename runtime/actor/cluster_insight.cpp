@@ -12,6 +12,7 @@
 #include "runtime/base/log.hpp"
 #include "runtime/call/codec.hpp"
 #include "runtime/process/process_stack.hpp"
+#include "runtime/task/task_service.hpp"
 
 namespace troupe {
 namespace {
@@ -92,7 +93,12 @@ std::string ClusterInsight::metrics_text() {
             "Nodes of the cluster.",
             MetricKind::gauge,
             {},
-            {{{{"state", "alive"}}, {nodes[0]}}, {{{"state", "not_there"}}, {nodes[1]}}}}});
+            {{{{"state", "alive"}}, {nodes[0]}}, {{{"state", "not_there"}}, {nodes[1]}}}},
+           {"troupe_tasks",
+            "Tasks that wait or run.",
+            MetricKind::gauge,
+            {},
+            {{{}, {static_cast<double>(tasks_->counts().tasks)}}}}});
   return sum.text();
 }
 

@@ -15,6 +15,8 @@
 
 namespace troupe {
 
+class TaskService;
+
 /// What the driver finds out about the processes of its cluster by asking them: metrics, loads,
 /// stacks, recorded calls. Callable from any thread; what asks waits for the answers.
 class ClusterInsight {
@@ -23,10 +25,12 @@ class ClusterInsight {
   ClusterInsight(const ActorRegistry& registry, const NodeAgents& agents, NodeInquiries& inquiries)
       : registry_(registry), agents_(agents), inquiries_(inquiries) {}
 
-  /// Both are of the driver's process. Before all others.
-  void begin(std::shared_ptr<CallObserver> own, std::shared_ptr<ObjectStore> objects) {
+  /// All are of the driver's process. Before all others.
+  void begin(std::shared_ptr<CallObserver> own, std::shared_ptr<ObjectStore> objects,
+             std::shared_ptr<TaskService> tasks) {
     own_ = std::move(own);
     objects_ = std::move(objects);
+    tasks_ = std::move(tasks);
   }
 
   /// A node has answered, or a process of it has said its last words.
@@ -57,6 +61,7 @@ class ClusterInsight {
   NodeInquiries& inquiries_;
   std::shared_ptr<CallObserver> own_;
   std::shared_ptr<ObjectStore> objects_;
+  std::shared_ptr<TaskService> tasks_;
   std::mutex round_;  ///< one asks for metrics at a time
   std::mutex metrics_mutex_;
   ClusterMetrics metrics_;

@@ -6,6 +6,7 @@
 #include <mutex>
 #include <thread>
 #include <unordered_map>
+#include <vector>
 
 #include "runtime/base/deadline.hpp"
 #include "runtime/base/log.hpp"
@@ -26,6 +27,7 @@ struct WatchTable::State {
   using WatchId = std::uint64_t;
   struct Watch {
     DownCallback callback;
+    bool is_called_at_once = false;
     bool is_cancelled = false;
   };
   struct Due {
@@ -119,8 +121,8 @@ void WatchTable::stop() {
   log::error("{}, does not return: it is left behind", left);
 }
 
-WatchToken WatchTable::watch(ActorId actor, DownCallback callback) {
-  auto watch = std::make_shared<State::Watch>(State::Watch{std::move(callback)});
+WatchToken WatchTable::watch(ActorId actor, DownCallback callback, bool is_called_at_once) {
+  auto watch = std::make_shared<State::Watch>(State::Watch{std::move(callback), is_called_at_once});
   State::WatchId id = 0;
   bool is_followed = false;
   {
@@ -139,13 +141,23 @@ WatchToken WatchTable::watch(ActorId actor, DownCallback callback) {
 }
 
 void WatchTable::on_down(const ActorDown& down) {
-  std::lock_guard lock(state_->mutex);
-  const auto found = state_->watches.find(down.id);
-  if (found == state_->watches.end()) return;
-  const auto shared = std::make_shared<const ActorDown>(down);
-  for (const auto& [id, watch] : found->second) state_->due.push_back({watch, shared});
-  if (!down.restarts) state_->watches.erase(found);
-  state_->changed.notify_all();
+  std::vector<std::shared_ptr<State::Watch>> at_once;
+  {
+    std::lock_guard lock(state_->mutex);
+    const auto found = state_->watches.find(down.id);
+    if (found == state_->watches.end()) return;
+    const auto shared = std::make_shared<const ActorDown>(down);
+    for (const auto& [id, watch] : found->second) {
+      if (watch->is_called_at_once) {
+        at_once.push_back(watch);
+      } else {
+        state_->due.push_back({watch, shared});
+      }
+    }
+    if (!down.restarts) state_->watches.erase(found);
+    state_->changed.notify_all();
+  }
+  for (const auto& watch : at_once) run_callback(watch->callback, down);
 }
 
 }  // namespace troupe

@@ -4,6 +4,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <utility>
 
 #include "runtime/actor/actor_context.hpp"
 #include "runtime/actor/actor_down.hpp"
@@ -24,7 +25,14 @@ class WatchTable {
   WatchTable(const WatchTable&) = delete;
   WatchTable& operator=(const WatchTable&) = delete;
 
-  WatchToken watch(ActorId actor, DownCallback callback);
+  WatchToken watch(ActorId actor, DownCallback callback) {
+    return watch(actor, std::move(callback), false);
+  }
+  /// The same for the runtime's own callbacks, which do not block: it is called by whoever reports
+  /// the end, so no other callback delays it, also just after its token is gone.
+  WatchToken watch_at_once(ActorId actor, DownCallback callback) {
+    return watch(actor, std::move(callback), true);
+  }
   /// Notifies all watchers of the actor. Unless it restarts, they watch no longer.
   void on_down(const ActorDown& down);
   /// Stops callbacks: none begins after this. One that runs and does not return in time is left
@@ -35,6 +43,7 @@ class WatchTable {
 
  private:
   struct State;
+  WatchToken watch(ActorId actor, DownCallback callback, bool is_called_at_once);
   const Follow follow_;
   const std::chrono::milliseconds grace_;
   const std::shared_ptr<State> state_;

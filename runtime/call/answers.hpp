@@ -29,8 +29,8 @@ using Answers = std::conditional_t<std::is_void_v<T>, void, std::vector<T>>;
 
 /// Waits for one answer from each of several calls and returns them in order. Returns the first
 /// error as soon as it arrives, even if other calls are still open: the others may be waiting for
-/// the actor that failed. Errors name the actor; timeout names the first that has not answered
-/// within `timeout`.
+/// the actor that failed. Errors name the actor; timed_out names the first that has not
+/// answered within `timeout`.
 template <class T>
 Result<Answers<T>> take_answers(std::span<Future<T>> calls, std::span<const std::string> names,
                                 std::chrono::nanoseconds timeout) {

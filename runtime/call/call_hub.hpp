@@ -37,6 +37,7 @@ struct CallTicket {
 /// over broken links, too, and whether they may be made again or not. So an actor that runs one
 /// call at a time begins them in the order in which they were made. (A node that is cut off from
 /// the driver may run an incarnation for some seconds beside the next one.)
+///
 /// Bounds (credits): from this process to one actor at most `credits` calls may be unanswered, with
 /// `credit_bytes` of arguments, or one call of any size; an actor's mailbox therefore holds at most
 /// so many for each calling process. Calls that fail with their link and are still in a mailbox
@@ -46,28 +47,36 @@ struct CallTicket {
 /// callback begins. So does one while its link has more queued than the transport allows
 /// (Link::send), which all actors of the process share. It waits at most `credit_timeout` in all,
 /// then fails with resource_exhausted; on a thread that runs a callback (see runs_callback) it
-/// fails at once. Size: a call or an answer above the transport's limit of a frame fails by itself
-/// with invalid_argument; others on the same connection go on. Death: a process answers each call
-/// that reaches it, or else its connection ends after its last answer. So a call is known to be
-/// unanswered only once its connection has ended: then it fails with the cause if supervision
-/// reports it within `cause_grace`: actor_died if the actor is gone, and actor_unavailable if it is
-/// started again, or if nobody says why the connection ended. So does a call to an actor that has
-/// left a process which goes on. Later calls to an actor that is gone fail at once. Restarts: calls
-/// to an actor that may be started again go to its latest incarnation. While there is none they are
-/// kept, in order and within the credits; so they are while calls that may be made again have not
-/// come back from the incarnation before, for `handover_limit` at most. Retries: a call with
-/// max_retries keeps its arguments, its credit and its place in the order of calls until it is
-/// answered. When its connection ends and its actor lives, it is sent again on a new connection,
-/// before calls that are made later, and the process of the actor runs it once however often it
-/// comes (AnswerTable). When the actor is started again, the next incarnation runs it, though the
-/// last one may have. Each is one retry; links that end before they brought an answer are the same
-/// try, for `reconnect_limit`. Other calls are never sent twice: one that is unanswered when its
-/// connection or its incarnation ends fails, and may have run or not. Deadlines: a call that is not
-/// answered at its deadline fails with timed_out. It keeps its credit until its actor's process,
-/// which has been told the time that remained, answers for it. Time: a call, its answer and its
-/// cancelling take constant time here and in the actor's process, but for one that waits here for
-/// its actor, which is looked for among those that do; the end of an actor or of a link takes time
-/// for its own calls alone, however many there are to others.
+/// fails at once.
+///
+/// Size: a call or an answer above the transport's limit of a frame fails by itself with
+/// invalid_argument; others on the same connection go on.
+///
+/// Death: a process answers each call that reaches it, or else its connection ends after its last
+/// answer. So a call is known to be unanswered only once its connection has ended: then it fails
+/// with the cause if supervision reports it within `cause_grace`: actor_died if the actor is gone,
+/// and actor_unavailable if it is started again, or if nobody says why the connection ended. So
+/// does a call to an actor that has left a process which goes on. Later calls to an actor that is
+/// gone fail at once.
+///
+/// Restarts: calls to an actor that may be started again go to its latest incarnation. While there
+/// is none they are kept, in order and within the credits; so they are while calls that may be made
+/// again have not come back from the incarnation before, for `handover_limit` at most.
+///
+/// Retries: a call with max_retries keeps its arguments, its credit and its place in the order of
+/// calls until it is answered. When its connection ends and its actor lives, it is sent again on a
+/// new connection, before calls that are made later, and the process of the actor runs it once
+/// however often it comes (AnswerTable). When the actor is started again, the next incarnation runs
+/// it, though the last one may have. Each is one retry; links that end before they brought an
+/// answer are the same try, for `reconnect_limit`. Other calls are never sent twice: one that is
+/// unanswered when its connection or its incarnation ends fails, and may have run or not.
+///
+/// Deadlines: a call that is not answered at its deadline fails with timed_out. It keeps its credit
+/// until its actor's process, which has been told the time that remained, answers for it.
+///
+/// Time: a call, its answer and its cancelling take constant time here and in the actor's process,
+/// but for one that waits here for its actor, which is looked for among those that do; the end of
+/// an actor or of a link takes time for its own calls alone, however many there are to others.
 class CallHub : public std::enable_shared_from_this<CallHub> {
  public:
   struct Options {

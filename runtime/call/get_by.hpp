@@ -9,7 +9,7 @@
 namespace troupe {
 
 /// Waits for the answer until the deadline, which sees all of that time, and moves it out. On a
-/// timeout the error is `timeout`, the call goes on, and it may be asked for again.
+/// timeout the error is timed_out, the call goes on, and it may be asked for again.
 template <class T>
 Result<T> get_by(Future<T>& future, Deadline& deadline) {
   const auto begin = Deadline::Clock::now();

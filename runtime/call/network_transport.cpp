@@ -13,6 +13,7 @@
 #include "runtime/base/blocking.hpp"
 #include "runtime/base/deadline.hpp"
 #include "runtime/call/unix_transport.hpp"
+#include "runtime/call/unsent_links.hpp"
 #include "runtime/link/link.hpp"
 
 namespace troupe {
@@ -46,12 +47,13 @@ struct Endpoint {
   }
 };
 
-/// A TlsLink as the call plane sees it. An own one has no TlsLink until its key has come.
-class NetworkLink final : public Link {
+/// A TlsLink as the call plane sees it. An own one has no TlsLink until its key has come. May
+/// outlive its transport.
+class NetworkLink final : public Link, public std::enable_shared_from_this<NetworkLink> {
  public:
-  /// `on_own_thread`: Transport::on_own_thread of its transport.
-  explicit NetworkLink(std::function<bool()> on_own_thread)
-      : on_own_thread_(std::move(on_own_thread)) {}
+  NetworkLink(std::thread::id loop_thread, std::shared_ptr<UnsentLinks<NetworkLink>> unsent)
+      : loop_thread_(loop_thread), unsent_(std::move(unsent)) {}
+  ~NetworkLink() override { unsent_->remove(this); }
 
   void attach(std::shared_ptr<TlsLink> link) {
     std::lock_guard lock(mutex_);
@@ -75,11 +77,39 @@ class NetworkLink final : public Link {
 
   Result<void> send(std::span<const std::byte> body, std::span<const std::byte> trailer,
                     std::chrono::nanoseconds wait) override {
+    TROUPE_CHECK(queue(body, trailer, wait));
+    unsent_->add(*this);
+    return {};
+  }
+
+  void close() override {
+    if (const auto link = tls()) link->close();
+  }
+
+  /// How far it has to send for all frames so far to be sent; empty while there is no TlsLink.
+  using Goal = std::optional<std::uint64_t>;
+  Goal goal() const {
+    std::lock_guard lock(mutex_);
+    if (!link_) return std::nullopt;
+    return link_->accepted_bytes();
+  }
+  /// True also if the link is over.
+  bool has_reached(const Goal& goal) const {
+    std::lock_guard lock(mutex_);
+    if (is_over_) return true;
+    if (!link_) return early_bytes_ == 0;
+    return link_->sent_bytes() >= goal.value_or(early_goal_);
+  }
+  bool has_sent_all() const { return has_reached(goal()); }
+
+ private:
+  Result<void> queue(std::span<const std::byte> body, std::span<const std::byte> trailer,
+                     std::chrono::nanoseconds wait) {
     std::vector<std::byte> bytes;
     bytes.reserve(body.size() + trailer.size());
     bytes.insert(bytes.end(), body.begin(), body.end());
     bytes.insert(bytes.end(), trailer.begin(), trailer.end());
-    const bool may_wait = !on_own_thread_();
+    const bool may_wait = std::this_thread::get_id() != loop_thread_;
     std::shared_ptr<TlsLink> link;
     {
       std::unique_lock lock(mutex_);
@@ -105,26 +135,6 @@ class NetworkLink final : public Link {
                       std::chrono::ceil<std::chrono::milliseconds>(wait));
   }
 
-  void close() override {
-    if (const auto link = tls()) link->close();
-  }
-
-  /// How far it has to send for all frames so far to be sent; empty while there is no TlsLink.
-  using Goal = std::optional<std::uint64_t>;
-  Goal goal() const {
-    std::lock_guard lock(mutex_);
-    if (!link_) return std::nullopt;
-    return link_->accepted_bytes();
-  }
-  /// True also if the link is over.
-  bool has_reached(const Goal& goal) const {
-    std::lock_guard lock(mutex_);
-    if (is_over_) return true;
-    if (!link_) return early_bytes_ == 0;
-    return link_->sent_bytes() >= goal.value_or(early_goal_);
-  }
-
- private:
   std::shared_ptr<TlsLink> tls() const {
     std::lock_guard lock(mutex_);
     return link_;
@@ -132,7 +142,8 @@ class NetworkLink final : public Link {
 
   static constexpr std::size_t max_early_bytes = LinkLimits().max_queued_bytes;
 
-  const std::function<bool()> on_own_thread_;
+  const std::thread::id loop_thread_;
+  const std::shared_ptr<UnsentLinks<NetworkLink>> unsent_;
   mutable std::mutex mutex_;
   std::condition_variable settled_;  ///< there is a TlsLink, or the link is over
   std::shared_ptr<TlsLink> link_;
@@ -171,7 +182,6 @@ class NetworkTransport final : public Transport {
     const Endpoint peer = Endpoint::parse(text);
     if (peer.locality == own_.locality) return unix_.connect(peer.socket);
     auto link = make_link();
-    add(link);
     if (peer.port == 0) {
       hand_over([this, link, text] {
         close(link, fail(ErrorCode::not_found, "there is no way from here to {}", text));
@@ -191,10 +201,15 @@ class NetworkTransport final : public Transport {
   bool on_own_thread() const override { return unix_.on_own_thread(); }
 
   Result<void> flush(std::chrono::milliseconds timeout) override {
-    const BlockingScope waits;
     Deadline deadline = deadline_in(timeout);
-    auto goals = flush_goals();
+    // What is sent later does not count: others may keep a link busy for ever.
+    std::vector<std::pair<std::shared_ptr<NetworkLink>, NetworkLink::Goal>> goals;
+    for (auto& link : unsent_->take_stock()) {
+      const auto goal = link->goal();
+      goals.emplace_back(std::move(link), goal);
+    }
     TROUPE_CHECK(unix_.flush(timeout));
+    const BlockingScope waits;
     while (true) {
       std::erase_if(goals, [](const auto& one) { return one.first->has_reached(one.second); });
       if (goals.empty()) return {};
@@ -214,22 +229,12 @@ class NetworkTransport final : public Transport {
   LinkPeer own_peer() const { return {process_role, own_.socket}; }
 
   std::shared_ptr<NetworkLink> make_link() const {
-    return std::make_shared<NetworkLink>([this] { return unix_.on_own_thread(); });
-  }
-
-  void add(const std::shared_ptr<NetworkLink>& link) {
-    std::lock_guard lock(mutex_);
-    links_[link.get()] = link;
-  }
-  void remove(const std::shared_ptr<NetworkLink>& link) {
-    std::lock_guard lock(mutex_);
-    links_.erase(link.get());
+    return std::make_shared<NetworkLink>(unix_.own_thread(), unsent_);
   }
 
   /// Ends a link that has never had a TlsLink; on the unix transport's thread.
   void close(const std::shared_ptr<NetworkLink>& link, const Error& why) {
     link->finish();
-    remove(link);
     events_.on_closed(link, why);
   }
 
@@ -253,7 +258,6 @@ class NetworkTransport final : public Transport {
               auto link = make_link();
               link->attach(tls);
               accepted_[tls.get()] = link;
-              add(link);
             },
             [this](const std::shared_ptr<TlsLink>& tls, std::vector<std::byte>& frame) {
               on_frame(accepted_.at(tls.get()), frame);
@@ -271,7 +275,6 @@ class NetworkTransport final : public Transport {
 
   void on_closed(const std::shared_ptr<NetworkLink>& link, const Error& why) {
     link->finish();
-    remove(link);
     hand_over([this, link, why] { events_.on_closed(link, why); });
   }
 
@@ -290,19 +293,6 @@ class NetworkTransport final : public Transport {
     });
   }
 
-  /// What is sent later does not count: others may keep a link busy for ever.
-  std::vector<std::pair<std::shared_ptr<NetworkLink>, NetworkLink::Goal>> flush_goals() const {
-    std::lock_guard lock(mutex_);
-    std::vector<std::pair<std::shared_ptr<NetworkLink>, NetworkLink::Goal>> goals;
-    for (const auto& [key, weak] : links_) {
-      if (auto link = weak.lock()) {
-        const auto goal = link->goal();
-        goals.emplace_back(std::move(link), goal);
-      }
-    }
-    return goals;
-  }
-
   Endpoint own_;
   const PortRange ports_;
   const SecretKey own_key_;
@@ -310,8 +300,9 @@ class NetworkTransport final : public Transport {
   std::string endpoint_;
   UnixTransport unix_;
 
-  mutable std::mutex mutex_;
-  std::map<const NetworkLink*, std::weak_ptr<NetworkLink>> links_;
+  const std::shared_ptr<UnsentLinks<NetworkLink>> unsent_ =
+      std::make_shared<UnsentLinks<NetworkLink>>();
+  std::mutex mutex_;
   std::vector<std::function<void()>> events_due_;
 
   std::map<const TlsLink*, std::shared_ptr<NetworkLink>> accepted_;  ///< the loop's thread only

@@ -75,6 +75,8 @@ Result<void> UnixLink::send(std::span<const std::byte> body, std::span<const std
   queued_bytes_ += rest.size();
   queue_.push_back(std::move(rest));
   if (established_) wait_for_writable(true);
+  lock.unlock();
+  unsent_->add(*this);
   return {};
 }
 
@@ -144,13 +146,18 @@ void UnixLink::on_writable() {
   flush();
 }
 
-Result<void> UnixLink::wait_until_sent(Deadline deadline) {
+Result<void> UnixLink::wait_until_sent(Deadline& deadline) {
   std::unique_lock lock(mutex_);
   const std::uint64_t goal = dequeued_bytes_ + queued_bytes_;
   if (wait_until(changed_, lock, deadline, [&] { return over_ || dequeued_bytes_ >= goal; })) {
     return {};
   }
   return fail(ErrorCode::timed_out, "the peer does not read; {} bytes are queued", queued_bytes_);
+}
+
+bool UnixLink::has_sent_all() const {
+  const std::lock_guard lock(mutex_);
+  return queued_bytes_ == 0;
 }
 
 void UnixLink::close() {

@@ -12,18 +12,23 @@
 #include "runtime/call/frame_splitter.hpp"
 #include "runtime/call/transport.hpp"
 #include "runtime/call/unix_transport.hpp"
+#include "runtime/call/unsent_links.hpp"
 #include "runtime/process/unique_fd.hpp"
 
 namespace troupe {
 
-/// One link of a UnixTransport: a queue of frames and its current socket. `send`, `wait_until_sent`
-/// and `close` are callable from any thread, everything else from the transport's thread only.
-class UnixLink final : public Link {
+/// One link of a UnixTransport: a queue of frames and its current socket. `send`,
+/// `wait_until_sent`, `has_sent_all` and `close` are callable from any thread, everything else from
+/// the transport's thread only.
+class UnixLink final : public Link, public std::enable_shared_from_this<UnixLink> {
  public:
-  UnixLink(const UnixTransport::Options& options, std::thread::id loop_thread)
+  UnixLink(const UnixTransport::Options& options, std::thread::id loop_thread,
+           std::shared_ptr<UnsentLinks<UnixLink>> unsent)
       : max_frame_bytes_(options.max_frame_bytes),
         max_queued_bytes_(options.max_queued_bytes),
-        loop_thread_(loop_thread) {}
+        loop_thread_(loop_thread),
+        unsent_(std::move(unsent)) {}
+  ~UnixLink() override { unsent_->remove(this); }
 
   Result<void> send(std::span<const std::byte> body, std::span<const std::byte> trailer,
                     std::chrono::nanoseconds wait) override;
@@ -43,8 +48,10 @@ class UnixLink final : public Link {
   /// Closes the socket; later sends fail with `why`.
   void finish(const Error& why);
   /// Waits until all bytes queued so far are with the kernel, or the link has ended. Errors:
-  /// timeout.
-  Result<void> wait_until_sent(Deadline deadline);
+  /// timed_out.
+  Result<void> wait_until_sent(Deadline& deadline);
+  /// Whether nothing is queued, as after the end.
+  bool has_sent_all() const;
 
   bool established() const { return established_; }
   int fd() const { return socket_.get(); }
@@ -63,11 +70,12 @@ class UnixLink final : public Link {
   // Copies: calls that are not answered keep the link when its transport is gone.
   const std::size_t max_frame_bytes_, max_queued_bytes_;
   const std::thread::id loop_thread_;
+  const std::shared_ptr<UnsentLinks<UnixLink>> unsent_;
   int epoll_fd_ = -1;
   std::optional<Handshake> handshake_;
   FrameSplitter splitter_{Handshake::max_message_bytes};
 
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::condition_variable changed_;  ///< bytes were sent, or the link has ended
   UniqueFd socket_;
   bool established_ = false;

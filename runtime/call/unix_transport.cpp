@@ -2,7 +2,6 @@
 
 #include <atomic>
 #include <cerrno>
-#include <future>
 #include <map>
 #include <thread>
 #include <unordered_map>
@@ -11,7 +10,6 @@
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 
-#include "runtime/base/blocking.hpp"
 #include "runtime/base/log.hpp"
 #include "runtime/base/refusal_log.hpp"
 #include "runtime/call/unix_link.hpp"
@@ -39,7 +37,7 @@ class UnixTransport::Loop : public std::enable_shared_from_this<UnixTransport::L
   void stop();
   std::shared_ptr<Link> connect(const std::string& endpoint);
   void run_after(std::chrono::milliseconds delay, std::function<void()> task);
-  bool on_own_thread() const { return std::this_thread::get_id() == thread_id_; }
+  std::thread::id own_thread() const { return thread_id_; }
   Result<void> flush(std::chrono::milliseconds timeout);
   void ask_key(const std::string& listener, CallKeys::Answer then);
   const Options& options() const { return options_; }
@@ -75,6 +73,7 @@ class UnixTransport::Loop : public std::enable_shared_from_this<UnixTransport::L
   std::thread thread_;
   std::thread::id thread_id_;
   std::atomic<bool> stopping_ = false;
+  const std::shared_ptr<UnsentLinks<UnixLink>> unsent_ = std::make_shared<UnsentLinks<UnixLink>>();
 
   // Used by the own thread only.
   std::unordered_map<int, std::shared_ptr<UnixLink>> links_;  ///< by descriptor
@@ -133,7 +132,7 @@ void UnixTransport::Loop::run_after(std::chrono::milliseconds delay, std::functi
     std::lock_guard lock(mutex_);
     timers_.emplace(Clock::now() + delay, std::move(task));
   }
-  if (!on_own_thread()) ::eventfd_write(wake_.get(), 1);
+  if (std::this_thread::get_id() != thread_id_) ::eventfd_write(wake_.get(), 1);
 }
 
 int UnixTransport::Loop::run_due_timers() {
@@ -199,7 +198,7 @@ void UnixTransport::Loop::accept_stranger(UniqueFd socket) {
            fail(ErrorCode::resource_exhausted, "dropped for newer connections"));
     }
   }
-  auto link = std::make_shared<UnixLink>(options_, thread_id_);
+  auto link = std::make_shared<UnixLink>(options_, thread_id_, unsent_);
   auto handshake = Handshake::as_server(options_.keys.listener.bytes, options_.identity);
   if (auto adopted = adopt(std::move(socket), std::move(handshake), link); !adopted.ok()) {
     drop(link, adopted.error());
@@ -234,7 +233,7 @@ Result<void> UnixTransport::Loop::adopt(UniqueFd socket, Result<Handshake> hands
 }
 
 std::shared_ptr<Link> UnixTransport::Loop::connect(const std::string& endpoint) {
-  auto link = std::make_shared<UnixLink>(options_, thread_id_);
+  auto link = std::make_shared<UnixLink>(options_, thread_id_, unsent_);
   run_after(std::chrono::milliseconds(0), [this, link, endpoint] {
     attempts_[link.get()] = {link, endpoint, Clock::now() + options_.handshake_timeout, {}};
     ask_key(endpoint, [this, link](const Result<Key>& key) { on_key(link, key); });
@@ -339,20 +338,8 @@ std::vector<std::shared_ptr<UnixLink>> UnixTransport::Loop::all_links() const {
 }
 
 Result<void> UnixTransport::Loop::flush(std::chrono::milliseconds timeout) {
-  const BlockingScope waits;
-  const Deadline deadline = deadline_in(timeout);
-  const auto links = std::make_shared<std::promise<std::vector<std::shared_ptr<UnixLink>>>>();
-  auto collected = links->get_future();
-  run_after(std::chrono::milliseconds(0), [this, links] { links->set_value(all_links()); });
-  // A transport that stops drops the task and thereby the promise.
-  if (collected.wait_for(timeout) != std::future_status::ready) {
-    return fail(ErrorCode::timed_out, "the call plane's thread is busy");
-  }
-  try {
-    for (const auto& link : collected.get()) TROUPE_CHECK(link->wait_until_sent(deadline));
-  } catch (const std::future_error&) {
-    return fail(ErrorCode::cancelled, "this process is shutting down");
-  }
+  Deadline deadline = deadline_in(timeout);
+  for (const auto& link : unsent_->take_stock()) TROUPE_CHECK(link->wait_until_sent(deadline));
   return {};
 }
 
@@ -371,7 +358,7 @@ std::shared_ptr<Link> UnixTransport::connect(const std::string& endpoint) {
 void UnixTransport::run_after(std::chrono::milliseconds delay, std::function<void()> task) {
   loop_->run_after(delay, std::move(task));
 }
-bool UnixTransport::on_own_thread() const { return loop_->on_own_thread(); }
+std::thread::id UnixTransport::own_thread() const { return loop_->own_thread(); }
 Result<void> UnixTransport::flush(std::chrono::milliseconds timeout) {
   return loop_->flush(timeout);
 }

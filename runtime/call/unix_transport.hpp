@@ -3,6 +3,7 @@
 #include <chrono>
 #include <memory>
 #include <string>
+#include <thread>
 
 #include "runtime/base/result.hpp"
 #include "runtime/call/transport.hpp"
@@ -42,12 +43,14 @@ class UnixTransport final : public Transport {
 
   Result<void> start(TransportEvents events) override;
   const std::string& endpoint() const override;
-  /// Runs `then` on the own thread with the key to connect to `listener` with, or an error (timeout
-  /// after `handshake_timeout`), unless the transport stops first.
+  /// Runs `then` on the own thread with the key to connect to `listener` with, or an error
+  /// (timed_out after `handshake_timeout`), unless the transport stops first.
   void ask_key(const std::string& listener, CallKeys::Answer then);
   std::shared_ptr<Link> connect(const std::string& endpoint) override;
   void run_after(std::chrono::milliseconds delay, std::function<void()> task) override;
-  bool on_own_thread() const override;
+  bool on_own_thread() const override { return std::this_thread::get_id() == own_thread(); }
+  /// The id of its thread, once it has been started.
+  std::thread::id own_thread() const;
   Result<void> flush(std::chrono::milliseconds timeout) override;
   void stop() override;
 

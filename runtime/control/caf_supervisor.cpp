@@ -137,7 +137,9 @@ void Supervisor::send_heartbeat() { (void)link_->send(LinkFrame(heartbeat())); }
 
 void Supervisor::stop() { caf::anon_send_exit(actor_, caf::exit_reason::user_shutdown); }
 
-Pulse::Pulse(CafSystem& system) : actor_(system.get().spawn(beat, peers_)) {}
+// On a thread of its own: a supervisor may take seconds over a message, as over the end of a
+// process with 100,000 actors.
+Pulse::Pulse(CafSystem& system) : actor_(system.get().spawn<caf::detached>(beat, peers_)) {}
 
 Pulse::~Pulse() { caf::anon_send_exit(actor_, caf::exit_reason::user_shutdown); }
 

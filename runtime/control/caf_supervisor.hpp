@@ -64,8 +64,8 @@ class Supervisor {
   caf::actor actor_;
 };
 
-/// The actor that sends heartbeats to all peers of a process and checks their leases: one timer for
-/// hundreds of links. It ends with this object.
+/// The actor that sends heartbeats to all peers of a process and checks their leases: one timer and
+/// one thread for hundreds of links, whatever their supervisors do. It ends with this object.
 class Pulse {
  public:
   explicit Pulse(CafSystem& system);

@@ -2,7 +2,7 @@
 
 #include <csignal>
 
-#include <poll.h>
+#include <sys/epoll.h>
 
 #include "runtime/base/log.hpp"
 #include "runtime/control/control_plane.hpp"
@@ -42,6 +42,8 @@ void AgentChild::begin_start() { usual_start_ = deadline_in(usual_start); }
 
 void AgentChild::set_process(ChildProcess process) {
   process_.emplace(std::move(process));
+  polled_end_ = PolledFd(epoll_, process_->pidfd(), tag_of({id_, true}));
+  polled_end_.wait_for(EPOLLIN);
   start_.renew();
   silence_.renew();
   if (is_suspended_) process_->signal(SIGSTOP);
@@ -58,8 +60,16 @@ void AgentChild::suspend() {
   if (process_) process_->signal(SIGSTOP);
 }
 
-short AgentChild::channel_events() const {
-  return channel_->wants_to_write() ? POLLIN | POLLOUT : POLLIN;
+void AgentChild::begin_polling(int epoll, ProcessId process) {
+  epoll_ = epoll;
+  id_ = process;
+  polled_channel_ = PolledFd(epoll, channel_->fd(), tag_of({process, false}));
+  poll_channel();
+}
+
+void AgentChild::poll_channel() {
+  if (is_channel_over_) return polled_channel_.wait_for(0);
+  polled_channel_.wait_for(channel_->wants_to_write() ? EPOLLIN | EPOLLOUT : EPOLLIN);
 }
 
 void AgentChild::send(const ControlMessage& message, UniqueFd attached) {
@@ -67,16 +77,16 @@ void AgentChild::send(const ControlMessage& message, UniqueFd attached) {
   Bytes bytes = encode_message(message);
   (void)channel_->send(bytes, std::move(attached));
   wipe(bytes);  // it may hold a key
+  poll_channel();
 }
 
 std::vector<ChildChannel::Message> AgentChild::exchange() {
   if (is_channel_over_) return {};
   if (!channel_->flush().ok()) is_channel_over_ = true;
   auto messages = channel_->receive();
-  if (!messages.ok()) {
-    is_channel_over_ = true;  // it is ending; its pidfd reports how
-    return {};
-  }
+  if (!messages.ok()) is_channel_over_ = true;  // it is ending; its pidfd reports how
+  poll_channel();
+  if (!messages.ok()) return {};
   silence_.renew();
   was_heard_ = true;
   return *std::move(messages);
@@ -110,7 +120,7 @@ void AgentChild::look_at_memory() {
 
 void AgentChild::tend() {
   if (!process_) return;
-  is_unreaped_ = false;
+  polled_end_.wait_for(EPOLLIN);
   if (excused_ && !excused_->is_over()) silence_.renew();
   look_at_memory();
   const bool is_silent = silence_.has_expired() && (was_heard_ || process_->is_stopped());

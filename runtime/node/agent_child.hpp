@@ -1,6 +1,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <optional>
@@ -11,6 +12,7 @@
 #include "runtime/base/lease.hpp"
 #include "runtime/control/messages.hpp"
 #include "runtime/node/memory_limit.hpp"
+#include "runtime/node/polled_fd.hpp"
 #include "runtime/process/child_channel.hpp"
 #include "runtime/process/child_process.hpp"
 
@@ -41,10 +43,16 @@ class AgentChild {
   /// Null until it has been started.
   ChildProcess* process() { return process_ ? &*process_ : nullptr; }
   int pid() const { return process_ ? process_->pid() : 0; }
-  /// To poll for its end; -1 until it has been started.
-  int pidfd() const { return process_ && !is_unreaped_ ? process_->pidfd() : -1; }
-  /// It has ended and cannot be reaped yet: its pidfd is not polled until tend().
-  void note_unreaped() { is_unreaped_ = true; }
+  /// Has its messages and its end be events of an epoll set. Before its process is started.
+  void begin_polling(int epoll, ProcessId process);
+  struct Event {
+    ProcessId process = 0;
+    bool is_end = false;  ///< else call exchange()
+  };
+  /// What such an event says.
+  static Event event_of(std::uint64_t tag) { return {tag / 2, tag % 2 != 0}; }
+  /// It has ended and cannot be reaped yet: its end is no event until tend().
+  void note_unreaped() { polled_end_.wait_for(0); }
   void kill();
   /// True if it was killed from here.
   bool is_killed() const { return is_killed_; }
@@ -53,9 +61,6 @@ class AgentChild {
   /// True if it was killed since it did not answer or read.
   bool is_unresponsive() const { return is_unresponsive_; }
 
-  /// Descriptor and events to poll for its channel; -1 once that is over.
-  int channel_fd() const { return is_channel_over_ ? -1 : channel_->fd(); }
-  short channel_events() const;
   void send(const ControlMessage& message, UniqueFd attached = {});
   /// Sends what is queued and returns what it has said since; empty also if it is ending.
   std::vector<ChildChannel::Message> exchange();
@@ -88,6 +93,8 @@ class AgentChild {
   const std::map<ActorId, std::string>& actors() const { return actors_; }
 
  private:
+  static std::uint64_t tag_of(const Event& event) { return event.process * 2 + event.is_end; }
+  void poll_channel();
   void kill_since(std::string_view why);
   void look_at_memory();
 
@@ -106,10 +113,12 @@ class AgentChild {
   const std::chrono::milliseconds kill_limit_;
   /// Set from its kill until it has ended, or is reported to survive.
   std::optional<Deadline> end_limit_;
-  bool is_unreaped_ = false;
   bool was_heard_ = false;
   bool is_unresponsive_ = false;
   bool is_channel_over_ = false;
+  int epoll_ = -1;
+  ProcessId id_ = 0;  ///< in the events
+  PolledFd polled_channel_, polled_end_;
   std::map<ActorId, std::string> actors_;
 };
 

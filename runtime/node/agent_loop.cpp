@@ -1,11 +1,14 @@
 #include "runtime/node/agent_loop.hpp"
 
 #include <algorithm>
+#include <cerrno>
 #include <csignal>
+#include <cstring>
 #include <ctime>
 #include <thread>
 
 #include <poll.h>
+#include <sys/epoll.h>
 #include <unistd.h>
 
 #include "runtime/base/available_memory.hpp"
@@ -84,6 +87,8 @@ Result<AgentBootstrap> AgentLoop::wait_for_bootstrap() {
 }
 
 int AgentLoop::run(const NodeTicket& ticket, milliseconds patience) {
+  child_events_.reset(::epoll_create1(EPOLL_CLOEXEC));
+  if (!child_events_) return log::error("cannot make an epoll set: {}", std::strerror(errno)), 1;
   // Before this thread becomes a prompt one, which children would inherit.
   if (auto begun = starter_.begin(); !begun.ok()) return log::error("{}", begun.error().message), 1;
   const PromptThreads deaths_are_noticed_at_once;
@@ -133,35 +138,41 @@ void AgentLoop::read_inbox() {
 }
 
 void AgentLoop::poll_once(bool may_wait) {
-  std::vector<pollfd> polled{
-      {stop_, POLLIN, 0}, {inbox_.fd(), POLLIN, 0}, {starter_.fd(), POLLIN, 0}};
-  const std::size_t first = polled.size();
-  std::vector<ProcessId> ids;
-  for (auto& [id, child] : children_) {
-    ids.push_back(id);
-    polled.push_back({child.pidfd(), POLLIN, 0});
-    polled.push_back({child.channel_fd(), child.channel_events(), 0});
-  }
+  pollfd polled[] = {{stop_, POLLIN, 0},
+                     {inbox_.fd(), POLLIN, 0},
+                     {starter_.fd(), POLLIN, 0},
+                     {child_events_.get(), POLLIN, 0}};
   const auto left = std::chrono::ceil<milliseconds>(next_tick_ - Clock::now()).count();
   const auto wait = may_wait ? std::max<std::int64_t>(0, left) : 0;
   if (!is_shutting_down_) {
     longest_hold_ = std::max(longest_hold_, Clock::now() - polled_at_);
     longest_work_ = std::max(longest_work_, own_cpu_time() - cpu_at_poll_);
   }
-  ::poll(polled.data(), polled.size(), static_cast<int>(wait));
+  ::poll(polled, std::size(polled), static_cast<int>(wait));
   polled_at_ = Clock::now();
   cpu_at_poll_ = own_cpu_time();
   if (polled[0].revents != 0) is_stopped_ = true;
-  for (std::size_t i = 0; i < ids.size(); ++i) {
-    const auto found = children_.find(ids[i]);
-    if (polled[first + 2 * i + 1].revents != 0) on_child_messages(ids[i], found->second);
-    if (polled[first + 2 * i].revents != 0) on_child_end(found);
-  }
+  if (polled[3].revents != 0) read_child_events();
   if (polled[2].revents != 0) {
     for (auto& started : starter_.take()) on_process_started(std::move(started));
   }
   start_next();
   if (Clock::now() >= next_tick_) tick();
+}
+
+void AgentLoop::read_child_events() {
+  epoll_event events[64];  // more come with the next turn, those of other children first
+  const int count = ::epoll_wait(child_events_.get(), events, std::size(events), 0);
+  for (int i = 0; i < count; ++i) {
+    const auto [process, is_end] = AgentChild::event_of(events[i].data.u64);
+    const auto found = children_.find(process);
+    if (found == children_.end()) continue;  // the event before was its end
+    if (is_end) {
+      on_child_end(found);
+    } else {
+      on_child_messages(process, found->second);
+    }
+  }
 }
 
 void AgentLoop::tick() {

@@ -50,8 +50,10 @@ class AgentLoop {
   /// Handles what the driver has sent, and looks after the children meanwhile: hundreds of messages
   /// may have come at once.
   void read_inbox();
-  /// Waits for something to happen, if it may, and handles it.
+  /// Waits for something to happen, if it may, and handles it, in time for what has happened: it
+  /// does not look at each child.
   void poll_once(bool may_wait = true);
+  void read_child_events();
   void on_driver_message(ControlMessage message);
   /// Forwards the child's messages; false if there were none.
   bool on_child_messages(ProcessId id, AgentChild& child);
@@ -92,6 +94,7 @@ class AgentLoop {
   Inbox inbox_;
   std::unique_ptr<ControlClient> driver_;
   ChildStarter starter_;             ///< outlives its children
+  UniqueFd child_events_;            ///< an epoll set: the messages and the ends of the children
   std::deque<ProcessStart> starts_;  ///< that wait
   std::map<ProcessId, AgentChild> children_;
   CpuPool cpus_{usable_cpus()};  ///< held by processes

@@ -47,6 +47,7 @@ Result<AgentChild*> AgentLoop::start_process(const StartActor& message) {
           .try_emplace(message.process, std::move(channel), message.process_name,
                        bootstrap.call_name, std::chrono::milliseconds(bootstrap_.kill_limit_ms))
           .first->second;
+  added.begin_polling(child_events_.get(), message.process);
   if (message.memory_limit > 0) {
     added.limit_memory(static_cast<std::uint64_t>(message.memory_limit), std::move(limit));
   }

@@ -67,6 +67,10 @@ namespace troupe {
 /// mapping, a pin) cost more than copying the bytes through a socket does.
 inline constexpr std::size_t max_small_bytes = std::size_t{100} << 10;
 
+/// So long an answer waits for owners that do not acknowledge the references that came with its
+/// call, its task or its construction.
+inline constexpr std::chrono::seconds registering_limit{10};
+
 struct ObjectStoreOptions {
   std::string process_name;
   std::string node;
@@ -81,8 +85,7 @@ struct ObjectStoreOptions {
   std::function<Result<UniqueFd>(std::size_t bytes)> ledger_memory;
   /// A reference in an answer that has not been received by then is lost.
   std::chrono::milliseconds hold_limit{60000};
-  /// So long an answer waits for owners that do not acknowledge what came with its call.
-  std::chrono::milliseconds registering_limit{10000};
+  std::chrono::milliseconds registering_limit = troupe::registering_limit;
   std::chrono::milliseconds pull_timeout{10000};  ///< without a byte
 };
 
@@ -178,8 +181,6 @@ Result<ObjectRef<T>> put_object(ObjectStore& store, const T& value) {
   return ObjectRef<T>(std::move(share));
 }
 
-/// So long what a task or a constructor answers waits for the references that came with it.
-inline constexpr std::chrono::seconds registering_limit{10};
 /// Waits until these are registered.
 void wait_until_registered(ObjectStore& store, const Registrations& which,
                            std::chrono::nanoseconds timeout);

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/process/runtime/actor/test_actors.hpp"
+#include "tests/support/blocked_callback.hpp"
 
 namespace troupe::test {
 
@@ -79,6 +80,19 @@ TEST(Watch, works_inside_other_actors) {
   EXPECT_NE(must(late_watcher.call<&Insider::watch_until_down>(counter).get(limit)).find("victim"),
             std::string::npos)
       << "a process that started after the death learns of it";
+}
+
+TEST(Watch, whose_callback_blocks_delays_no_stop_of_an_actor) {
+  const auto cluster = start_cluster();
+  const auto first = must(cluster->spawn<Counter>({}, 0).get(limit));
+  const auto second = must(cluster->spawn<Counter>({}, 0).get(limit));
+  const auto blocked = std::make_shared<BlockedCallback>();
+  const auto token = cluster->watch(first, [blocked](const ActorDown&) { blocked->block(); });
+  ASSERT_TRUE(cluster->kill(first).ok());
+  ASSERT_TRUE(blocked->has_begun());
+  const auto stopped = cluster->stop(second, 5s);
+  EXPECT_TRUE(stopped.ok()) << stopped.error().message;
+  blocked->go_on();
 }
 
 TEST(Watch, is_not_told_after_its_token_is_gone) {

@@ -103,6 +103,25 @@ TEST(WatchTable, waits_for_a_callback_that_returns_in_time) {
   stops.join();
 }
 
+TEST(WatchTable, calls_what_does_not_block_at_once_although_another_callback_blocks) {
+  const auto blocked = std::make_shared<test::BlockedCallback>();
+  WatchTable table(nobody_is_down);
+  const auto first = table.watch(7, [blocked](const ActorDown&) { blocked->block(); });
+  table.on_down({.id = 7});
+  ASSERT_TRUE(blocked->has_begun());
+  std::vector<std::uint32_t> told;
+  auto second =
+      table.watch_at_once(8, [&](const ActorDown& down) { told.push_back(down.incarnation); });
+  table.on_down({.id = 8, .incarnation = 1, .restarts = true});
+  table.on_down({.id = 8, .incarnation = 2});
+  EXPECT_THAT(told, testing::ElementsAre(1, 2));
+  second = table.watch_at_once(9, [&](const ActorDown&) { told.push_back(0); });
+  second.reset();
+  table.on_down({.id = 9});
+  EXPECT_EQ(told.size(), 2U);
+  blocked->go_on();
+}
+
 TEST(WatchTable, may_be_stopped_by_a_callback) {
   std::promise<void> ended;
   WatchTable table(nobody_is_down, 20s);

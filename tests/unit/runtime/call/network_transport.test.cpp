@@ -4,6 +4,7 @@
 #include <atomic>
 #include <condition_variable>
 #include <future>
+#include <latch>
 #include <mutex>
 #include <optional>
 #include <thread>
@@ -155,6 +156,37 @@ TEST(NetworkTransport, a_flush_ends_though_others_keep_the_link_busy) {
   is_flushed = true;
   EXPECT_TRUE(flushed.ok()) << flushed.error().message;
   loop->stop();
+}
+
+TEST(NetworkTransport, a_flush_with_nothing_unsent_waits_for_nobody) {
+  for (const std::string locality : {"here", "there"}) {
+    Process first(key_of(1), {"here", "127.0.0.1"});
+    Process second(key_of(1), {locality, "127.0.0.1"}, true);
+    const auto link = first.transport().connect(second.transport().endpoint());
+    ASSERT_TRUE(link->send(bytes_of(1, 3), {}, limit).ok());
+    ASSERT_EQ(first.frames(1).size(), 1U);
+    std::latch busy(1), go_on(1);
+    first.transport().run_after(0ms, [&] {
+      busy.count_down();
+      go_on.wait();
+    });
+    busy.wait();
+    EXPECT_TRUE(first.transport().flush(50ms).ok()) << locality;
+    go_on.count_down();
+  }
+}
+
+TEST(NetworkTransport, a_link_may_be_used_when_its_transport_is_gone) {
+  for (const std::string locality : {"here", "there"}) {
+    Process second(key_of(1), {locality, "127.0.0.1"}, true);
+    auto first = std::make_unique<Process>(key_of(1), NetworkAddress{"here", "127.0.0.1"});
+    const auto link = first->transport().connect(second.transport().endpoint());
+    ASSERT_TRUE(link->send(bytes_of(1, 3), {}, limit).ok());
+    ASSERT_EQ(first->frames(1).size(), 1U);
+    first.reset();
+    EXPECT_FALSE(link->send(bytes_of(1, 3), {}, limit).ok()) << locality;
+    link->close();
+  }
 }
 
 class ImpostorTest : public testing::TestWithParam<std::string> {};

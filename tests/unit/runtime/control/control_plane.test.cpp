@@ -11,6 +11,7 @@
 
 #include "runtime/call/future.hpp"
 #include "runtime/security/handshake.hpp"
+#include "tests/support/comes_true.hpp"
 #include "tests/support/knocker.hpp"
 
 namespace {
@@ -258,6 +259,25 @@ TEST(ControlPlane, a_driver_sends_heartbeats_and_gives_an_agent_up_that_does_not
   EXPECT_LT(took, 4s);
   EXPECT_GE(silent.heartbeats, 3);
   EXPECT_EQ(driver.lost, 1) << "an agent that answers is kept";
+  loop->stop();
+}
+
+TEST(ControlPlane, a_driver_that_takes_long_over_a_message_sends_heartbeats_meanwhile) {
+  RawEnd agent;
+  Promise<bool> was_beating;
+  const auto server = *ControlServer::start(
+      "127.0.0.1", {[&](AgentKey, const ControlMessage&) {
+                      const int before = agent.heartbeats;
+                      was_beating.complete(
+                          test::comes_true([&] { return agent.heartbeats >= before + 3; }, limit));
+                    },
+                    [](AgentKey, const Error&) {}, [](const std::string&, const Error&) {}});
+  server->admit("node", key_of(1));
+  const auto loop = *LinkLoop::start();
+  auto link = *loop->connect("127.0.0.1", server->port(), {"agent", "node"}, {"driver", "job"},
+                             key_of(1), agent.events());
+  ASSERT_TRUE(link->send(LinkFrame(encode_message(hello_of("node")))).ok());
+  EXPECT_TRUE(*was_beating.future().get(60s));
   loop->stop();
 }
 
