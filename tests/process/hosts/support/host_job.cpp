@@ -20,7 +20,7 @@ std::string tales(int count, int tokens) {
   return input;
 }
 
-std::string long_input() { return tales(400 / test::time_scale, 100); }
+std::string long_input(int requests) { return tales(requests / test::time_scale, 100); }
 
 void HostJob::SetUp() {
   if (const auto missing = test::missing_hosts(); !missing.empty()) GTEST_SKIP() << missing;
