@@ -20,7 +20,7 @@ namespace troupe::launcher_test {
 
 /// So many requests of so many tokens each.
 std::string tales(int count, int tokens);
-/// A batch that runs for some ten seconds on two workers.
+/// A batch of tales that runs for some seconds on two workers.
 std::string long_input(int requests = 400);
 
 /// By node: how soon after its agent had connected the domain on it gave its first answer, as the
