@@ -19,8 +19,8 @@ std::vector<KeySpec> precision_rows() {
                "weights in registers. That is more exact and, with many rows, slower; no second "
                "copy of the weights is needed, and nothing is started anew. A layer does not go "
                "back. The log and the report tell which layers it was, and a metric how many. "
-               "Which "
-               "step it is depends on timing, so that another run may give other answers: not for "
+               "Which step it is depends on timing, so that another run may give other answers: "
+               "not for "
                "`engine.deterministic`. See [operations](operations.md#layers-that-fall-back).",
            .choices = {"none", "w8a16"}}),
       row<&C::precision, &P::max_activation>(

@@ -53,10 +53,10 @@ class DenseOps {
     do_linear(weight, x, out);
   }
 
-  /// From now on, where products of these Ops round rows of activations to 8 bits (except on GPUs
-  /// those of experts), the largest magnitude in them goes to `peak`, if it is larger than that:
-  /// one f32, at least 0, infinite for numbers that are not finite. Device memory, which must stay
-  /// until another is given; empty: nowhere. Captured passes keep theirs.
+  /// From now on, where products of these Ops round rows of activations to 8 bits, the largest
+  /// magnitude in them goes to `peak`, if it is larger than that: one f32, at least 0, infinite for
+  /// numbers that are not finite. Device memory, which must stay until another is given; empty:
+  /// nowhere. Captured passes keep theirs.
   virtual void watch_rows(const Tensor& peak);
 
   /// linear, then silu_mul: out [rows, n / 2]. `scratch` [rows, n] may be overwritten.

@@ -10,8 +10,8 @@
 namespace troupe {
 
 // The kernels for attention on GPUs, known before there is a GPU. All but any_shape compute in bf16
-// over a cache of bf16; decode also reads codes of 8 or 4 bits, and FlashInfer's kernels read such as
-// bf16 that they are made for a while.
+// over a cache of bf16; decode also reads codes of 8 or 4 bits, and FlashInfer's kernels read bf16
+// that codes become for a while.
 
 enum class GpuAttentionKernel : std::uint8_t {
   decode,             ///< Troupe's, one row a sequence

@@ -28,7 +28,8 @@ class MemoryOps {
 
   /// Device memory as of allocate, for outputs of products (DenseOps::linear): behind an output
   /// that is not the whole tensor a product may leave undefined rows, which some GEMMs compute
-  /// rather than a part of a tile. No such row may be read before it is written anew.
+  /// rather than a part of a tile. No such row may be read before it is written anew,
+  /// nor be under way on another stream.
   virtual Result<DeviceTensor> allocate_outputs(DType dtype, const Shape& shape) {
     return allocate(dtype, shape);
   }

@@ -125,17 +125,14 @@ class MoeOps {
 
   /// True if products with `gate_up` multiply codes of tokens: then they may be given as such.
   bool takes_codes(const GroupedLinear& gate_up) const { return do_takes_codes(gate_up); }
-  /// The codes that products with `gate_up`, which takes them, make of x [tokens, hidden]. Valid
-  /// until the next product, or until x is written.
-  CodedTokens codes_of(const GroupedLinear& gate_up, const Tensor& x) {
-    return do_codes_of(gate_up, x);
-  }
+  /// The codes that such products make of x [tokens, hidden]. Valid until codes of other rows are
+  /// made, or x is written.
+  CodedTokens codes_of(const Tensor& x) { return do_codes_of(x); }
 
   /// For sorted row i of expert e: out[i] = x[row_of(i)] . weights[e]^T. With `gather`, row_of(i)
   /// is source[i] / top_k (x [tokens, k]); otherwise i (x is sorted). out [tokens * top_k, n],
   /// sorted; with `scatter` the out row is source[i] instead. Rows beyond offsets[last] are left
-  /// unchanged. With `gather` and if
-  /// the batch has scales, x is codes.
+  /// unchanged. With `gather`, and if the batch has scales, x is codes.
   void grouped_linear(const GroupedLinear& weights, const Tensor& x, const ExpertBatch& batch,
                       std::int64_t top_k, bool gather, bool scatter, const Tensor& out) {
     if constexpr (op_checks::enabled) op_checks::grouped_linear(weights, x, batch, gather, out);
@@ -238,9 +235,7 @@ class MoeOps {
                                const ExpertChoices& choices, const ExpertBatch& batch,
                                const Tensor& counts) = 0;
   virtual bool do_takes_codes(const GroupedLinear& /*gate_up*/) const { return false; }
-  virtual CodedTokens do_codes_of(const GroupedLinear& /*gate_up*/, const Tensor& /*x*/) {
-    return {};
-  }
+  virtual CodedTokens do_codes_of(const Tensor& /*x*/) { return {}; }
   virtual void do_grouped_linear(const GroupedLinear& weights, const Tensor& x,
                                  const ExpertBatch& batch, std::int64_t top_k, bool gather,
                                  bool scatter, const Tensor& out) = 0;

@@ -35,13 +35,13 @@ class DeviceExpertExchange {
 
   /// Dispatches x [rows, width] with the experts `ids` [rows, top_k] i32 and their `weights` f32;
   /// rows may be 0. x is bf16 and `scales` empty, or x is 8-bit codes (u8; width is a multiple of
-  /// 16) and `scales` [rows] f32: on all ranks alike.
+  /// 16) and `scales` [rows] f32: on all ranks alike, or the devices fail.
   virtual Result<void> dispatch(const Tensor& x, const Tensor& scales, const Tensor& ids,
                                 const Tensor& weights) = 0;
 
   /// The received rows: row i of rank r is at r * max_rows + i, for i below received_counts[r]. For
-  /// rows without an expert here only ids and weights are filled in. Valid until combine. Codes
-  /// share the memory of bf16 rows.
+  /// rows without an expert here only ids, weights and scales are filled in. Valid until combine.
+  /// Codes share the memory of bf16 rows.
   const Tensor& received() const { return received_; }                ///< [capacity, width] bf16
   const Tensor& received_codes() const { return received_codes_; }    ///< [capacity, width] u8
   const Tensor& received_scales() const { return received_scales_; }  ///< of codes: [capacity] f32

@@ -264,7 +264,7 @@ void ClusterImpl::forget_local(const std::shared_ptr<ClusterGate>& gate, ActorId
 
 Result<void> ClusterImpl::stop(const ActorAddress& actor, milliseconds timeout) {
   auto down = std::make_shared<Promise<ActorDown>>();
-  // Callbacks of watches may block.
+  // Not by watch(): another watch's callback may block, and would delay this one.
   const auto token = services_->watches->watch_at_once(actor.id, [down](const ActorDown& end) {
     if (!end.restarts) down->complete(end);
   });

@@ -29,7 +29,8 @@ class WatchTable {
     return watch(actor, std::move(callback), false);
   }
   /// The same for the runtime's own callbacks, which do not block: it is called by whoever reports
-  /// the end, so no other callback delays it, also just after its token is gone.
+  /// the end, so no other callback delays it. It may still be called just after its token is gone
+  /// or callbacks were stopped.
   WatchToken watch_at_once(ActorId actor, DownCallback callback) {
     return watch(actor, std::move(callback), true);
   }

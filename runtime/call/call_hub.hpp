@@ -156,7 +156,8 @@ class CallHub : public std::enable_shared_from_this<CallHub> {
   virtual void mark_moved(const ActorAddress& address) = 0;
 
   /// Waits until all answers and calls sent so far are with the kernel, which delivers them even if
-  /// this process ends. Errors: timed_out. Not in a callback.
+  /// this process ends. Calls that wait for their actor or for credits are not sent yet. Errors:
+  /// timed_out. Not in a callback.
   virtual Result<void> flush(std::chrono::milliseconds timeout) = 0;
 
   /// Closes everything, fails all unanswered calls with `cancelled`, and waits for the callbacks

@@ -11,8 +11,8 @@ Result<PendingSum> DeviceDispatchMoe::forward(const Tensor& x, const Tensor& out
   const Tensor ids = space_.expert_ids->rows(0, own.count);
   const Tensor weights = space_.expert_weights->rows(0, own.count);
   const bool sends_codes = ops_.moe().takes_codes(gate_up_weight());  // half as many bytes
-  const CodedTokens coded =
-      sends_codes ? ops_.moe().codes_of(gate_up_weight(), own_x) : CodedTokens();
+  // Before the router, while the norm's codes are still known as those of own_x.
+  const CodedTokens coded = sends_codes ? ops_.moe().codes_of(own_x) : CodedTokens();
   if (own.count > 0) router().choose(own_x, ids, weights);
   TROUPE_CHECK(exchange_.dispatch(sends_codes ? coded.codes : own_x, coded.scales, ids, weights));
   const Tensor results = compute(sends_codes);

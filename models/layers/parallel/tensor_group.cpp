@@ -25,7 +25,8 @@ Result<TensorGroup> TensorGroup::create(Collectives* collectives, bool sequence_
   group.may_divide_ = group.leaves_sums_ && !own_rows_are_all;
   const bool in_place = group.sums_exactly() && ops.activation_dtype() == partial_dtype;
   if (group.sequence_parallel_ || group.leaves_sums_ || !in_place) {
-    TROUPE_TRY(group.scratch_, ops.memory().allocate_outputs(group.partial_dtype_, {max_elements}));
+    // Not for padded outputs: behind a part there is another one, which may still be on its way.
+    TROUPE_TRY(group.scratch_, ops.memory().allocate(group.partial_dtype_, {max_elements}));
   }
   return group;
 }

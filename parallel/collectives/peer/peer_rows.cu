@@ -20,6 +20,7 @@ constexpr int warp = 32;
 constexpr int threads = 256, warps = threads / warp;
 constexpr int max_dispatch_blocks = 1024;
 constexpr int max_top_k = warp;
+constexpr std::uint32_t codes_bit = 1U << 31;
 /// Polls of a word between two polls of the host's word, which is across the bus.
 constexpr int looks_at_once = 2048;
 constexpr int words_at_once = 4;  // of 16 bytes, that a thread has under way from one row
@@ -33,7 +34,8 @@ struct Control {
   std::uint32_t sent;                          ///< blocks of a dispatch that are done
   std::uint32_t added;                         ///< blocks of a combine that have sent everything
   std::int32_t filled[max_peer_ranks];         ///< rows received from each rank
-  unsigned long long arrived[max_peer_ranks];  ///< from each rank: its exchange, then its rows
+  unsigned long long arrived[max_peer_ranks];  ///< from each rank: its exchange, then its rows,
+                                               ///< with codes_bit if they are codes
   std::uint32_t returned[max_peer_ranks];      ///< from each rank: the last exchange whose results
                                                ///< it has sent completely
 };
@@ -114,6 +116,7 @@ struct SentRows {
   const float* weights;
   int rows;
   int words;  ///< of 16 bytes in a row
+  bool are_codes;
 };
 
 /// Sends rows, one per warp. The last block notifies the other ranks and waits for them.
@@ -164,16 +167,19 @@ __global__ void __launch_bounds__(threads)
   if (rank == 0) own.control->epoch = epoch;
   if (rank >= call.size) return;
   const unsigned long long mark = static_cast<unsigned long long>(epoch) << 32;
+  const std::uint32_t kind = sent.are_codes ? codes_bit : 0;
   tell(&region_of(exchange, places, rank).control->arrived[call.rank],
-       mark | static_cast<std::uint32_t>(sent.rows));
+       mark | kind | static_cast<std::uint32_t>(sent.rows));
   unsigned long long found = 0;
   for (int looks = 1; (found = told(&own.control->arrived[rank])) >> 32 != epoch; ++looks) {
     if (looks % looks_at_once == 0 && *call.end != 0) {
-      found = 0;
+      found = kind;
       break;
     }
   }
-  own.control->filled[rank] = static_cast<std::int32_t>(found);
+  // A rank that sends other rows than this one takes would be misread: better no answers at all.
+  if ((static_cast<std::uint32_t>(found) & codes_bit) != kind) __trap();
+  own.control->filled[rank] = static_cast<std::int32_t>(found & ~codes_bit);
 }
 
 struct alignas(16) EightNumbers {
@@ -352,7 +358,8 @@ cudaError_t launch_dispatch(const PeerRows& exchange, const Tensor& x, const Ten
                       .ids = ids.as<std::int32_t>(),
                       .weights = weights.as<float>(),
                       .rows = static_cast<int>(x[0]),
-                      .words = static_cast<int>(row_bytes / sizeof(uint4))};
+                      .words = static_cast<int>(row_bytes / sizeof(uint4)),
+                      .are_codes = x.dtype() == DType::u8};
   return launch_early(send_rows, {dim3(static_cast<unsigned>(blocks)), threads}, stream, exchange,
                       peer_rows_region(exchange.layout, exchange.call.size), sent);
 }

@@ -252,8 +252,7 @@ TEST_P(Fp8Experts, multiply_codes_of_tokens_as_they_do_the_tokens) {
       const DeviceTensor plain = room(DType::f32, {assignments, n}),
                          gated = room(DType::bf16, {assignments, n / 2});
       ASSERT_TRUE(gpu_->moe().takes_codes(*weights.gpu));
-      const CodedTokens coded =
-          of_codes ? gpu_->moe().codes_of(*weights.gpu, x) : CodedTokens{x, Tensor()};
+      const CodedTokens coded = of_codes ? gpu_->moe().codes_of(x) : CodedTokens{x, Tensor()};
       batch.scales = coded.scales;
       gpu_->moe().grouped_linear(*weights.gpu, coded.codes, batch, top_k, true, false, plain);
       gpu_->moe().grouped_gate_up(*weights.gpu, coded.codes, batch, top_k, scratch, gated);

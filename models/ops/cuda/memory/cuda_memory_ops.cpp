@@ -26,9 +26,11 @@ Result<DeviceTensor> CudaMemoryOps::allocate_outputs(DType dtype, const Shape& s
   TROUPE_TRY(DeviceTensor memory, context_.allocate(dtype, shape));
   const std::shared_ptr<OutputMemory> outputs = context_.outputs();
   outputs->add(static_cast<std::byte*>(memory->data()), memory->bytes());
-  return DeviceTensor(memory.view(),
-                      [outputs, owned = std::make_shared<DeviceTensor>(std::move(memory))](
-                          void* begin) { outputs->remove(static_cast<std::byte*>(begin)); });
+  const Tensor view = memory.view();
+  auto owner = std::make_shared<DeviceTensor>(std::move(memory));
+  return DeviceTensor(view, [outputs, owner = std::move(owner)](void* begin) {
+    outputs->remove(static_cast<std::byte*>(begin));
+  });
 }
 
 Result<DeviceTensor> CudaMemoryOps::allocate_host(DType dtype, const Shape& shape) {

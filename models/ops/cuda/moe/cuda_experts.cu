@@ -210,7 +210,7 @@ bool CudaMoeOps::do_takes_codes(const GroupedLinear& gate_up) const {
                                                            .weight_scales = grouped.scales()});
 }
 
-CodedTokens CudaMoeOps::do_codes_of(const GroupedLinear& /*gate_up*/, const Tensor& x) {
+CodedTokens CudaMoeOps::do_codes_of(const Tensor& x) {
   const auto made = x.empty() ? std::nullopt : token_codes(x);
   if (!made) return {Tensor(nullptr, DType::u8, {0, x[1]}), Tensor(nullptr, DType::f32, {0})};
   return {Tensor(made->codes, DType::u8, x.shape()), Tensor(made->scales, DType::f32, {x[0]})};

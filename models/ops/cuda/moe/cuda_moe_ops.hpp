@@ -35,7 +35,7 @@ class CudaMoeOps final : public MoeOps, private CudaComponent {
                        const ExpertChoices& choices, const ExpertBatch& batch,
                        const Tensor& counts) override;
   bool do_takes_codes(const GroupedLinear& gate_up) const override;
-  CodedTokens do_codes_of(const GroupedLinear& gate_up, const Tensor& x) override;
+  CodedTokens do_codes_of(const Tensor& x) override;
   void do_heads_linear(const GroupedLinear& weights, const Columns& x, const Tensor& out) override;
   void do_grouped_linear(const GroupedLinear& weights, const Tensor& x, const ExpertBatch& batch,
                          std::int64_t top_k, bool gather, bool scatter, const Tensor& out) override;
