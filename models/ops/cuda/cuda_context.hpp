@@ -9,8 +9,8 @@
 
 #include <cuda_runtime.h>
 
+#include "models/ops/cuda/common/output_memory.hpp"
 #include "models/ops/cuda/cuda_ops.hpp"
-#include "models/ops/cuda/memory/output_memory.hpp"
 #include "parallel/device/cuda/stream_watch.hpp"
 
 namespace troupe {

@@ -6,9 +6,9 @@
 
 #include <cuda_runtime.h>
 
+#include "models/ops/cuda/common/output_memory.hpp"
 #include "models/ops/cuda/gemm/dense_gemm.hpp"
 #include "models/ops/cuda/gemm/quantize_rows.hpp"
-#include "models/ops/cuda/memory/output_memory.hpp"
 #include "models/ops/ops.hpp"
 
 namespace troupe {
