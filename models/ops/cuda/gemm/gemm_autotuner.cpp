@@ -1,7 +1,5 @@
 #include "models/ops/cuda/gemm/gemm_autotuner.hpp"
 
-#include <algorithm>
-#include <bit>
 #include <utility>
 
 #include "models/ops/cuda/gemm/cublaslt_heuristic.hpp"
@@ -9,28 +7,11 @@
 namespace troupe {
 namespace {
 
-constexpr int max_candidates = 16;  // of the heuristic at once
+constexpr int max_candidates = 8;
 constexpr std::size_t max_operand_bytes = std::size_t{3} << 30;
 /// Others must be this much faster than the first suggestion: a GEMM's time varies by a few percent
 /// from one second to the next.
 constexpr float clearly_faster = 0.95F;
-
-/// What the heuristic suggests for the kind and, behind it, for more rows, a power of two: for 192
-/// rows it misses algorithms that are a third faster.
-std::vector<cublasLtMatmulAlgo_t> candidates_for(cublasLtHandle_t handle, const GemmKind& kind,
-                                                 std::size_t workspace_bytes) {
-  auto candidates = advised_algorithms(handle, kind, workspace_bytes, max_candidates);
-  GemmKind more = kind;
-  more.rows = static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(kind.rows)));
-  if (candidates.empty() || more.rows == kind.rows) return candidates;
-  for (const auto& one : advised_algorithms(handle, more, workspace_bytes, max_candidates)) {
-    const bool is_new = std::ranges::none_of(candidates, [&](const cublasLtMatmulAlgo_t& other) {
-      return std::ranges::equal(one.data, other.data);
-    });
-    if (is_new && is_usable(handle, kind, one, workspace_bytes)) candidates.push_back(one);
-  }
-  return candidates;
-}
 
 }  // namespace
 
@@ -45,7 +26,7 @@ GemmAutotuner::GemmAutotuner(cublasLtHandle_t handle, std::size_t workspace_byte
 const cublasLtMatmulAlgo_t* GemmAutotuner::choose(const GemmKind& kind, const void* weight,
                                                   cudaStream_t stream) {
   if (const auto found = chosen_.find(kind); found != chosen_.end()) return &found->second;
-  const auto candidates = candidates_for(handle_, kind, workspace_bytes_);
+  const auto candidates = advised_algorithms(handle_, kind, workspace_bytes_, max_candidates);
   if (candidates.empty()) return nullptr;
   std::size_t best = 0;
   if (candidates.size() > 1 && stream_.get() != nullptr) {
