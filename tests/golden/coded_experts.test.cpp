@@ -21,17 +21,7 @@
 namespace troupe::golden {
 namespace {
 
-/// Logits of every row of a prompt that is fed at once, and of one fed by a few tokens.
-Result<std::vector<float>> all_logits(Runner& runner) {
-  std::vector<float> logits;
-  for (const std::int32_t chunk : {512, 3}) {
-    Sequence sequence;
-    for (int i = 0; i < (chunk == 512 ? 40 : 10); ++i) sequence.tokens.push_back(1 + i * 7 % 400);
-    TROUPE_CHECK(runner.feed(sequence, chunk, logits));
-    runner.release(sequence);
-  }
-  return logits;
-}
+Result<std::vector<float>> all_logits(Runner& runner) { return logits_of_prompts(runner, 40, 10); }
 
 class CodedExperts : public testing::TestWithParam<CodedExpertsCase> {
  protected:

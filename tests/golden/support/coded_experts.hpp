@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "parallel/mesh/mesh.hpp"
+#include "tests/golden/support/golden_model.hpp"
 #include "tests/support/random_codes.hpp"
 #include "tests/support/temporary_folder.hpp"
 
@@ -25,6 +26,10 @@ std::vector<CodedExpertsCase> coded_experts_cases();
 /// Writes qwen3moe-a with other experts into the folder. The same bytes each time.
 Result<void> write_coded_experts(const CodedExpertsCase& experts,
                                  const tests::TemporaryFolder& folder);
+
+/// Logits of every row of a prompt of `whole` tokens that is fed at once, then of one of `parts`
+/// tokens that is fed three at a time.
+Result<std::vector<float>> logits_of_prompts(Runner& runner, int whole, int parts);
 
 /// Ways to spread experts over ranks.
 struct ExpertArrangement {

@@ -10,26 +10,15 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "models/families/family.hpp"
-#include "models/model/footprint.hpp"
 #include "tests/golden/support/golden_model.hpp"
 #include "tests/golden/support/mesh_ranks.hpp"
+#include "tests/gpu/golden/weight_memory.hpp"
 #include "tests/support/require.hpp"
 
 namespace troupe::golden {
 namespace {
 
-/// Logits of every row of a prompt that is fed at once, and of one fed by a few tokens.
-Result<std::vector<float>> all_logits(Runner& runner) {
-  std::vector<float> logits;
-  for (const std::int32_t chunk : {512, 3}) {
-    Sequence sequence;
-    for (int i = 0; i < (chunk == 512 ? 200 : 20); ++i) sequence.tokens.push_back(1 + i * 7 % 400);
-    TROUPE_CHECK(runner.feed(sequence, chunk, logits));
-    runner.release(sequence);
-  }
-  return logits;
-}
+Result<std::vector<float>> all_logits(Runner& runner) { return logits_of_prompts(runner, 200, 20); }
 
 double mean_difference(const std::vector<float>& a, const std::vector<float>& b) {
   EXPECT_EQ(a.size(), b.size());
@@ -80,17 +69,7 @@ TEST_P(GpuCodedExperts, stay_codes_and_are_as_near_to_exact_logits_as_decoded_on
 }
 
 TEST_P(GpuCodedExperts, take_the_memory_that_the_footprint_says) {
-  REQUIRE_OK(const auto config, load_model_config(folder_.path()));
-  REQUIRE_OK(const auto checkpoint, Checkpoint::open(folder_.path()));
-  REQUIRE_OK(const auto loaded, load(folder_.path(), DType::bf16));
-  REQUIRE_OK(const Mesh mesh, Mesh::create({}, 1, false));
-  REQUIRE_OK(const auto footprint, rank_footprint(config, checkpoint, mesh, 0,
-                                                  {.compute = DType::bf16,
-                                                   .kv_dtype = DType::bf16,
-                                                   .on_gpu = true,
-                                                   .gpu_codes = true,
-                                                   .shares_tables = true}));
-  EXPECT_EQ(footprint.weight_bytes, loaded.model->weight_bytes());
+  expect_memory_of_footprint(folder_.path());
 }
 
 TEST_P(GpuCodedExperts, are_as_near_however_ranks_share_them) {

@@ -9,9 +9,8 @@
 
 #include <gtest/gtest.h>
 
-#include "models/families/family.hpp"
-#include "models/model/footprint.hpp"
 #include "tests/golden/support/golden_model.hpp"
+#include "tests/gpu/golden/weight_memory.hpp"
 #include "tests/support/require.hpp"
 
 namespace troupe::golden {
@@ -74,18 +73,7 @@ TEST_P(GpuCodes, are_as_near_to_exact_logits_as_decoded_matrices) {
 
 TEST_P(GpuCodes, take_the_memory_that_the_footprint_says) {
   if (max_golden_ranks() < 1) GTEST_SKIP() << "no GPU";
-  const auto folder = data_folder() / "quantized" / GetParam();
-  REQUIRE_OK(const auto config, load_model_config(folder));
-  REQUIRE_OK(const auto checkpoint, Checkpoint::open(folder));
-  REQUIRE_OK(const auto loaded, load(folder, DType::bf16));
-  REQUIRE_OK(const Mesh mesh, Mesh::create({}, 1, false));
-  REQUIRE_OK(const auto footprint, rank_footprint(config, checkpoint, mesh, 0,
-                                                  {.compute = DType::bf16,
-                                                   .kv_dtype = DType::bf16,
-                                                   .on_gpu = true,
-                                                   .gpu_codes = true,
-                                                   .shares_tables = true}));
-  EXPECT_EQ(footprint.weight_bytes, loaded.model->weight_bytes());
+  expect_memory_of_footprint(data_folder() / "quantized" / GetParam());
 }
 
 INSTANTIATE_TEST_SUITE_P(Golden, GpuCodes, testing::ValuesIn(checkpoints()),
