@@ -12,8 +12,8 @@
 
 namespace troupe::cuda {
 
-/// What a lane has of a row of `bytes` that `lanes` lanes share: of each 16 * lanes bytes 16
-/// adjacent ones, of what is left 8, 4, 2 and 1.
+/// A lane's share of a row of `bytes` that `lanes` lanes have: 16 adjacent bytes of each 16 *
+/// lanes, then 8, 4, 2 and 1 of what is left.
 template <int bytes, int lanes>
 struct CodeShare {
   static_assert(bytes % lanes == 0);

@@ -48,10 +48,10 @@ struct CodedUnits {
   std::uint16_t* pages;
   CodedPages layout;
 
-  /// Of a head's row: its codes, and behind them its scale.
+  /// The units of a head's row: its codes', and one of its scale behind them.
   __host__ __device__ int head_units() const { return layout.row_bytes / 2 + 1; }
   __host__ __device__ int row_units() const { return layout.kv_heads * head_units(); }
-  /// Where unit i of all heads' rows of a position lies.
+  /// The place of unit i of a position, whose heads' rows are counted one behind the other.
   __device__ std::uint16_t* at(std::int64_t block, int offset, int i) const {
     const int head = i / head_units(), unit = i % head_units();
     const std::int64_t in_page =

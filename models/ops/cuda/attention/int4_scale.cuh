@@ -6,7 +6,7 @@
 
 namespace troupe::cuda {
 
-/// Of two levels as near the upper, as Int4Code::narrow.
+/// The level nearest to x; of two that are as near, the upper one (Int4Code::narrow).
 __device__ __forceinline__ float nearest_level(float x) {
   constexpr Int4Levels levels = int4_steps;
   float level = levels.lowest;

@@ -13,11 +13,12 @@
 
 namespace troupe::cuda {
 
-/// Where the codes of keys lie, or those of values: [blocks, kv_heads] pages. A page has a row of
-/// codes for each position, [block_size, row_bytes], and behind all rows their scales, [block_size]
-/// fp16. A row has the codes of a head in the order of its elements: of 8 bits one a byte, of 4
-/// bits two, that of the even element in the lower half. Rows are as long as their codes, so that
-/// pages of keys are longer than those of values where only keys have residuals (KvResidual).
+/// The layout of a cache's keys, or of its values, in codes: [blocks, kv_heads] pages. A page has a
+/// row of codes for each position, [block_size, row_bytes], and behind all rows their scales,
+/// [block_size] fp16. A row has the codes of a head in the order of its elements: of 8 bits one a
+/// byte, of 4 bits two, that of the even element in the lower half. Rows are as long as their
+/// codes, so that pages of keys are longer than those of values where only keys have residuals
+/// (KvResidual).
 struct CodedPages {
   int kv_heads, block_size, row_bytes;
 
@@ -27,7 +28,7 @@ struct CodedPages {
   __host__ __device__ std::int64_t page(std::int64_t block, int kv_head) const {
     return (block * kv_heads + kv_head) * page_bytes();
   }
-  /// Of a row's first byte and of its scale, in a page.
+  /// Offsets in a page: of a position's row, and of its scale.
   __host__ __device__ std::int64_t row(int offset) const {
     return std::int64_t{offset} * row_bytes;
   }
@@ -116,7 +117,7 @@ struct Int4Code {
   static constexpr int in_byte = 2;
   static constexpr float unit = 1.0F;
 
-  /// Of two levels as near the upper.
+  /// The code of the nearest level; of two that are as near, the upper one's.
   static __device__ __forceinline__ std::uint8_t narrow(float x, float inverse) {
     constexpr Int4Levels levels = int4_steps;
     const float value = __fmul_rn(x, inverse);
