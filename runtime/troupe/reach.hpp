@@ -14,6 +14,10 @@ namespace troupe {
 /// How long a driver may take to answer.
 inline constexpr std::chrono::milliseconds answer_limit{5000};
 
+/// How long its handshake may take: clearly less, so that a silent driver always gets the same
+/// reason.
+inline constexpr std::chrono::milliseconds handshake_limit = answer_limit * 4 / 5;
+
 /// A cluster and how it answered.
 struct ReachedCluster {
   FoundCluster found;

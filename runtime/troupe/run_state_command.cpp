@@ -5,7 +5,7 @@
 namespace troupe {
 
 Result<int> run_state_command(const StateCommand& command) {
-  TROUPE_TRY(const auto loop, LinkLoop::start());
+  TROUPE_TRY(const auto loop, LinkLoop::start({.handshake_timeout = handshake_limit}));
   if (command.kind == StateCommand::Kind::status) return show_status(*loop, command);
   TROUPE_TRY(const auto cluster, reach_one(*loop, command));
   switch (command.kind) {
