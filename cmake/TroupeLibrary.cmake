@@ -37,7 +37,8 @@ function(troupe_archive layer)
 endfunction()
 
 troupe_archive(runtime EXCEPT channel http troupe
-  PUBLIC fmt::fmt PRIVATE spdlog::spdlog CAF::core OpenSSL::SSL OpenSSL::Crypto Threads::Threads)
+  PUBLIC fmt::fmt PRIVATE spdlog::spdlog CAF::core OpenSSL::SSL OpenSSL::Crypto IPSecMB::IPSecMB
+    Threads::Threads)
 troupe_archive(parallel EXCEPT experts pipeline device_cuda collectives_nccl collectives_peer
   PUBLIC troupe_runtime)
 
@@ -51,7 +52,8 @@ install(TARGETS troupe_runtime troupe_parallel EXPORT troupe COMPONENT runtime_d
   ARCHIVE DESTINATION "${CMAKE_INSTALL_LIBDIR}" INCLUDES DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}")
 install(EXPORT troupe NAMESPACE troupe:: FILE troupeTargets.cmake DESTINATION "${folder}" COMPONENT runtime_dev)
 write_basic_package_version_file("${PROJECT_BINARY_DIR}/troupeConfigVersion.cmake" COMPATIBILITY SameMinorVersion)
-install(FILES cmake/troupeConfig.cmake cmake/FindCAF.cmake "${PROJECT_BINARY_DIR}/troupeConfigVersion.cmake"
+install(FILES cmake/troupeConfig.cmake cmake/FindCAF.cmake cmake/FindIPSecMB.cmake
+  "${PROJECT_BINARY_DIR}/troupeConfigVersion.cmake"
   DESTINATION "${folder}" COMPONENT runtime_dev)
 install(DIRECTORY "${TROUPE_HEADERS}/troupe" DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}" COMPONENT runtime_dev)
 install(DIRECTORY runtime/examples DESTINATION "${CMAKE_INSTALL_DATADIR}/troupe" COMPONENT runtime_dev)

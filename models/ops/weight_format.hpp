@@ -61,7 +61,7 @@ struct WeightFormat {
   bool has_byte_codes = false;
   /// Decodes `count` elements of a row, from column `first` on.
   void (*decode)(const StoredTensor& matrix, std::int64_t row, std::int64_t first,
-                 std::int64_t count, float* out);
+                 std::int64_t count, float* out) = nullptr;
 
   /// What a stored code less `kind_offset` (modulo 256) is; zero points are of stored codes.
   CodeKind kind = CodeKind::int8;

@@ -1,21 +1,36 @@
 #include "runtime/security/block_cipher.hpp"
 
-#include <algorithm>
+#include <stdexcept>
 
-#include <openssl/err.h>
-#include <openssl/evp.h>
+#include <fmt/format.h>
+#include <intel-ipsec-mb.h>
+#include <openssl/crypto.h>
 
 #include "runtime/security/job_secret.hpp"
 
 namespace troupe {
 namespace {
 
-const unsigned char* input(std::span<const std::byte> bytes) {
-  return reinterpret_cast<const unsigned char*>(bytes.data());
+const std::uint8_t* input(std::span<const std::byte> bytes) {
+  return reinterpret_cast<const std::uint8_t*>(bytes.data());
 }
 
-unsigned char* output(std::span<std::byte> bytes) {
-  return reinterpret_cast<unsigned char*>(bytes.data());
+std::uint8_t* output(std::span<std::byte> bytes) {
+  return reinterpret_cast<std::uint8_t*>(bytes.data());
+}
+
+/// The library's functions for this processor. Never freed: threads may need it until the end.
+IMB_MGR& library() {
+  static IMB_MGR* const manager = [] {
+    IMB_MGR* const made = ::alloc_mb_mgr(0);
+    if (made == nullptr) throw std::bad_alloc();
+    ::init_mb_mgr_auto(made, nullptr);
+    if (const int error = ::imb_get_errno(made); error != 0) {
+      throw std::runtime_error(fmt::format("no AES-GCM: {}", ::imb_get_strerror(error)));
+    }
+    return made;
+  }();
+  return *manager;
 }
 
 }  // namespace
@@ -25,55 +40,47 @@ BlockSecret::~BlockSecret() {
   wipe(iv);
 }
 
-void BlockCipher::Free::operator()(evp_cipher_ctx_st* context) const {
-  ::EVP_CIPHER_CTX_free(context);
-}
+struct BlockCipher::Schedule {
+  gcm_key_data key;
 
-BlockCipher::BlockCipher(const BlockSecret& secret, bool seals)
-    : context_(::EVP_CIPHER_CTX_new()), iv_(secret.iv) {
-  const bool is_ready =
-      context_ && ::EVP_CipherInit_ex(context_.get(), ::EVP_aes_128_gcm(), nullptr,
-                                      input(secret.key), nullptr, seals ? 1 : 0) == 1;
-  if (!is_ready) context_.reset();
-}
+  explicit Schedule(const BlockSecret& secret) {
+    IMB_AES128_GCM_PRE(&library(), secret.key.data(), &key);
+  }
+  Schedule(const Schedule&) = delete;
+  Schedule& operator=(const Schedule&) = delete;
+  ~Schedule() { wipe(std::as_writable_bytes(std::span(&key, 1))); }
+};
 
-bool BlockCipher::begin() {
-  if (!context_) return false;
+BlockCipher::BlockCipher(const BlockSecret& secret)
+    : schedule_(std::make_unique<Schedule>(secret)), iv_(secret.iv) {}
+
+BlockCipher::~BlockCipher() = default;
+
+std::array<std::byte, 12> BlockCipher::next_nonce() {
   auto nonce = iv_;
   for (std::size_t i = 0; i < sizeof blocks_; ++i) {
     nonce[nonce.size() - 1 - i] ^= static_cast<std::byte>(blocks_ >> (8 * i));
   }
   ++blocks_;
-  return ::EVP_CipherInit_ex(context_.get(), nullptr, nullptr, nullptr, input(nonce), -1) == 1;
+  return nonce;
 }
 
-Result<void> BlockSealer::seal(std::span<const std::byte> block, std::span<std::byte> sealed) {
-  int count = 0;
-  const auto tag = sealed.subspan(block.size(), tag_bytes);
-  if (begin() &&
-      ::EVP_EncryptUpdate(context(), output(sealed), &count, input(block),
-                          static_cast<int>(block.size())) == 1 &&
-      ::EVP_EncryptFinal_ex(context(), output(tag), &count) == 1 &&
-      ::EVP_CIPHER_CTX_ctrl(context(), EVP_CTRL_AEAD_GET_TAG, tag_bytes, output(tag)) == 1) {
-    return {};
-  }
-  ::ERR_clear_error();
-  return fail(ErrorCode::internal, "a block cannot be encrypted");
+void BlockSealer::seal(std::span<const std::byte> block, std::span<std::byte> sealed) {
+  const auto nonce = next_nonce();
+  gcm_context_data context;
+  IMB_AES128_GCM_ENC(&library(), &schedule().key, &context, output(sealed), input(block),
+                     block.size(), input(nonce), nullptr, 0, output(sealed.subspan(block.size())),
+                     tag_bytes);
 }
 
 Result<void> BlockOpener::open(std::span<std::byte> block,
                                std::span<const std::byte, tag_bytes> tag) {
-  int count = 0;
+  const auto nonce = next_nonce();
+  gcm_context_data context;
   std::array<std::byte, tag_bytes> expected;
-  std::copy(tag.begin(), tag.end(), expected.begin());
-  if (begin() &&
-      ::EVP_DecryptUpdate(context(), output(block), &count, input(block),
-                          static_cast<int>(block.size())) == 1 &&
-      ::EVP_CIPHER_CTX_ctrl(context(), EVP_CTRL_AEAD_SET_TAG, tag_bytes, output(expected)) == 1 &&
-      ::EVP_DecryptFinal_ex(context(), output(expected), &count) == 1) {
-    return {};
-  }
-  ::ERR_clear_error();
+  IMB_AES128_GCM_DEC(&library(), &schedule().key, &context, output(block), input(block),
+                     block.size(), input(nonce), nullptr, 0, output(expected), tag_bytes);
+  if (::CRYPTO_memcmp(expected.data(), tag.data(), tag_bytes) == 0) return {};
   return fail(ErrorCode::corrupt_data, "a block is not the one that was sent");
 }
 

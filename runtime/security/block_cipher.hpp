@@ -8,8 +8,6 @@
 
 #include "runtime/base/result.hpp"
 
-struct evp_cipher_ctx_st;
-
 namespace troupe {
 
 /// The secret of one direction of one connection, of which a BlockSealer and a BlockOpener are
@@ -28,16 +26,16 @@ class BlockCipher {
   static constexpr std::size_t tag_bytes = 16;
 
  protected:
-  BlockCipher(const BlockSecret& secret, bool seals);
-  /// Sets the cipher up for the next block.
-  bool begin();
-  evp_cipher_ctx_st* context() { return context_.get(); }
+  struct Schedule;
+
+  explicit BlockCipher(const BlockSecret& secret);
+  ~BlockCipher();
+  /// That of the next block.
+  std::array<std::byte, 12> next_nonce();
+  const Schedule& schedule() const { return *schedule_; }
 
  private:
-  struct Free {
-    void operator()(evp_cipher_ctx_st* context) const;
-  };
-  std::unique_ptr<evp_cipher_ctx_st, Free> context_;
+  std::unique_ptr<Schedule> schedule_;
   std::array<std::byte, 12> iv_;
   std::uint64_t blocks_ = 0;
 };
@@ -45,16 +43,15 @@ class BlockCipher {
 /// Not synchronised.
 class BlockSealer : public BlockCipher {
  public:
-  explicit BlockSealer(const BlockSecret& secret) : BlockCipher(secret, true) {}
-  /// Encrypts the next block into `sealed`, which has `tag_bytes` more. At most 1 GiB. Errors:
-  /// internal.
-  Result<void> seal(std::span<const std::byte> block, std::span<std::byte> sealed);
+  explicit BlockSealer(const BlockSecret& secret) : BlockCipher(secret) {}
+  /// Encrypts the next block into `sealed`, which has `tag_bytes` more. At most 1 GiB.
+  void seal(std::span<const std::byte> block, std::span<std::byte> sealed);
 };
 
 /// Not synchronised.
 class BlockOpener : public BlockCipher {
  public:
-  explicit BlockOpener(const BlockSecret& secret) : BlockCipher(secret, false) {}
+  explicit BlockOpener(const BlockSecret& secret) : BlockCipher(secret) {}
   /// Decrypts the next block in place. After an error `block` is garbage, and so is all that
   /// follows. Errors: corrupt_data if it or its tag is not the one that was sealed.
   Result<void> open(std::span<std::byte> block, std::span<const std::byte, tag_bytes> tag);
