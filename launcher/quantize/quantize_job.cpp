@@ -309,7 +309,7 @@ Result<double> QuantizeJob::run_quantized(std::int64_t layer, QuantizedLayer& ma
     return tensor->values->reshaped(tensor->shape);
   });
   const std::span<float> hidden = hidden_->span<float>();  // zeros before the first layer
-  const std::span<const float> after = whole.span<const float>();
+  const std::span<const float> after = whole.span<float>();
   double error = 0.0, change = 0.0;
   for (std::size_t i = 0; i < hidden.size(); ++i) {
     change += std::pow(static_cast<double>(after[i] - hidden[i]), 2);

@@ -120,6 +120,7 @@ void changed_call_frames(Effort effort) {
     answered += link->sent.size() - before;
     closed += link->closed ? 1 : 0;
     // Unanswered calls end with their link, at once as it has not broken; the next one is new.
+    if (!ours) transport.events.on_closed(link, fail(ErrorCode::cancelled, "over"));
     transport.events.on_closed(transport.outgoing, fail(ErrorCode::cancelled, "over"));
     transport.outgoing = std::make_shared<DeafLink>();
   });
