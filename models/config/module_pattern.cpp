@@ -1,13 +1,12 @@
 #include "models/config/module_pattern.hpp"
 
-#include <regex>
+#define PCRE2_CODE_UNIT_WIDTH 8
+#include <pcre2.h>
 
 namespace troupe {
 namespace {
 
 constexpr std::string_view expression_prefix = "re:";
-/// Expressions of published checkpoints are shorter; the matcher recurses with their length.
-constexpr std::size_t max_expression = 512;
 
 /// True if `text` is what a pattern with "*" says.
 bool matches_wildcards(std::string_view pattern, std::string_view text) {
@@ -46,32 +45,42 @@ bool is_within(std::string_view name, std::string_view module) {
 }  // namespace
 
 struct ModulePattern::Expression {
-  std::regex regex;
+  pcre2_code* code;
+
+  explicit Expression(pcre2_code* compiled) : code(compiled) {}
+  Expression(const Expression&) = delete;
+  Expression& operator=(const Expression&) = delete;
+  ~Expression() { pcre2_code_free(code); }
+
+  /// False also if it takes more steps than PCRE2's limit.
+  bool matches_beginning_of(std::string_view text) const {
+    const std::unique_ptr<pcre2_match_data, decltype(&pcre2_match_data_free)> match(
+        pcre2_match_data_create_from_pattern(code, nullptr), &pcre2_match_data_free);
+    return pcre2_match(code, reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), 0,
+                       PCRE2_ANCHORED, match.get(), nullptr) >= 0;
+  }
 };
 
 Result<ModulePattern> ModulePattern::parse(std::string_view text) {
   ModulePattern pattern(text);
   if (!text.starts_with(expression_prefix)) return pattern;
-  const std::string expression(text.substr(expression_prefix.size()));
-  if (expression.size() > max_expression) {
-    return fail(ErrorCode::unsupported, "\"{}...\": an expression of more than {} characters",
-                text.substr(0, 60), max_expression);
+  const std::string_view expression = text.substr(expression_prefix.size());
+  int error = 0;
+  PCRE2_SIZE position = 0;
+  pcre2_code* const code = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(expression.data()),
+                                         expression.size(), 0, &error, &position, nullptr);
+  if (code == nullptr) {
+    PCRE2_UCHAR why[256];
+    pcre2_get_error_message(error, why, sizeof why);
+    return fail(ErrorCode::unsupported, "\"{}\": not an expression: {} (character {})", text,
+                reinterpret_cast<const char*>(why), position);
   }
-  try {
-    pattern.expression_ = std::make_shared<const Expression>(
-        Expression{std::regex(expression, std::regex::ECMAScript | std::regex::optimize)});
-  } catch (const std::regex_error& error) {
-    return fail(ErrorCode::unsupported, "\"{}\": not an expression of ECMAScript: {}", text,
-                error.what());
-  }
+  pattern.expression_ = std::make_shared<const Expression>(code);
   return pattern;
 }
 
 bool ModulePattern::is_about(std::string_view module) const {
-  if (expression_ != nullptr) {
-    return std::regex_search(module.begin(), module.end(), expression_->regex,
-                             std::regex_constants::match_continuous);
-  }
+  if (expression_ != nullptr) return expression_->matches_beginning_of(module);
   if (text_ == "Linear") return true;
   if (text_.empty()) return false;
   if (text_.find('*') == std::string::npos) return is_within(text_, module);

@@ -9,7 +9,7 @@
 namespace troupe {
 
 /// An entry of the lists of modules in a quantization_config. It is about a module by one of:
-///   - "re:" and an expression (ECMAScript) that matches the beginning of the module's name
+///   - "re:" and a regular expression (PCRE2) that matches the beginning of the module's name
 ///     (compressed-tensors);
 ///   - the class Linear, which all matrices are of;
 ///   - a name, of the module or of one that it is part of, from any part of the path on:
@@ -17,7 +17,7 @@ namespace troupe {
 /// A value; const functions may be called from any thread.
 class ModulePattern {
  public:
-  /// Errors: unsupported for an expression that is none or too long.
+  /// Errors: unsupported for an expression that PCRE2 does not take.
   static Result<ModulePattern> parse(std::string_view text);
 
   bool is_about(std::string_view module) const;

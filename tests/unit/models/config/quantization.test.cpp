@@ -70,6 +70,9 @@ TEST(Quantization, excludes_modules_by_name_expression_and_wildcard) {
   EXPECT_FALSE(is_about("layers.1", "model.layers.10.mlp"));
   EXPECT_TRUE(is_about("re:.*layers\\.0\\.", "model.layers.0.mlp"));
   EXPECT_FALSE(is_about("re:layers", "model.layers.0.mlp"));
+  EXPECT_TRUE(is_about("re:(?!.*gate).*mlp", "model.layers.0.mlp.up"));
+  EXPECT_FALSE(is_about("re:(?!.*gate).*mlp", "model.layers.0.mlp.gate"));
+  EXPECT_FALSE(is_about("re:(a*)*b", std::string(5000, 'a'))) << "steps are bounded";
 }
 
 TEST(Quantization, of_other_methods_is_read) {
