@@ -18,7 +18,8 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr int requests = 160 / time_scale;
+/// Enough to be under way for seconds also where only our own code is slowed down (TSan).
+constexpr int requests = time_scale == 1 ? 160 : 80;
 
 TEST(Survival, of_tensor_ranks_gives_the_bytes_of_an_undisturbed_run) {
   survive_kills({.parallel = "tensor_parallel_size: 2", .requests = requests});

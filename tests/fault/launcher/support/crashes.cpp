@@ -25,8 +25,10 @@ constexpr const char* culprit = "tale-1";
 /// Under way from the beginning until long after the others are answered.
 constexpr const char* body = R"({"only": {"tale-1": {"max_tokens": 1950}}})";
 constexpr const char* few_at_a_time = "engine: {threads_per_worker: 1, max_num_seqs: 4}\n";
-#ifdef __SANITIZE_ADDRESS__  // which takes the signal, reports it and exits
+#if defined(__SANITIZE_ADDRESS__)  // which takes the signal, reports it and exits
 constexpr const char* cause_of_crash = "exited with code 1";
+#elif defined(__SANITIZE_THREAD__)  // so does this one
+constexpr const char* cause_of_crash = "exited with code 66";
 #else
 constexpr const char* cause_of_crash = "signal 11 (SIGSEGV)";
 #endif
