@@ -21,8 +21,7 @@ using namespace std::chrono_literals;
 using ::testing::Contains;
 using ::testing::HasSubstr;
 
-/// Enough to be under way for seconds also where only our own code is slowed down (TSan).
-constexpr int requests = time_scale == 1 ? 160 : 80;
+constexpr int requests = seconds_of_requests;
 
 struct Hang {
   const char* name;

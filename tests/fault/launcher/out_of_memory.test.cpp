@@ -24,7 +24,7 @@ namespace {
 using namespace std::chrono_literals;
 using ::testing::HasSubstr;
 
-constexpr int requests = 160 / time_scale;
+constexpr int requests = seconds_of_requests;
 
 bool write(const std::filesystem::path& file, const std::string& text) {
   std::ofstream out(file);

@@ -18,8 +18,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-/// Enough to be under way for seconds also where only our own code is slowed down (TSan).
-constexpr int requests = time_scale == 1 ? 160 : 80;
+constexpr int requests = seconds_of_requests;
 
 TEST(Survival, of_tensor_ranks_gives_the_bytes_of_an_undisturbed_run) {
   survive_kills({.parallel = "tensor_parallel_size: 2", .requests = requests});

@@ -5,8 +5,12 @@
 #include <string_view>
 
 #include "tests/fault/launcher/support/launcher_run.hpp"
+#include "tests/support/time_scale.hpp"
 
 namespace troupe::test {
+
+/// Requests that are under way for seconds, also where only our own code is slowed down (TSan).
+inline constexpr int seconds_of_requests = time_scale == 1 ? 160 : 80;
 
 /// The arguments of an undisturbed run; see LauncherRun::start.
 struct Undisturbed {
