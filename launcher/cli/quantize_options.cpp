@@ -30,6 +30,8 @@ Schemes: what is stored, in compressed-tensors' formats
   int8   a scale for each row; half of bf16
   w4a16  int4, a scale for --group-size columns of a row; about a quarter
   mxfp4  E2M1, a power of two for 32 columns of a row; about a quarter
+  nvfp4  E2M1, a scale in E4M3 for 16 columns of a row and one for the matrix;
+         28% of bf16
 Weights as they are, in any of these formats or none:
   kv-fp8  scales of an FP8 KV cache, one for each layer's keys and one for its
           values: the largest of --calibrate. Used with kv_cache.dtype fp8_e4m3
@@ -43,8 +45,9 @@ does so if asked: model.quantization fp8 (GPUs), w8a8 (int8 on CPUs).
 Methods: how numbers are chosen
   rtn          the nearest ones. Needs no text, and memory for one tensor
   gptq         later columns make up for the errors of earlier ones
-               (int8, w4a16, mxfp4)
-  awq          channels with large activations are scaled up first (w4a16)
+               (int8, w4a16, mxfp4, nvfp4)
+  awq          channels with large activations are scaled up first
+               (w4a16, nvfp4)
   smoothquant  outliers of activations move into the weights (int8)
   magnitude    the smallest weights become 0 (sparse-2:4, sparse-rows)
   wanda        the smallest, times the size of their inputs (likewise)
@@ -70,7 +73,7 @@ void QuantizeArguments::declare(CLI::App& app) {
   text("--model,-m", options_.model, "FOLDER", "the checkpoint, with config.json and safetensors");
   text("--output,-o", options_.output, "FOLDER", "the one to make; new, or one to go on with");
   text("--scheme", scheme_, "SCHEME",
-       "fp8, int8, w4a16 or mxfp4; sparse-2:4 or sparse-rows; or kv-fp8");
+       "fp8, int8, w4a16, mxfp4 or nvfp4; sparse-2:4 or sparse-rows; or kv-fp8");
   text("--method", method_, "METHOD",
        "rtn, gptq, awq or smoothquant; of sparse ones magnitude or wanda")
       ->default_str("rtn; magnitude");
@@ -113,10 +116,11 @@ namespace {
 
 Result<CompressionScheme> parse_scheme(std::string_view text) {
   using enum QuantizationScheme;
-  constexpr std::array<CompressionScheme, 7> schemes = {fp8,
+  constexpr std::array<CompressionScheme, 8> schemes = {fp8,
                                                         int8,
                                                         w4a16,
                                                         mxfp4,
+                                                        nvfp4,
                                                         SparsityStructure::two_of_four,
                                                         SparsityStructure::rows,
                                                         KvCacheScheme::fp8};
@@ -124,14 +128,13 @@ Result<CompressionScheme> parse_scheme(std::string_view text) {
     if (to_string(scheme) == text) return scheme;
   }
   if (text.empty()) {
-    return fail(
-        ErrorCode::invalid_argument,
-        "which numbers? Give --scheme fp8, int8, w4a16 or mxfp4, sparse-2:4 or sparse-rows, "
-        "or kv-fp8");
+    return fail(ErrorCode::invalid_argument,
+                "which numbers? Give --scheme fp8, int8, w4a16, mxfp4 or nvfp4, sparse-2:4 or "
+                "sparse-rows, or kv-fp8");
   }
   return fail(ErrorCode::invalid_argument,
-              "--scheme: expected fp8, int8, w4a16, mxfp4, sparse-2:4, sparse-rows or kv-fp8, "
-              "found {}",
+              "--scheme: expected fp8, int8, w4a16, mxfp4, nvfp4, sparse-2:4, sparse-rows or "
+              "kv-fp8, found {}",
               text);
 }
 
@@ -186,8 +189,11 @@ Result<void> check_method(const QuantizeOptions& options) {
                 "--ignore",
                 to_string(scheme));
   }
-  if (method == gptq && is(QuantizationScheme::fp8)) return only_for("int8, w4a16 and mxfp4");
-  if (method == awq && !is(QuantizationScheme::w4a16)) return only_for("w4a16");
+  if (method == gptq && is(QuantizationScheme::fp8))
+    return only_for("int8, w4a16, mxfp4 and nvfp4");
+  if (method == awq && !is(QuantizationScheme::w4a16) && !is(QuantizationScheme::nvfp4)) {
+    return only_for("w4a16 and nvfp4");
+  }
   if (method == smoothquant && !is(QuantizationScheme::int8)) return only_for("int8");
   if (method != rtn && method != magnitude && options.calibrate.empty()) {
     return fail(ErrorCode::invalid_argument,

@@ -13,8 +13,9 @@ namespace {
 
 /// The name that compressed-tensors has for a scheme's format.
 std::string_view format_of(QuantizationScheme scheme) {
-  constexpr std::array<std::string_view, 4> names = {"float-quantized", "int-quantized",
-                                                     "pack-quantized", "mxfp4-pack-quantized"};
+  constexpr std::array<std::string_view, 5> names = {"float-quantized", "int-quantized",
+                                                     "pack-quantized", "mxfp4-pack-quantized",
+                                                     "nvfp4-pack-quantized"};
   return names[static_cast<std::size_t>(scheme)];
 }
 
@@ -22,11 +23,14 @@ nlohmann::ordered_json weights_of(QuantizationScheme scheme, std::int64_t group,
                                   const QuantizationOptions& options) {
   using enum QuantizationScheme;
   const bool has_groups = is_grouped(scheme);
-  const bool is_float = scheme == fp8 || scheme == mxfp4;
+  const bool is_float = scheme == fp8 || scheme == mxfp4 || scheme == nvfp4;
+  const std::string_view strategy = has_tensor_scale(scheme) ? "tensor_group"
+                                    : has_groups             ? "group"
+                                                             : "channel";
   nlohmann::ordered_json weights = {{"num_bits", has_groups ? 4 : 8},
                                     {"type", is_float ? "float" : "int"},
                                     {"symmetric", true},
-                                    {"strategy", has_groups ? "group" : "channel"},
+                                    {"strategy", strategy},
                                     {"group_size", nullptr},
                                     {"block_structure", nullptr},
                                     {"dynamic", false},
@@ -35,6 +39,7 @@ nlohmann::ordered_json weights_of(QuantizationScheme scheme, std::int64_t group,
                                     {"observer_kwargs", nlohmann::ordered_json::object()}};
   if (has_groups) weights["group_size"] = group;
   if (scheme == mxfp4) weights["scale_dtype"] = "torch.uint8";
+  if (scheme == nvfp4) weights["scale_dtype"] = "torch.float8_e4m3fn";
   if (scheme == w4a16 && options.method == QuantizationMethod::gptq && options.gptq.act_order) {
     weights["actorder"] = "weight";
   }

@@ -249,16 +249,30 @@ Result<nlohmann::json> QuantizeJob::prune_layer(std::int64_t layer) {
   return figures_of(made, made.error.value());
 }
 
+Result<MatrixRanges> QuantizeJob::ranges_of(std::int64_t layer) const {
+  MatrixRanges ranges;
+  const auto scheme = std::get<QuantizationScheme>(options_.quantization.scheme);
+  if (!has_tensor_scale(scheme)) return ranges;
+  for (const std::string& name : tensors_[static_cast<std::size_t>(layer + 1)]) {
+    const MatrixPlan* const matrix = plan_.find(name);
+    if (matrix == nullptr) continue;
+    TROUPE_TRY(const LayerTensor tensor, read_tensor(*checkpoint_, name, matrix->shape));
+    ranges.add(*matrix, tensor.values);
+  }
+  return ranges;
+}
+
 Result<nlohmann::json> QuantizeJob::round_layer(std::int64_t layer) {
   if (is_pruning(options_.quantization.scheme)) return prune_layer(layer);
   nlohmann::json matrices = nlohmann::json::array();
   RelativeError sum;
+  TROUPE_TRY(const MatrixRanges ranges, ranges_of(layer));
   const auto append = [&](const std::string& name, ShardWriter& writer) -> Result<bool> {
     const MatrixPlan* const matrix = plan_.find(name);
     if (matrix == nullptr) return false;
     TROUPE_TRY(const LayerTensor tensor, read_tensor(*checkpoint_, name, matrix->shape));
     const QuantizedMatrix made = round_to_nearest(
-        tensor.values, grid_of(*matrix, options_.quantization), matrix->group, threads_);
+        tensor.values, ranges.grid_of(*matrix, options_.quantization), matrix->group, threads_);
     const RelativeError error = relative_error(tensor.values, made, nullptr, threads_);
     sum.error += error.error;
     sum.whole += error.whole;

@@ -56,6 +56,9 @@ class QuantizeJob {
   Result<nlohmann::json> make_shard(std::int64_t shard);
   bool has_codes(const MatrixPlan& matrix) const;
   Result<nlohmann::json> prune_layer(std::int64_t layer);
+  /// The ranges of a layer's matrices, if its codes depend on them; each is read for it once more,
+  /// so that memory holds one at a time.
+  Result<MatrixRanges> ranges_of(std::int64_t layer) const;
   Result<nlohmann::json> round_layer(std::int64_t layer);
   Result<nlohmann::json> calibrate_layer(std::int64_t layer);
   /// Finds the scales of a layer's KV cache; weights are copied.

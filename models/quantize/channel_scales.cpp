@@ -4,6 +4,8 @@
 #include <cmath>
 #include <set>
 
+#include "models/ops/fp8_rows.hpp"
+
 namespace troupe {
 namespace {
 
@@ -112,8 +114,10 @@ double error_with(const std::vector<float>& scales, const std::vector<SearchedRe
     for_all([&](std::int64_t, std::int64_t j, float weight, float& out) {
       out = weight * scales[static_cast<std::size_t>(j)];
     });
-    const QuantizedMatrix rounded = round_to_nearest(scaled, grid_of(*reader.plan, search.options),
-                                                     reader.plan->group, search.threads);
+    const CodeGrid grid =
+        grid_of(*reader.plan, search.options).with_range(largest_magnitude(scaled->span<float>()));
+    const QuantizedMatrix rounded =
+        round_to_nearest(scaled, grid, reader.plan->group, search.threads);
     for_all([&](std::int64_t i, std::int64_t j, float weight, float& out) {
       out = weight - rounded.number(i, j) / scales[static_cast<std::size_t>(j)];
     });

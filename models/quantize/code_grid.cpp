@@ -18,6 +18,8 @@ constexpr std::array<float, 8> e2m1_magnitudes = {0.0F, 0.5F, 1.0F, 1.5F, 2.0F, 
 /// codes.
 constexpr std::array<float, 7> e2m1_bounds = {0.25F, 0.75F, 1.25F, 1.75F, 2.5F, 3.5F, 5.0F};
 
+constexpr float e2m1_max = e2m1_magnitudes.back();
+constexpr float smallest_e4m3 = 0x1p-9F;
 constexpr float smallest_scale = 0x1p-100F;
 constexpr float smallest_half_scale = 0x1p-14F;
 
@@ -45,7 +47,7 @@ const std::array<float, 256>& e4m3_numbers() {
 }  // namespace
 
 std::string_view to_string(QuantizationScheme scheme) {
-  constexpr std::array<std::string_view, 4> names = {"fp8", "int8", "w4a16", "mxfp4"};
+  constexpr std::array<std::string_view, 5> names = {"fp8", "int8", "w4a16", "mxfp4", "nvfp4"};
   return names[static_cast<std::size_t>(scheme)];
 }
 
@@ -82,7 +84,19 @@ std::uint16_t float_to_half(float number) {
   return sign | static_cast<std::uint16_t>((bits >> 13) - (bias_difference << 10));
 }
 
+CodeGrid CodeGrid::with_range(float absmax) const {
+  CodeGrid grid = *this;
+  if (has_tensor_scale(scheme_) && absmax > smallest_scale) {
+    grid.tensor_divisor_ = e4m3_max * e2m1_max / absmax;
+  }
+  return grid;
+}
+
 float CodeGrid::scale_for(float absmax) const {
+  if (scheme_ == QuantizationScheme::nvfp4) {
+    const float stored = std::max(absmax / e2m1_max * tensor_divisor_, smallest_e4m3);
+    return e4m3_numbers()[float_to_e4m3(stored)] * (1.0F / tensor_divisor_);
+  }
   if (scheme_ == QuantizationScheme::mxfp4) {
     // The largest number is 6 = 1.5 * 2^2; the least and largest powers of E8M0 are 2^-127, 2^127.
     if (!(absmax > 0x1p-100F)) return 0x1p-100F;
@@ -122,7 +136,9 @@ float CodeGrid::scale_of(std::span<const float> weights) const {
     return scale;
   }
   constexpr int steps = 40;
-  constexpr float lowest = 0.5F, highest = 1.08F;  // 7.5 / 1.08 is just below 7
+  // 7.5 / 1.08 is just below 7. The codes of E2M1 are closer together around 4 than around 6: with
+  // 1.5 the largest magnitude is a 4.
+  const float lowest = 0.5F, highest = scheme_ == QuantizationScheme::nvfp4 ? 1.5F : 1.08F;
   for (int i = 0; i <= steps; ++i) {
     const float part = lowest + (highest - lowest) * static_cast<float>(i) / steps;
     consider(scale_for(part * absmax));
@@ -141,6 +157,7 @@ std::uint8_t CodeGrid::code_of(float weight, float scale) const {
     case QuantizationScheme::w4a16:
       return static_cast<std::uint8_t>(std::nearbyint(std::clamp(number, -8.0F, 7.0F)) + 8.0F);
     case QuantizationScheme::mxfp4:
+    case QuantizationScheme::nvfp4:
       return float_to_e2m1(number);
   }
   return 0;
@@ -159,10 +176,11 @@ float CodeGrid::number_of(std::uint8_t code, float scale) const {
       number = static_cast<float>(code) - 8.0F;
       break;
     case QuantizationScheme::mxfp4:
+    case QuantizationScheme::nvfp4:
       number = e2m1_magnitudes[code & 7U] * ((code & 8U) != 0 ? -1.0F : 1.0F);
       break;
   }
-  return rounded_to(number * scale, scale_dtype_ == DType::f16 ? DType::f16 : DType::bf16);
+  return rounded_to(number * scale, scale_dtype() == DType::f16 ? DType::f16 : DType::bf16);
 }
 
 float rounded_to(float number, DType dtype) {

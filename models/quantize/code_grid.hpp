@@ -20,21 +20,32 @@ enum class ScaleChoice : std::uint8_t {
 /// Codes are a byte each: E4M3 bits; an int8; an int4 with 8 added, from 0 to 15; E2M1 bits.
 class CodeGrid {
  public:
-  /// Scales are stored as `scale_dtype`: f32, bf16 or f16; of mxfp4 as powers of two.
+  /// Scales are stored as `scale_dtype`: f32, bf16 or f16; of mxfp4 as powers of two, of nvfp4 in
+  /// E4M3.
   CodeGrid(QuantizationScheme scheme, DType scale_dtype, ScaleChoice choice = ScaleChoice::absmax)
       : scheme_(scheme), scale_dtype_(scale_dtype), choice_(choice) {}
 
   QuantizationScheme scheme() const { return scheme_; }
-  /// f32, bf16 or f16; u8 for powers of two.
+  /// f32, bf16 or f16; u8 for powers of two; f8_e4m3.
   DType scale_dtype() const {
+    if (scheme_ == QuantizationScheme::nvfp4) return DType::f8_e4m3;
     return scheme_ == QuantizationScheme::mxfp4 ? DType::u8 : scale_dtype_;
   }
 
-  /// The scale of a group of weights, as it is stored; above 0 and finite.
+  /// The grid for a matrix whose largest magnitude is `absmax`. Of nvfp4, whose scales are numbers
+  /// of E4M3 divided by one of the whole matrix, it has the divisor 448 * 6 / absmax, so that the
+  /// group with that magnitude has the largest scale, 448 (NVIDIA 2025, Pretraining Large Language
+  /// Models with NVFP4, section 2 and its appendix on quantization). Of other schemes it is the
+  /// same for all matrices.
+  CodeGrid with_range(float absmax) const;
+  /// What stored scales are divided by; 1 but for nvfp4.
+  float tensor_divisor() const { return tensor_divisor_; }
+
+  /// The scale of a group of weights, as it is stored, over the divisor; above 0 and finite.
   float scale_of(std::span<const float> weights) const;
   /// The code of the number nearest to `weight`.
   std::uint8_t code_of(float weight, float scale) const;
-  /// The number that readers make of a code: rounded to bf16 unless scales are f16.
+  /// The number that readers make of a code: rounded to bf16 unless scales are stored as f16.
   float number_of(std::uint8_t code, float scale) const;
   /// code_of and number_of at once.
   float nearest(float weight, float scale) const {
@@ -48,6 +59,7 @@ class CodeGrid {
   QuantizationScheme scheme_;
   DType scale_dtype_;
   ScaleChoice choice_;
+  float tensor_divisor_ = 1.0F;
 };
 
 /// The nearest f16, ties to even; beyond its range, the largest one.

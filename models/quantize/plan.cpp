@@ -9,6 +9,7 @@
 
 #include "models/families/family.hpp"
 #include "models/layers/weights/parameters.hpp"
+#include "models/ops/fp8_rows.hpp"
 #include "models/quantize/kv_scales.hpp"
 
 namespace troupe {
@@ -40,6 +41,8 @@ std::int64_t group_for(std::int64_t columns, QuantizationScheme scheme,
       return columns;
     case QuantizationScheme::mxfp4:
       return columns % mxfp4_group_columns == 0 ? mxfp4_group_columns : 0;
+    case QuantizationScheme::nvfp4:
+      return columns % nvfp4_group_columns == 0 ? nvfp4_group_columns : 0;
     case QuantizationScheme::w4a16: {
       if (columns % codes_in_word != 0) return 0;
       if (columns % options.group_columns == 0) return options.group_columns;
@@ -70,6 +73,26 @@ std::int64_t group_of(Parameter parameter, const Shape& shape, const ModelConfig
   return group_for(std::gcd(config.hidden_size, config.moe->intermediate_size), options);
 }
 
+/// The first of the parameters that vLLM stacks into one matrix with this one.
+Parameter first_of_fused(Parameter parameter) {
+  using enum Parameter;
+  switch (parameter) {
+    case key:
+    case value:
+      return query;
+    case latent_down:
+      return query_down;
+    case up:
+      return gate;
+    case shared_up:
+      return shared_gate;
+    case expert_up:
+      return expert_gate;
+    default:
+      return parameter;
+  }
+}
+
 }  // namespace
 
 std::string MatrixPlan::module() const {
@@ -79,6 +102,17 @@ std::string MatrixPlan::module() const {
 
 CodeGrid grid_of(const MatrixPlan& matrix, const QuantizationOptions& options) {
   return {std::get<QuantizationScheme>(options.scheme), matrix.dtype, options.scales};
+}
+
+void MatrixRanges::add(const MatrixPlan& matrix, const Tensor& weights) {
+  float& largest = largest_[matrix.fusion];
+  largest = std::max(largest, largest_magnitude(weights.span<float>()));
+}
+
+CodeGrid MatrixRanges::grid_of(const MatrixPlan& matrix, const QuantizationOptions& options) const {
+  const CodeGrid grid = troupe::grid_of(matrix, options);
+  const auto found = largest_.find(matrix.fusion);
+  return found == largest_.end() ? grid : grid.with_range(found->second);
 }
 
 Result<QuantizationPlan> plan_quantization(const ModelConfig& config, const Checkpoint& checkpoint,
@@ -109,7 +143,9 @@ Result<QuantizationPlan> plan_quantization(const ModelConfig& config, const Chec
                       .layer = use.layer,
                       .shape = shape,
                       .dtype = stored.view.dtype(),
-                      .group = group_of(rule.parameter, shape, config, options)};
+                      .group = group_of(rule.parameter, shape, config, options),
+                      .fusion = fmt::format("{}.{}.{}", use.layer, use.expert,
+                                            static_cast<int>(first_of_fused(rule.parameter)))};
     const std::string module = matrix.module();
     if (std::ranges::any_of(options.ignored, [&](const auto& p) { return p.is_about(module); })) {
       continue;
@@ -136,6 +172,11 @@ Result<QuantizationPlan> plan_quantization(const ModelConfig& config, const Chec
   }
   if (config.moe && options.scheme == CompressionScheme(QuantizationScheme::int8)) {
     remarks.insert("transformers (5.17) does not read int8 experts; vLLM and Troupe do");
+  }
+  if (config.moe && options.scheme == CompressionScheme(QuantizationScheme::nvfp4)) {
+    remarks.insert(
+        "transformers (5.17) ignores the scale of a whole matrix of nvfp4 experts; vLLM and Troupe "
+        "do not");
   }
   plan.remarks.assign(remarks.begin(), remarks.end());
   if (!plan.matrices.empty()) return plan;

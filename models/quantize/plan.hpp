@@ -32,6 +32,9 @@ struct MatrixPlan {
   Shape shape{0, 0};
   DType dtype = DType::bf16;  ///< as it is stored
   std::int64_t group = 0;     ///< columns that share a scale
+  /// The same for matrices that vLLM multiplies as one: query, key and value, or gate and up. Of
+  /// their scales for a whole matrix it keeps one, so they must be equal.
+  std::string fusion = {};
 
   /// The module that it belongs to, as quantization_config names it.
   std::string module() const;
@@ -57,7 +60,20 @@ struct QuantizationPlan {
 Result<QuantizationPlan> plan_quantization(const ModelConfig& config, const Checkpoint& checkpoint,
                                            const QuantizationOptions& options);
 
-/// The numbers that a matrix's codes can be; the scheme is a QuantizationScheme.
+/// The numbers that a matrix's codes can be, whatever its range (see CodeGrid::with_range); the
+/// scheme is a QuantizationScheme.
 CodeGrid grid_of(const MatrixPlan& matrix, const QuantizationOptions& options);
+
+/// The ranges of matrices that are to have codes. One thread at a time.
+class MatrixRanges {
+ public:
+  /// Takes in a matrix's numbers.
+  void add(const MatrixPlan& matrix, const Tensor& weights);
+  /// grid_of, with the range of all that was added of the matrix's fusion.
+  CodeGrid grid_of(const MatrixPlan& matrix, const QuantizationOptions& options) const;
+
+ private:
+  std::map<std::string, float, std::less<>> largest_;  // magnitudes, by fusion
+};
 
 }  // namespace troupe

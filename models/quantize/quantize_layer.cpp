@@ -81,6 +81,10 @@ Result<QuantizedLayer> quantize_layer(const ModelConfig& config, const Quantizat
   }
   scale_channels(config, plan, options, tensors, inputs, threads);
   QuantizedLayer layer;
+  MatrixRanges ranges;
+  for (const LayerTensor& tensor : tensors.all()) {
+    if (const auto* const matrix = plan.find(tensor.name)) ranges.add(*matrix, tensor.values);
+  }
   const InputStatistics* solved = nullptr;  // matrices with the same inputs follow each other
   std::optional<GptqSolver> solver;
   for (const LayerTensor& tensor : tensors.all()) {
@@ -91,7 +95,7 @@ Result<QuantizedLayer> quantize_layer(const ModelConfig& config, const Quantizat
         .name = tensor.name,
         .method = has_enough_inputs(seen) ? options.method : QuantizationMethod::rtn,
         .inputs = seen == nullptr ? 0 : seen->rows()};
-    const CodeGrid grid = grid_of(*matrix, options);
+    const CodeGrid grid = ranges.grid_of(*matrix, options);
     QuantizedMatrix made;
     if (figures.method == QuantizationMethod::gptq) {
       if (solved != seen) {

@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "models/ops/fp8_rows.hpp"
 #include "models/ops/weight_format.hpp"
 
 namespace troupe {
@@ -25,6 +26,8 @@ const WeightFormat& format_of(QuantizationScheme scheme) {
       return weight_format(WeightCoding::packed_int4);
     case QuantizationScheme::mxfp4:
       return weight_format(WeightCoding::mxfp4_packed);
+    case QuantizationScheme::nvfp4:
+      return weight_format(WeightCoding::nvfp4_packed);
   }
   return weight_format(WeightCoding::int8);
 }
@@ -37,6 +40,8 @@ std::string_view type_name(DType dtype) {
       return "F16";
     case DType::u8:
       return "U8";
+    case DType::f8_e4m3:
+      return "F8_E4M3";
     default:
       return "F32";
   }
@@ -66,6 +71,9 @@ std::vector<std::byte> encode_scales(const QuantizedMatrix& matrix) {
         break;
       case DType::u8:
         append(bytes, static_cast<std::uint8_t>(std::ilogb(scale) + 127));
+        break;
+      case DType::f8_e4m3:
+        append(bytes, float_to_e4m3(scale * matrix.grid.tensor_divisor()));
         break;
       default:
         append(bytes, scale);
@@ -134,6 +142,10 @@ std::vector<TensorSpec> encoded_specs(std::string_view name, const Shape& shape,
                 format.scales_shape({shape[0], shape[1] / group}), size_of(scale))};
   // Libraries ask for the shape before packing; WeightFormat's readers know it.
   if (is_in_words) specs.push_back({fmt::format("{}_shape", name), "I64", {2}, 16});
+  if (has_tensor_scale(grid.scheme())) {
+    specs.push_back(
+        {fmt::format("{}{}", name, format.tensor_scale), "F32", {1}, size_of(DType::f32)});
+  }
   return specs;
 }
 
@@ -148,6 +160,11 @@ std::vector<std::vector<std::byte>> encode(const QuantizedMatrix& matrix) {
     }
     case QuantizationScheme::mxfp4:
       return {pack_bytes(matrix), std::move(scales)};
+    case QuantizationScheme::nvfp4: {
+      std::vector<std::byte> divisor;
+      append(divisor, matrix.grid.tensor_divisor());
+      return {pack_bytes(matrix), std::move(scales), std::move(divisor)};
+    }
     case QuantizationScheme::fp8:
     case QuantizationScheme::int8:
       break;

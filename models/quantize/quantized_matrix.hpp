@@ -20,7 +20,7 @@ struct QuantizedMatrix {
   std::int64_t columns = 0;
   std::int64_t group = 0;           ///< columns that share a scale; divides `columns`
   std::vector<std::uint8_t> codes;  ///< [rows, columns], see CodeGrid
-  std::vector<float> scales;        ///< [rows, columns / group], as they are stored
+  std::vector<float> scales;        ///< [rows, columns / group], see CodeGrid::scale_of
 
   QuantizedMatrix() = default;
   QuantizedMatrix(const CodeGrid& numbers, const Shape& shape, std::int64_t group_columns);

@@ -12,11 +12,18 @@ enum class QuantizationScheme : std::uint8_t {
   int8,   ///< symmetric, a scale for each row; activations dynamic, a scale for each token
   w4a16,  ///< symmetric int4, a scale for each group of columns of a row
   mxfp4,  ///< E2M1, a power of two for each 32 columns of a row
+  nvfp4,  ///< E2M1, a scale in E4M3 for each 16 columns of a row, and one in f32 for all of them
 };
 
 /// True for codes of 4 bits, of which each group of columns of a row has a scale.
 constexpr bool is_grouped(QuantizationScheme scheme) {
-  return scheme == QuantizationScheme::w4a16 || scheme == QuantizationScheme::mxfp4;
+  using enum QuantizationScheme;
+  return scheme == w4a16 || scheme == mxfp4 || scheme == nvfp4;
+}
+
+/// True if the scales of groups are multiplied by one of the whole matrix.
+constexpr bool has_tensor_scale(QuantizationScheme scheme) {
+  return scheme == QuantizationScheme::nvfp4;
 }
 
 /// Which weights pruning sets to 0; the others stay as they are, and so does how they are stored.
@@ -62,5 +69,8 @@ std::string_view to_string(QuantizationMethod method);
 
 /// Columns that share a scale in MXFP4 (OCP Microscaling Formats Specification 1.0, 2023).
 inline constexpr std::int64_t mxfp4_group_columns = 32;
+/// Columns that share a scale in NVFP4 (NVIDIA 2025, Pretraining Large Language Models with NVFP4,
+/// section 2).
+inline constexpr std::int64_t nvfp4_group_columns = 16;
 
 }  // namespace troupe

@@ -29,7 +29,7 @@ from transformers import AutoModelForCausalLM, CompressedTensorsConfig
 
 HERE = pathlib.Path(__file__).parent
 LENGTHS = (1, 16, 33, 120)
-COMPANIONS = ("", "_packed", "_scale", "_shape")
+COMPANIONS = ("", "_packed", "_scale", "_global_scale", "_shape")
 KEPT = ["--keep", "auto", "--keep-budget", "30%"]
 WAYS = {
     "troupe-fp8": ("llama-a", ["--scheme", "fp8"]),
@@ -37,6 +37,7 @@ WAYS = {
     "troupe-w4a16": ("llama-a", ["--scheme", "w4a16", "--group-size", "64"]),  # and 32, of 160 columns
     "troupe-w4a16-gptq": ("llama-a", ["--scheme", "w4a16", "--method", "gptq", "--act-order", *KEPT]),
     "troupe-mxfp4": ("llama-a", ["--scheme", "mxfp4"]),
+    "troupe-nvfp4": ("llama-a", ["--scheme", "nvfp4"]),
     "troupe-moe-fp8": ("qwen3moe-a", ["--scheme", "fp8", *KEPT]),
     "troupe-moe-int8": ("qwen3moe-a", ["--scheme", "int8"]),
     "troupe-moe-w4a16-awq": ("qwen3moe-a", ["--scheme", "w4a16", "--method", "awq", *KEPT]),

@@ -60,6 +60,8 @@ TEST(LauncherQuantize, makes_checkpoints_that_answer_almost_like_the_model) {
       {"--scheme", "w4a16", "--method", "gptq", "--calibrate", "t.txt", "--group-size", "32"},
       {"--scheme", "w4a16", "--method", "awq", "--calibrate", "t.txt", "--group-size", "32"},
       {"--scheme", "mxfp4"},
+      {"--scheme", "nvfp4", "--method", "gptq", "--calibrate", "t.txt"},
+      {"--scheme", "nvfp4", "--method", "awq", "--calibrate", "t.txt", "--scales", "mse"},
   };
   for (std::size_t i = 0; i < ways.size(); ++i) {
     SCOPED_TRACE(ways[i][1]);
@@ -211,7 +213,8 @@ TEST(LauncherQuantize, writes_what_other_readers_were_asked_about) {
   const std::vector<std::vector<std::string>> ways = {
       {"troupe-fp8", "--scheme", "fp8"},
       {"troupe-w4a16", "--scheme", "w4a16", "--group-size", "64"},
-      {"troupe-mxfp4", "--scheme", "mxfp4"}};
+      {"troupe-mxfp4", "--scheme", "mxfp4"},
+      {"troupe-nvfp4", "--scheme", "nvfp4"}};
   for (const auto& way : ways) {
     SCOPED_TRACE(way.front());
     const Ended ended =
@@ -225,6 +228,41 @@ TEST(LauncherQuantize, writes_what_other_readers_were_asked_about) {
           << name;
     }
   }
+}
+
+// vLLM keeps one of the scales that query, key and value, or gate and up, have for a whole matrix.
+TEST(LauncherQuantize, gives_what_is_multiplied_as_one_the_same_nvfp4_scale_of_all) {
+  const LauncherJob job;
+  const fs::path experts = tiny_model().parent_path() / "qwen3moe-a";
+  write_text(job.folder() / "t.txt");
+  for (const auto& [output, model] : {std::pair("dense", tiny_model()), {"moe", experts}}) {
+    const Ended ended = job.run_plain(command(output, {"--scheme", "nvfp4"}, model));
+    ASSERT_EQ(ended.code, 0) << ended.describe();
+  }
+  const auto made = tensors_of(job.folder() / "dense"),
+             of_experts = tensors_of(job.folder() / "moe");
+  const auto scale_of = [](const auto& tensors, const std::string& module) {
+    float scale = 0.0F;
+    const auto& tensor = tensors.at(module + ".weight_global_scale");
+    EXPECT_EQ(tensor.dtype, "F32");
+    EXPECT_EQ(tensor.shape, std::vector<std::int64_t>{1});
+    std::memcpy(&scale, tensor.bytes.data(), sizeof scale);
+    return scale;
+  };
+  const std::string layer = "model.layers.1.", attention = layer + "self_attn.";
+  const float query = scale_of(made, attention + "q_proj");
+  EXPECT_GT(query, 0.0F);
+  EXPECT_EQ(scale_of(made, attention + "k_proj"), query);
+  EXPECT_EQ(scale_of(made, attention + "v_proj"), query);
+  EXPECT_NE(scale_of(made, attention + "o_proj"), query);
+  const float gate = scale_of(made, layer + "mlp.gate_proj");
+  EXPECT_EQ(scale_of(made, layer + "mlp.up_proj"), gate);
+  EXPECT_NE(scale_of(made, layer + "mlp.down_proj"), gate);
+  EXPECT_NE(gate, query);
+  const std::string experts_of = "model.layers.0.mlp.experts.";  // the next layer has none
+  const float of_first = scale_of(of_experts, experts_of + "0.gate_proj");
+  EXPECT_EQ(scale_of(of_experts, experts_of + "0.up_proj"), of_first);
+  EXPECT_NE(scale_of(of_experts, experts_of + "1.gate_proj"), of_first);
 }
 
 /// Where a tensor's bytes begin in a safetensors file.
@@ -280,10 +318,10 @@ TEST(LauncherQuantize, says_what_to_do_about_what_it_refuses) {
     return ended.err;
   };
   EXPECT_THAT(refusal({"quantize"}), HasSubstr("which model? Give --model"));
-  EXPECT_THAT(refusal(command("o")), HasSubstr("--scheme fp8, int8, w4a16 or mxfp4"));
+  EXPECT_THAT(refusal(command("o")), HasSubstr("--scheme fp8, int8, w4a16, mxfp4 or nvfp4"));
   EXPECT_THAT(refusal(command("o", {"--scheme", "int3"})), HasSubstr("found int3"));
   EXPECT_THAT(refusal(command("o", {"--scheme", "fp8", "--method", "gptq", "--calibrate", "x"})),
-              HasSubstr("--method gptq is for int8, w4a16 and mxfp4"));
+              HasSubstr("--method gptq is for int8, w4a16, mxfp4 and nvfp4"));
   EXPECT_THAT(refusal(command("o", {"--scheme", "w4a16", "--method", "awq"})),
               HasSubstr("--calibrate FILE"));
   EXPECT_THAT(refusal(command("o", {"--scheme", "sparse-2:4", "--method", "gptq"})),

@@ -92,6 +92,55 @@ TEST(CodeGrid, chooses_scales_as_they_are_stored) {
   EXPECT_EQ(int8.nearest(0.0F, int8.scale_of(zeros)), 0.0F);
 }
 
+TEST(CodeGrid, of_nvfp4_has_scales_of_e4m3_over_a_divisor_of_the_whole_matrix) {
+  const float absmax = 0.7F;
+  const CodeGrid grid = CodeGrid(QuantizationScheme::nvfp4, DType::bf16).with_range(absmax);
+  EXPECT_EQ(grid.scale_dtype(), DType::f8_e4m3);
+  EXPECT_EQ(grid.tensor_divisor(), 448.0F * 6.0F / absmax);
+  const float unit = 1.0F / grid.tensor_divisor();
+  std::mt19937 random(3);
+  std::uniform_real_distribution<float> exponent(-16.0F, 0.0F), part(-1.0F, 1.0F);
+  for (int i = 0; i < 2000; ++i) {
+    const float largest = i == 0 ? absmax : absmax * std::exp2(exponent(random));
+    std::vector<float> weights(16);
+    for (float& weight : weights) weight = part(random) * largest;
+    weights[static_cast<std::size_t>(i % 16)] = largest;
+    const float scale = grid.scale_of(weights);
+    const float stored = e4m3_to_float(nearest_e4m3(std::max(largest / 6.0F / unit, 0x1p-9F)));
+    ASSERT_EQ(scale, stored * unit) << largest;
+    if (i == 0) {
+      EXPECT_EQ(stored, 448.0F);
+    }
+    for (const float weight : weights) {
+      // Half of the distance of the codes around it; a scale that was rounded down clips.
+      const float code = std::abs(weight) / scale;
+      const float half_step = code <= 2.0F ? 0.25F : code <= 4.0F ? 0.5F : 1.0F;
+      const float found = grid.nearest(weight, scale);
+      const float bf16 = std::abs(found) * 0x1p-8F;  // which numbers are rounded to
+      ASSERT_LE(std::abs(weight - found), half_step * scale * 1.0001F + bf16) << weight;
+    }
+  }
+  EXPECT_EQ(grid.scale_of(std::vector<float>(16)), 0x1p-9F * unit);
+  // Numbers are rounded once, to bf16, whatever the matrix was stored as.
+  const CodeGrid of_half = CodeGrid(QuantizationScheme::nvfp4, DType::f16).with_range(absmax);
+  EXPECT_EQ(of_half.number_of(5, 0.1F), to_float(to_bfloat16(3.0F * 0.1F)));
+  const CodeGrid of_zeros = CodeGrid(QuantizationScheme::nvfp4, DType::bf16).with_range(0.0F);
+  EXPECT_EQ(of_zeros.tensor_divisor(), 1.0F);
+  EXPECT_EQ(CodeGrid(QuantizationScheme::mxfp4, DType::bf16).with_range(3.0F).tensor_divisor(),
+            1.0F);
+}
+
+TEST(CodeGrid, of_nvfp4_makes_the_largest_a_four_where_that_is_closer) {
+  // 4 and 2 are codes apart by a factor of 2; with 6 as the largest, 3 is.
+  const std::vector<float> weights = {4.0F, 3.0F, 4.0F, 3.0F};
+  for (const auto choice : {ScaleChoice::absmax, ScaleChoice::mse}) {
+    const CodeGrid grid =
+        CodeGrid(QuantizationScheme::nvfp4, DType::bf16, choice).with_range(40.0F);
+    const float found = grid.nearest(3.0F, grid.scale_of(weights));
+    EXPECT_EQ(std::abs(found - 3.0F) < 0.2F, choice == ScaleChoice::mse) << found;
+  }
+}
+
 TEST(CodeGrid, clips_an_outlier_where_that_is_closer) {
   std::vector<float> weights(127, 0.4F);
   weights.push_back(5.0F);

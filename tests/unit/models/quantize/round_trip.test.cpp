@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "models/checkpoint/checkpoint.hpp"
+#include "models/ops/fp8_rows.hpp"
 #include "models/quantize/layer_tensors.hpp"
 #include "models/quantize/quantized_matrix.hpp"
 #include "tests/support/require.hpp"
@@ -23,14 +24,17 @@ struct Case {
 };
 
 std::string config_of(const Case& chosen) {
-  const bool is_float =
-      chosen.scheme == QuantizationScheme::fp8 || chosen.scheme == QuantizationScheme::mxfp4;
+  using enum QuantizationScheme;
+  const bool is_float = chosen.scheme == fp8 || chosen.scheme == mxfp4 || chosen.scheme == nvfp4;
   const bool is_grouped = chosen.group < chosen.columns;
+  const std::string strategy = has_tensor_scale(chosen.scheme) ? "tensor_group"
+                               : is_grouped                    ? "group"
+                                                               : "channel";
   return R"({"quantization_config": {"quant_method": "compressed-tensors", "format": ")" +
          chosen.config + R"(", "config_groups": {"group_0": {"targets": ["Linear"], "weights":
          {"num_bits": )" +
          (is_grouped ? "4" : "8") + R"(, "type": ")" + (is_float ? "float" : "int") +
-         R"(", "strategy": ")" + (is_grouped ? "group" : "channel") + R"(", "group_size": )" +
+         R"(", "strategy": ")" + strategy + R"(", "group_size": )" +
          (is_grouped ? std::to_string(chosen.group) : "null") + "}}}}}";
 }
 
@@ -44,7 +48,8 @@ TEST_P(RoundTrip, gives_back_the_numbers) {
   HostTensor matrix(DType::f32, {rows, chosen.columns});
   for (float& weight : matrix->span<float>()) weight = noise(random) * 0.02F;
   ThreadPool threads(2);
-  const CodeGrid grid(chosen.scheme, chosen.scales);
+  const CodeGrid grid =
+      CodeGrid(chosen.scheme, chosen.scales).with_range(largest_magnitude(matrix->span<float>()));
   const QuantizedMatrix made = round_to_nearest(matrix, grid, chosen.group, threads);
 
   const tests::TemporaryFolder folder;
@@ -96,7 +101,9 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{QuantizationScheme::int8, DType::f32, 41, 41, "int-quantized"},
                     Case{QuantizationScheme::w4a16, DType::bf16, 96, 32, "pack-quantized"},
                     Case{QuantizationScheme::w4a16, DType::f16, 96, 16, "pack-quantized"},
-                    Case{QuantizationScheme::mxfp4, DType::bf16, 96, 32, "mxfp4-pack-quantized"}),
+                    Case{QuantizationScheme::mxfp4, DType::bf16, 96, 32, "mxfp4-pack-quantized"},
+                    Case{QuantizationScheme::nvfp4, DType::bf16, 80, 16, "nvfp4-pack-quantized"},
+                    Case{QuantizationScheme::nvfp4, DType::f16, 96, 16, "nvfp4-pack-quantized"}),
     [](const auto& info) {
       return std::string(to_string(info.param.scheme)) + "_" + std::to_string(info.index);
     });
