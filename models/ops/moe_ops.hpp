@@ -123,6 +123,8 @@ class MoeOps {
     do_route_tokens(router, x, logits, bias, options, choices, batch, counts);
   }
 
+  /// True if the device has products that multiply codes of tokens, for experts that allow it.
+  virtual bool multiplies_codes() const { return false; }
   /// True if products with `gate_up` multiply codes of tokens: then they may be given as such.
   bool takes_codes(const GroupedLinear& gate_up) const { return do_takes_codes(gate_up); }
   /// The codes that such products make of x [tokens, hidden]. Valid until codes of other rows are

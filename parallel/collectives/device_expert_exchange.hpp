@@ -7,12 +7,13 @@
 
 namespace troupe {
 
-/// Bounds of an expert exchange; the same on all ranks.
+/// Bounds of an expert exchange; the same on all ranks but for takes_codes.
 struct DeviceExpertExchangeLayout {
   std::int64_t max_rows = 1;       ///< dispatched by one rank in one exchange
   std::int64_t width = 1;          ///< elements of a row
   std::int64_t top_k = 1;          ///< experts that a row is routed to, all different
   std::int64_t local_experts = 1;  ///< rank r has experts r * local_experts and up
+  bool takes_codes = false;        ///< this rank's device can multiply rows of 8-bit codes
 };
 
 /// Dispatches rows to the ranks that hold their experts, and combines the results, by kernels that
@@ -30,6 +31,9 @@ class DeviceExpertExchange {
 
   const DeviceExpertExchangeLayout& layout() const { return layout_; }
   int ranks() const { return static_cast<int>(received_counts_.elements()); }
+  /// True if the devices of all ranks can multiply codes: the same on all ranks, as they must
+  /// dispatch codes alike.
+  bool takes_codes() const { return takes_codes_; }
   /// Rows that can be received from all ranks.
   std::int64_t capacity() const { return ranks() * layout_.max_rows; }
 
@@ -62,6 +66,7 @@ class DeviceExpertExchange {
   explicit DeviceExpertExchange(const DeviceExpertExchangeLayout& layout) : layout_(layout) {}
 
   Tensor received_, received_codes_, received_scales_, received_ids_, received_counts_;
+  bool takes_codes_ = false;
 
  private:
   DeviceExpertExchangeLayout layout_;

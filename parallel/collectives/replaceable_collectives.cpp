@@ -24,6 +24,7 @@ class ReplaceableExpertExchange final : public DeviceExpertExchange {
     received_scales_ = inner_->received_scales();
     received_ids_ = inner_->received_ids();
     received_counts_ = inner_->received_counts();
+    takes_codes_ = inner_->takes_codes();
   }
 
   Result<void> dispatch(const Tensor& x, const Tensor& scales, const Tensor& ids,

@@ -10,7 +10,8 @@ Result<PendingSum> DeviceDispatchMoe::forward(const Tensor& x, const Tensor& out
   const Tensor own_x = x.rows(own.begin, own.count);
   const Tensor ids = space_.expert_ids->rows(0, own.count);
   const Tensor weights = space_.expert_weights->rows(0, own.count);
-  const bool sends_codes = ops_.moe().takes_codes(gate_up_weight());  // half as many bytes
+  // Half as many bytes. Ranks whose devices can do it have experts of the same encoding.
+  const bool sends_codes = exchange_.takes_codes() && ops_.moe().takes_codes(gate_up_weight());
   // Before the router, while the norm's codes are still known as those of own_x.
   const CodedTokens coded = sends_codes ? ops_.moe().codes_of(own_x) : CodedTokens();
   if (own.count > 0) router().choose(own_x, ids, weights);

@@ -32,7 +32,8 @@ Result<ExpertGroup> ExpertGroup::create(const ModelConfig& config, const ModelLi
                                            {.max_rows = max_tokens,
                                             .width = config.hidden_size,
                                             .top_k = config.moe->top_k,
-                                            .local_experts = group.share_.experts.count}));
+                                            .local_experts = group.share_.experts.count,
+                                            .takes_codes = ops.moe().multiplies_codes()}));
     if (group.device_exchange_ != nullptr) return group;
   }
   const ExpertLayout layout{.experts = config.moe->experts,

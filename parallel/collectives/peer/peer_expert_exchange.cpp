@@ -19,11 +19,15 @@ Result<std::unique_ptr<PeerExpertExchange>> PeerExpertExchange::open(
   if (ranks < 2 || ranks > max_peer_ranks || !takes_peer_rows_exchange(layout)) {
     return std::unique_ptr<PeerExpertExchange>();
   }
+  const HostTensor refusals(DType::f32, {1});
+  refusals->as<float>()[0] = layout.takes_codes ? 0.0F : 1.0F;
+  TROUPE_CHECK(host.all_reduce_tree(refusals));
   const PeerRowsRegion region = peer_rows_region(layout, ranks);
   TROUPE_TRY(auto memory, PeerMemory::open(device, host, region.bytes, region.bytes));
   if (memory == nullptr) return std::unique_ptr<PeerExpertExchange>();
   std::unique_ptr<PeerExpertExchange> made(
       new PeerExpertExchange(layout, stream, std::move(begin)));
+  made->takes_codes_ = refusals->as<float>()[0] == 0.0F && layout.width % code_row_unit == 0;
   made->rows_ = {{memory->regions(), host.rank(), ranks, end}, layout};
   std::byte* const own = memory->regions().of[host.rank()];
   made->memory_ = std::move(memory);

@@ -307,6 +307,26 @@ TEST_P(DeviceExpertExchanges, end_when_a_rank_aborts_instead_of_coming) {
   });
 }
 
+TEST_P(DeviceExpertExchanges, take_codes_if_the_devices_of_all_ranks_do) {
+  run_gpu_ranks(GetParam(), [&](GpuRank& rank) -> Result<void> {
+    constexpr int nobody = -1;
+    for (const int refusing : {nobody, 0, GetParam() - 1}) {
+      TROUPE_TRY(const auto exchange,
+                 rank.device->open_expert_exchange({.max_rows = 8,
+                                                    .width = 64,
+                                                    .top_k = 1,
+                                                    .local_experts = 2,
+                                                    .takes_codes = rank.host->rank() != refusing}));
+      if (exchange == nullptr) return fail(ErrorCode::unsupported, "no memory is shared");
+      if (exchange->takes_codes() != (refusing == nobody)) {
+        return fail(ErrorCode::internal, "rank {} refuses: {}", refusing, exchange->takes_codes());
+      }
+      TROUPE_CHECK(rank.host->barrier());  // the others' memory is freed with theirs
+    }
+    return {};
+  });
+}
+
 INSTANTIATE_TEST_SUITE_P(Ranks, DeviceExpertExchanges, testing::Values(2, 3, 4),
                          [](const auto& info) { return std::to_string(info.param) + "_GPUs"; });
 

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cassert>
 
+#include "models/ops/cuda/common/hopper.hpp"
 #include "models/ops/cuda/cuda_linear.hpp"
 #include "models/ops/cuda/gemm/quantize_rows.hpp"
 #include "models/ops/cuda/gemm/skinny_gemm.hpp"
@@ -200,6 +201,8 @@ std::optional<CodedRows> CudaMoeOps::token_codes(const Tensor& tokens) {
         "quantising tokens");
   return room;
 }
+
+bool CudaMoeOps::multiplies_codes() const { return hopper_kernels_run(); }
 
 bool CudaMoeOps::do_takes_codes(const GroupedLinear& gate_up) const {
   const auto& grouped = static_cast<const CudaGroupedLinear&>(gate_up);

@@ -34,6 +34,7 @@ class CudaMoeOps final : public MoeOps, private CudaComponent {
                        const Tensor& bias, const RouterOptions& options,
                        const ExpertChoices& choices, const ExpertBatch& batch,
                        const Tensor& counts) override;
+  bool multiplies_codes() const override;
   bool do_takes_codes(const GroupedLinear& gate_up) const override;
   CodedTokens do_codes_of(const Tensor& x) override;
   void do_heads_linear(const GroupedLinear& weights, const Columns& x, const Tensor& out) override;

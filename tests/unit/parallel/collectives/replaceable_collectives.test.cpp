@@ -28,6 +28,7 @@ class NotingExchange final : public DeviceExpertExchange {
                  std::vector<std::string>& calls)
       : DeviceExpertExchange(layout), generation_(generation), calls_(calls) {
     received_counts_ = Tensor(&memory.at(static_cast<std::size_t>(generation)), DType::i32, {1});
+    takes_codes_ = layout.takes_codes && generation > 1;  // as if a rank had refused at first
   }
   ~NotingExchange() override { note("exchange destroyed"); }
 
@@ -104,7 +105,7 @@ class OpeningCollectives final : public ForwardingCollectives {
 TEST(ReplaceableCollectives, keep_what_was_opened_when_they_are_replaced) {
   std::vector<std::string> calls;
   ReplaceableCollectives group(std::make_shared<OpeningCollectives>(1, true, calls));
-  auto exchange = group.open_expert_exchange({.width = 5});
+  auto exchange = group.open_expert_exchange({.width = 5, .takes_codes = true});
   auto overlap = group.open_overlapped_all_reduce(DType::bf16, 9, 5);
   ASSERT_TRUE(exchange.ok() && overlap.ok());
   ASSERT_NE(*exchange, nullptr);
@@ -113,6 +114,7 @@ TEST(ReplaceableCollectives, keep_what_was_opened_when_they_are_replaced) {
   EXPECT_EQ((*overlap)->min_rows(), 77);
   (*overlap)->set_least_rows(78);
   EXPECT_EQ((*exchange)->received_counts().data(), &memory[1]);
+  EXPECT_FALSE((*exchange)->takes_codes());
   EXPECT_EQ((*overlap)->normed().data(), &memory[1]);
   calls.clear();
 
@@ -127,6 +129,7 @@ TEST(ReplaceableCollectives, keep_what_was_opened_when_they_are_replaced) {
   ASSERT_TRUE(group.reopen().ok());
   EXPECT_THAT(calls, ElementsAre("open exchange of 5", "open overlap of 9"));
   EXPECT_EQ((*exchange)->received_counts().data(), &memory[2]);
+  EXPECT_TRUE((*exchange)->takes_codes());
   EXPECT_EQ((*overlap)->normed().data(), &memory[2]);
   EXPECT_EQ((*overlap)->min_rows(), 78);
   calls.clear();
