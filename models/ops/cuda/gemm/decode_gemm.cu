@@ -3,6 +3,7 @@
 // for bf16 and for 8-bit codes, whose tiles have twice the columns.
 #include <algorithm>
 #include <optional>
+#include <type_traits>
 
 #include "models/ops/cuda/common/cluster.cuh"
 #include "models/ops/cuda/common/hopper.hpp"
@@ -28,8 +29,11 @@ constexpr int group_threads = 128;
 constexpr int group_rows = 64;  // of the weight
 constexpr int row_bytes = 128;  // of a tile in shared memory: the swizzle's row length
 constexpr int alignment = 1024;
-constexpr int max_stages = 8;
-constexpr int max_shared = 226 * 1024;  // per block, besides the barriers
+/// Steps of k under way. With few rows two blocks of 8 stages find room on a multiprocessor; a
+/// block that has one for itself reads faster with more.
+constexpr int max_stages = 8, max_deep_stages = 16;
+constexpr int max_deep_rows = 32;       // of a block
+constexpr int max_shared = 225 * 1024;  // per block, besides its barriers and scales
 
 /// Elements of weights and rows: bf16, or E4M3 codes with a scale for each row of either.
 struct Bf16 {
@@ -54,8 +58,9 @@ struct E4m3 {
   }
 };
 
-/// Each of `groups` groups multiplies 64 rows of the weight with `rows` rows of x.
-template <class Element_, int groups_, int rows_>
+/// Each of `groups` groups multiplies 64 rows of the weight with `rows` rows of x. `is_deep`: more
+/// steps are under way.
+template <class Element_, int groups_, int rows_, bool is_deep = false>
 struct Tiling {
   using Element = Element_;
   static constexpr int groups = groups_, rows = rows_;
@@ -63,7 +68,8 @@ struct Tiling {
   static constexpr int consumers = groups * group_threads, threads = consumers + 32;
   static constexpr int weight_bytes = groups * group_rows * row_bytes;
   static constexpr int stage_bytes = weight_bytes + rows * row_bytes;
-  static constexpr int stages = std::min(max_stages, (max_shared - alignment) / stage_bytes);
+  static constexpr int stages =
+      std::min(is_deep ? max_deep_stages : max_stages, (max_shared - alignment) / stage_bytes);
   static constexpr int sums = rows / 2;  // per thread
   static constexpr int quads = rows / 8;
   static_assert(stages >= 3 && consumers * rows / 2 * 4 <= stages * stage_bytes);
@@ -84,31 +90,40 @@ __device__ __forceinline__ DecodeOutput output_of(const Gemm& gemm) {
   return to;
 }
 
-/// Multiplies a thread's sums as store_quad takes them by their rows' scales; `x_scales` are those
-/// of to's rows.
-__device__ __forceinline__ float4 scaled(const Gemm& gemm, const DecodeOutput& to,
-                                         const float* x_scales, int row, int at, float4 sums) {
-  const bool gated = to.output == Output::gated;
-  const int upper = (gated ? at / 2 : at) + threadIdx.x % 32 / 4;
-  const int lower = gated ? upper + to.width : upper + 8;
-  const int end = gated ? 2 * to.width : to.width;
-  const float first = x_scales[min(row, to.rows - 1)];
-  const float second = x_scales[min(row + 1, to.rows - 1)];
-  const float top = gemm.weight_scales[min(upper, end - 1)];
-  const float bottom = gemm.weight_scales[min(lower, end - 1)];
-  return {sums.x * first * top, sums.y * second * top, sums.z * first * bottom,
-          sums.w * second * bottom};
+/// In shared memory: the scales of codes in a block, those of the weight in the order of its rows
+/// in the tile.
+template <class T>
+struct BlockScales {
+  float weight[T::groups * group_rows], x[T::rows];
+};
+
+/// Called by all consumers; the weight's scales are read before the kernels that make codes of x
+/// have ended.
+template <class T>
+__device__ void read_scales(const Gemm& gemm, const DecodeOutput& to, BlockScales<T>& scales) {
+  static_assert(T::groups * group_rows <= T::consumers && T::rows <= T::consumers);
+  const int own = static_cast<int>(threadIdx.x);
+  if (own < T::groups * group_rows) {
+    const bool gated = to.output == Output::gated;
+    const int at = static_cast<int>(blockIdx.y) * T::groups * group_rows + own;
+    const int half = at / 16 * 8 + at % 8;  // of gates, or of ups
+    const int row = !gated ? at : at % 16 < 8 ? half : to.width + half;
+    scales.weight[own] = gemm.weight_scales[min(row, (gated ? 2 : 1) * to.width - 1)];
+  }
+  wait_for_kernels_before();
+  if (own < T::rows) {
+    scales.x[own] = gemm.x_scales[blockIdx.z * T::rows + min(own, to.rows - 1)];
+  }
+  asm volatile("bar.sync 1, %0;" ::"n"(T::consumers) : "memory");
 }
 
-/// store_quad of sums that have scales.
+/// A thread's sums of quad `quad`, as store_quad takes them, times their rows' scales.
 template <class T>
-__device__ __forceinline__ void store_sums(const Gemm& gemm, const DecodeOutput& to, int quad,
-                                           int at, float4 sums) {
-  if constexpr (T::Element::has_scales) {
-    const float* const x_scales = gemm.x_scales + blockIdx.z * T::rows;
-    sums = scaled(gemm, to, x_scales, 8 * quad + threadIdx.x % 4 * 2, at, sums);
-  }
-  store_quad(to, quad, at, sums);
+__device__ __forceinline__ float4 scaled(const BlockScales<T>& scales, int quad, float4 sums) {
+  const float* const x = scales.x + 8 * quad + threadIdx.x % 4 * 2;
+  const float* const weight = scales.weight + threadIdx.x / 32 * 16 + threadIdx.x % 32 / 4;
+  return {sums.x * x[0] * weight[0], sums.y * x[1] * weight[0], sums.z * x[0] * weight[8],
+          sums.w * x[1] * weight[8]};
 }
 
 /// Makes the copy engine bring this block's part of k, `steps` steps from `first`. Called by one
@@ -231,20 +246,26 @@ __global__ void __launch_bounds__(T::threads, 1)
     meet_in_cluster();
     return;
   }
-  float sums[T::sums];
-  if constexpr (T::Element::has_scales) wait_for_kernels_before();  // wrote the scales of x
-  multiply_steps<T>(steps, stages_at, shared_address(full), shared_address(empty), sums);
   const DecodeOutput to = output_of<T>(gemm);
   const int warp = threadIdx.x / 32;
   const int at = (static_cast<int>(blockIdx.y) * T::groups * 4 + warp) * 16;
+  constexpr bool has_scales = T::Element::has_scales;
+  __shared__ std::conditional_t<has_scales, BlockScales<T>, char> scales;
+  if constexpr (has_scales) read_scales<T>(gemm, to, scales);
+  float sums[T::sums];
+  multiply_steps<T>(steps, stages_at, shared_address(full), shared_address(empty), sums);
   const auto quad_of = [&](int quad) {
     return float4{sums[4 * quad], sums[4 * quad + 1], sums[4 * quad + 2], sums[4 * quad + 3]};
+  };
+  const auto store = [&](int quad, float4 values) {
+    if constexpr (has_scales) values = scaled<T>(scales, quad, values);
+    store_quad(to, quad, at, values);
   };
   if (parts == 1) {
 #pragma unroll
     for (int quad = 0; quad < T::quads; ++quad) {
-      store_sums<T>(gemm, to, quad, at, quad_of(quad));
-    };
+      store(quad, quad_of(quad));
+    }
     return;
   }
   // The stages' memory is reused for the sums once no group reads it: [quads][consumers].
@@ -262,7 +283,7 @@ __global__ void __launch_bounds__(T::threads, 1)
       const float4 theirs = in_block(own, other)[quad * T::consumers + threadIdx.x];
       sum = {sum.x + theirs.x, sum.y + theirs.y, sum.z + theirs.z, sum.w + theirs.w};
     }
-    store_sums<T>(gemm, to, quad, at, sum);
+    store(quad, sum);
   }
   meet_in_cluster();  // no block ends while others read its sums
 #endif
@@ -313,10 +334,11 @@ cudaError_t launch(const DecodeGemm& wanted, int parts, cudaStream_t stream) {
 }
 
 /// Calls body with the type of the smallest tiling of `groups` that takes `rows`.
-template <class Element, int groups, class Body>
+template <class Element, int groups, bool is_deep = false, class Body>
 void with_rows(std::int64_t rows, Body&& body) {
-  if (Element::bytes == 1 && rows <= 16) return body(Tiling<Element, groups, 16>{});
-  if (rows <= 32) return body(Tiling<Element, groups, 32>{});
+  if (Element::bytes == 1 && rows <= 16) return body(Tiling<Element, groups, 16, is_deep>{});
+  if (rows <= max_deep_rows) return body(Tiling<Element, groups, max_deep_rows, is_deep>{});
+  if constexpr (is_deep) return;
   if (rows <= 64) return body(Tiling<Element, groups, 64>{});
   if (rows <= 96) return body(Tiling<Element, groups, 96>{});
   return body(Tiling<Element, groups, 128>{});
@@ -349,6 +371,13 @@ std::optional<DecodeGemmTiling> tiling_of_cut_rows(const DecodeGemm& gemm) {
     }
   }
   return best;
+}
+
+/// True if each block has a multiprocessor for itself. Larger clusters would wait for kernels
+/// before that are still on some of a group of multiprocessors.
+bool reads_deep(const DecodeGemm& gemm, DecodeGemmTiling tiling) {
+  const std::int64_t blocks = std::int64_t{blocks_of(gemm.n, group_rows)} * tiling.parts;
+  return gemm.rows <= max_deep_rows && tiling.parts <= 2 && blocks <= multiprocessors();
 }
 
 }  // namespace
@@ -393,7 +422,13 @@ cudaError_t launch_decode_gemm(const DecodeGemm& gemm, DecodeGemmTiling tiling,
   cudaError_t error = cudaErrorInvalidValue;
   const auto run = [&](auto type) { error = launch<decltype(type)>(gemm, tiling.parts, stream); };
   const auto run_on = [&]<class Element>(Element) {
-    if (tiling.groups == 1) with_rows<Element, 1>(gemm.rows, run);
+    if (tiling.groups == 1) {
+      if (reads_deep(gemm, tiling)) {
+        with_rows<Element, 1, true>(gemm.rows, run);
+      } else {
+        with_rows<Element, 1>(gemm.rows, run);
+      }
+    }
     if constexpr (Element::has_scales) {
       if (tiling.groups == 2) run(Tiling<Element, 2, max_rows>{});
     }

@@ -95,8 +95,6 @@ __global__ void __launch_bounds__(threads, gate_blocks)
   plan.make(call);
   tiles += column_tiles * plan.active;
   if (static_cast<int>(blockIdx.x) >= tiles || warp >= slabs) return;
-  if (next_tile >= shared_tiles && next_tile < tiles) next_of_all = tile_of_all(next_tile);
-  for (; requested < stages; ++requested) request();
 
   const auto row_of = [&](int tile) -> const bf16* {
     if (tile >= tiles) return nullptr;
@@ -107,29 +105,47 @@ __global__ void __launch_bounds__(threads, gate_blocks)
     return static_cast<const bf16*>(call.x) + std::int64_t{token} * hidden;
   };
   const bf16* row = row_of(blockIdx.x);
-  uint4 x[Slabs::x_units];  // loaded while the slab is
+  uint4 x[Slabs::x_units];
+  const bf16* held_row = row;  // which and what part of it x is
+  int held_slab = warp;
+  bool is_read = true;  // and, with codes, not halves yet
+  // Before the weights: behind those of all blocks it would arrive last.
+  read_x<Weight>(row, warp * Slabs::columns, hidden, x);
+  if (next_tile >= shared_tiles && next_tile < tiles) next_of_all = tile_of_all(next_tile);
+  for (; requested < stages; ++requested) request();
+  const auto hold_x = [&](int slab) {
+    if (row != held_row || slab != held_slab) {
+      read_x<Weight>(row, slab * Slabs::columns, hidden, x);
+      held_row = row;
+      held_slab = slab;
+      is_read = true;
+    }
+    if constexpr (Slabs::is_coded) {
+      if (!is_read) return;
+#pragma unroll
+      for (uint4& unit : x) unit = halves_of(unit);
+      is_read = false;
+    }
+  };
   int done = 0;
   for (int tile = blockIdx.x; tile < tiles; tile += gridDim.x, ++done) {
     float even[4 * Slabs::groups] = {}, odd[4 * Slabs::groups] = {};
     const bool is_shared = tile < shared_tiles;
     const int first = is_shared ? 0 : first_row(tile), width = is_shared ? shared_inner : inner;
     const int column = (is_shared ? tile : (tile - shared_tiles) % column_tiles) * columns;
-    float gate_scale = 1.0F, up_scale = 1.0F;  // a lane's columns are one
+    // A lane's columns are one. Nothing waits for the scales before the sums are there.
+    float gate_scale = 1.0F, up_scale = 1.0F;
     if constexpr (Slabs::is_coded) {
       const float* const scales =
           (is_shared ? call.shared_gate_up_scales
                      : call.gate_up_scales + std::int64_t{plan.expert_at[first]} * 2 * inner) +
           column + lane % columns;
-      gate_scale = scales[0] / halves_factor;
-      up_scale = scales[width] / halves_factor;
+      gate_scale = scales[0];
+      up_scale = scales[width];
     }
     const bf16* const row_after = row_of(tile + gridDim.x);
     for (int slab = warp; slab < slabs; slab += warps) {
-      read_x<Weight>(row, slab * Slabs::columns, hidden, x);
-      if constexpr (Slabs::is_coded) {
-#pragma unroll
-        for (uint4& unit : x) unit = halves_of(unit);
-      }
+      hold_x(slab);
       queue.wait();
       queue.multiply(x, hidden - slab * Slabs::columns, even, odd);
       queue.release();
@@ -139,11 +155,13 @@ __global__ void __launch_bounds__(threads, gate_blocks)
     sums.add(parts, tokens, done, min(warps, slabs), even, odd, [&](const auto& sum) {
       const int rows = is_shared ? tokens : plan.rows_at[first];
       auto* const to = static_cast<bf16*>(is_shared ? call.shared_activated : call.activated);
+      constexpr float factor = Slabs::is_coded ? 1.0F / halves_factor : 1.0F;
       for (int i = lane; i < columns * rows; i += 32) {
         const int in_tile = i % columns, of = i / columns;
-        const float gate = sum(in_tile, of) * gate_scale;
+        const float gate = sum(in_tile, of) * (gate_scale * factor);
         store_activated(to + std::int64_t{first + of} * width + column + in_tile,
-                        fast_silu(gate) * (sum(in_tile + columns, of) * up_scale), Slabs::is_coded);
+                        fast_silu(gate) * (sum(in_tile + columns, of) * (up_scale * factor)),
+                        Slabs::is_coded);
       }
     });
   }
@@ -158,11 +176,12 @@ __device__ __forceinline__ float weighted_sum(const Plan& plan, const float* par
                                               int top_k, int shared, int token, int column) {
   float sum = 0.0F;
   bool first = true;
+#pragma unroll 8
   for (int pair = token * top_k; pair < (token + 1) * top_k; ++pair) {
     const int of = plan.row_of_assignment[pair];
+    const int there = max(of, 0), of_expert = plan.first_of[there];  // read ahead of the choice
+    const float value = parts[(of_expert * slab_rows + column) * tokens + there - of_expert];
     if (of < 0) continue;
-    const int of_expert = plan.first_of[of];
-    const float value = parts[(of_expert * slab_rows + column) * tokens + of - of_expert];
     sum = first ? value * plan.weights[pair] : fmaf(value, plan.weights[pair], sum);
     first = false;
   }
@@ -215,6 +234,18 @@ __global__ void __launch_bounds__(threads, 1)
     next_slab = 0;
     next_rank += warps;
   };
+  // The scales of this lane's rows, before the weights, behind which they would arrive.
+  const auto scales_of = [&](int rank) -> float2 {
+    if constexpr (!Slabs::is_coded) return {1.0F, 1.0F};
+    if (rank >= ranks) return {};
+    const float* const scales =
+        (rank < shared
+             ? call.shared_down_scales
+             : call.down_scales + std::int64_t{plan.expert_at[first_row(rank)]} * hidden) +
+        blockIdx.x * slab_rows + own;
+    return {scales[0], scales[8]};
+  };
+  float2 scales = scales_of(warp);
 #pragma unroll
   for (int i = 0; i < down_stages; ++i) request();
 
@@ -229,33 +260,28 @@ __global__ void __launch_bounds__(threads, 1)
     return static_cast<const bf16*>(call.activated) + std::int64_t{first + own} * inner;
   };
   wait_for_kernels_before();
-  const bf16* row = row_of(warp);
-  uint4 now[Slabs::x_units], next[Slabs::x_units];
-  read_x<Weight>(row, 0, inner, now);
   for (int rank = warp; rank < ranks; rank += warps) {
+    const bf16* const row = row_of(rank);
     float even[4] = {}, odd[4] = {};
-    const bf16* const row_after = row_of(rank + warps);
-    float upper = 1.0F, lower = 1.0F;  // scales of this lane's rows
-    if constexpr (Slabs::is_coded) {
-      const float* const scales =
-          (rank < shared
-               ? call.shared_down_scales
-               : call.down_scales + std::int64_t{plan.expert_at[first_row(rank)]} * hidden) +
-          blockIdx.x * slab_rows + own;
-      upper = scales[0] / halves_factor;
-      lower = scales[8] / halves_factor;
-    }
-    for (int slab = 0; slab < slabs; ++slab) {
-      const bool more = slab + 1 < slabs;
-      read_x<Weight>(more ? row : row_after, more ? (slab + 1) * Slabs::columns : 0, inner, next);
-      queue.wait();
-      queue.multiply(now, inner - slab * Slabs::columns, even, odd);
-      queue.release();
-      request();
+    for (int from = 0; from < slabs; from += down_stages) {
+      // All at once: each load would wait as long as all do.
+      uint4 x[down_stages][Slabs::x_units];
 #pragma unroll
-      for (int i = 0; i < Slabs::x_units; ++i) now[i] = next[i];
+      for (int i = 0; i < down_stages; ++i) {
+        read_x<Weight>(row, (from + i) * Slabs::columns, inner, x[i]);
+      }
+#pragma unroll
+      for (int i = 0; i < down_stages; ++i) {
+        if (from + i >= slabs) break;
+        queue.wait();
+        queue.multiply(x[i], inner - (from + i) * Slabs::columns, even, odd);
+        queue.release();
+        request();
+      }
     }
-    row = row_after;
+    constexpr float factor = Slabs::is_coded ? 1.0F / halves_factor : 1.0F;
+    const float upper = scales.x * factor, lower = scales.y * factor;
+    scales = scales_of(rank + warps);
     float* const to = parts + first_row(rank) * slab_rows * tokens;
 #pragma unroll
     for (int i = 0; i < 2; ++i) {

@@ -36,13 +36,15 @@ struct Plan {
   __device__ void make_of_token(const SmallBatchMoe& call) {
     for (int pair = threadIdx.x; pair < max_assignments; pair += 32) {
       const bool chosen = pair < call.top_k;
-      const std::int64_t expert = chosen ? call.ids[pair] - call.first_expert : -1;
+      const std::int32_t id = chosen ? call.ids[pair] : 0;  // both are read at once
+      const float weight = chosen ? call.weights[pair] : 0.0F;
+      const std::int64_t expert = chosen ? id - call.first_expert : -1;
       const bool here = expert >= 0 && expert < call.experts;
       expert_at[pair] = here ? static_cast<int>(expert) : -1;
       rows_at[pair] = 1;
       first_of[pair] = pair;
       row_of_assignment[pair] = here ? pair : -1;
-      if (chosen) weights[pair] = call.weights[pair];
+      weights[pair] = weight;
     }
     __syncwarp();
     list_firsts();
@@ -70,6 +72,7 @@ struct Plan {
     if (own < assignments) weights[own] = call.weights[own];
     if (own < max_assignments) {
       expert_at[own] = -1;
+      first_of[own] = own;
       row_of_assignment[own] = -1;
     }
     __syncthreads();
