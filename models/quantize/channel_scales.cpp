@@ -114,6 +114,7 @@ double error_with(const std::vector<float>& scales, const std::vector<SearchedRe
     for_all([&](std::int64_t, std::int64_t j, float weight, float& out) {
       out = weight * scales[static_cast<std::size_t>(j)];
     });
+    // The range of these rows, not of the whole matrix: scales in E4M3 hardly differ.
     const CodeGrid grid =
         grid_of(*reader.plan, search.options).with_range(largest_magnitude(scaled->span<float>()));
     const QuantizedMatrix rounded =

@@ -175,8 +175,8 @@ Result<QuantizationPlan> plan_quantization(const ModelConfig& config, const Chec
   }
   if (config.moe && options.scheme == CompressionScheme(QuantizationScheme::nvfp4)) {
     remarks.insert(
-        "transformers (5.17) ignores the scale of a whole matrix of nvfp4 experts; vLLM and Troupe "
-        "do not");
+        "transformers (5.17) ignores the scale of a whole matrix of nvfp4 experts; Troupe does "
+        "not");
   }
   plan.remarks.assign(remarks.begin(), remarks.end());
   if (!plan.matrices.empty()) return plan;

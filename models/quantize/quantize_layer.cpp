@@ -82,8 +82,10 @@ Result<QuantizedLayer> quantize_layer(const ModelConfig& config, const Quantizat
   scale_channels(config, plan, options, tensors, inputs, threads);
   QuantizedLayer layer;
   MatrixRanges ranges;
-  for (const LayerTensor& tensor : tensors.all()) {
-    if (const auto* const matrix = plan.find(tensor.name)) ranges.add(*matrix, tensor.values);
+  if (has_tensor_scale(std::get<QuantizationScheme>(options.scheme))) {
+    for (const LayerTensor& tensor : tensors.all()) {
+      if (const auto* const matrix = plan.find(tensor.name)) ranges.add(*matrix, tensor.values);
+    }
   }
   const InputStatistics* solved = nullptr;  // matrices with the same inputs follow each other
   std::optional<GptqSolver> solver;

@@ -21,7 +21,7 @@ constexpr bool is_grouped(QuantizationScheme scheme) {
   return scheme == w4a16 || scheme == mxfp4 || scheme == nvfp4;
 }
 
-/// True if the scales of groups are multiplied by one of the whole matrix.
+/// True if the scales of groups are divided by one number of the whole matrix.
 constexpr bool has_tensor_scale(QuantizationScheme scheme) {
   return scheme == QuantizationScheme::nvfp4;
 }

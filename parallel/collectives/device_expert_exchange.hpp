@@ -31,8 +31,8 @@ class DeviceExpertExchange {
 
   const DeviceExpertExchangeLayout& layout() const { return layout_; }
   int ranks() const { return static_cast<int>(received_counts_.elements()); }
-  /// True if the devices of all ranks can multiply codes: the same on all ranks, as they must
-  /// dispatch codes alike.
+  /// True if the devices of all ranks can multiply codes, and `width` allows to dispatch them: the
+  /// same on all ranks, as they must dispatch codes alike.
   bool takes_codes() const { return takes_codes_; }
   /// Rows that can be received from all ranks.
   std::int64_t capacity() const { return ranks() * layout_.max_rows; }

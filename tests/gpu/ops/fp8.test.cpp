@@ -47,8 +47,13 @@ class Fp8Products : public BothDevices {
 INSTANTIATE_TEST_SUITE_P(Bf16, Fp8Products, testing::Values(DType::bf16));
 
 TEST_P(Fp8Products, are_those_of_rounded_matrices_at_any_number_of_rows) {
-  for (const auto& [n, k] :
-       {std::pair{64, 64}, {1024, 2048}, {1536, 1040}, {4112, 528}, {80, 8192}, {6144, 4096}}) {
+  for (const auto& [n, k] : {std::pair{64, 64},
+                             {1024, 2048},
+                             {1536, 1040},
+                             {4112, 528},
+                             {80, 8192},
+                             {6144, 4096},
+                             {3072, 4608}}) {
     const HostTensor weight = random({n, k}, 1.0F / std::sqrt(static_cast<float>(k))),
                      x = random({300, k});
     auto gpu_weight = codes(weight), cpu_weight = rounded_matrix(weight);

@@ -278,6 +278,7 @@ TEST_P(Fp8Experts, of_few_tokens_are_added_with_their_weights) {
                         Case{8, 1, 1, 0, 1, 48, 352}, Case{3, 4, 64, 60, 1, 2064, 48},
                         Case{7, 3, 6, 0, 6, 4112, 704}, Case{9, 8, 32, 8, 8, 256, 64},
                         Case{200, 6, 16, 4, 8, 144, 80}, Case{1, 6, 16, 0, 16, 2048, 176, 2},
+                        Case{1, 8, 16, 0, 16, 256, 1040}, Case{6, 4, 16, 0, 16, 144, 1552},
                         Case{8, 6, 16, 0, 16, 272, 208, 2}, Case{5, 3, 8, 2, 4, 256, 352, 3}}) {
     const std::string what =
         fmt::format("{} tokens x {} of {}, {} from {}, {} x {}, {} shared", c.tokens, c.top_k,

@@ -50,7 +50,7 @@ TEST_P(Products, of_few_rows_are_alike_whoever_shares_the_batch) {
 TEST_P(Products, of_decode_batches_are_the_hosts_however_they_are_cut) {
   // One part of k and several, ends of n and k within tiles, all numbers of rows in a tile.
   for (const auto& [n, k] :
-       {std::pair{64, 64}, {1024, 2048}, {1536, 1032}, {4104, 520}, {72, 4096}}) {
+       {std::pair{64, 64}, {1024, 2048}, {1536, 1032}, {4104, 520}, {72, 4096}, {6144, 2048}}) {
     const HostTensor weight = random({n, k}, 1.0F / std::sqrt(static_cast<float>(k))),
                      x = random({130, k});
     auto gpu_weight = gpu_->weights().prepare(weight, 1, WeightEncoding::plain);
@@ -71,7 +71,7 @@ TEST_P(Products, of_decode_batches_are_the_hosts_however_they_are_cut) {
 }
 
 TEST_P(Products, of_decode_batches_are_gated_in_tiles_of_every_size) {
-  for (const auto& [inner, k] : {std::pair{48, 72}, {1000, 264}, {9608, 136}}) {
+  for (const auto& [inner, k] : {std::pair{48, 72}, {1000, 264}, {9608, 136}, {3000, 1160}}) {
     const HostTensor weight = random({2 * inner, k}, 0.1F), x = random({130, k});
     auto gpu_weight = gpu_->weights().prepare(weight, 1, WeightEncoding::plain);
     auto cpu_weight = cpu_->weights().prepare(weight, 1, WeightEncoding::plain);

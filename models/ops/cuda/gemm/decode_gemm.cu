@@ -100,19 +100,20 @@ struct BlockScales {
 /// Called by all consumers; the weight's scales are read before the kernels that make codes of x
 /// have ended.
 template <class T>
-__device__ void read_scales(const Gemm& gemm, const DecodeOutput& to, BlockScales<T>& scales) {
+__device__ void read_scales(const Gemm& gemm, BlockScales<T>& scales) {
   static_assert(T::groups * group_rows <= T::consumers && T::rows <= T::consumers);
   const int own = static_cast<int>(threadIdx.x);
   if (own < T::groups * group_rows) {
-    const bool gated = to.output == Output::gated;
+    const bool gated = gemm.to.output == Output::gated;
     const int at = static_cast<int>(blockIdx.y) * T::groups * group_rows + own;
     const int half = at / 16 * 8 + at % 8;  // of gates, or of ups
-    const int row = !gated ? at : at % 16 < 8 ? half : to.width + half;
-    scales.weight[own] = gemm.weight_scales[min(row, (gated ? 2 : 1) * to.width - 1)];
+    const int row = !gated ? at : at % 16 < 8 ? half : gemm.to.width + half;
+    scales.weight[own] = gemm.weight_scales[min(row, (gated ? 2 : 1) * gemm.to.width - 1)];
   }
   wait_for_kernels_before();
   if (own < T::rows) {
-    scales.x[own] = gemm.x_scales[blockIdx.z * T::rows + min(own, to.rows - 1)];
+    const int row = static_cast<int>(blockIdx.z) * T::rows + own;
+    scales.x[own] = gemm.x_scales[min(row, gemm.to.rows - 1)];
   }
   asm volatile("bar.sync 1, %0;" ::"n"(T::consumers) : "memory");
 }
@@ -246,14 +247,14 @@ __global__ void __launch_bounds__(T::threads, 1)
     meet_in_cluster();
     return;
   }
+  constexpr bool has_scales = T::Element::has_scales;
+  __shared__ std::conditional_t<has_scales, BlockScales<T>, char> scales;
+  if constexpr (has_scales) read_scales<T>(gemm, scales);
+  float sums[T::sums];
+  multiply_steps<T>(steps, stages_at, shared_address(full), shared_address(empty), sums);
   const DecodeOutput to = output_of<T>(gemm);
   const int warp = threadIdx.x / 32;
   const int at = (static_cast<int>(blockIdx.y) * T::groups * 4 + warp) * 16;
-  constexpr bool has_scales = T::Element::has_scales;
-  __shared__ std::conditional_t<has_scales, BlockScales<T>, char> scales;
-  if constexpr (has_scales) read_scales<T>(gemm, to, scales);
-  float sums[T::sums];
-  multiply_steps<T>(steps, stages_at, shared_address(full), shared_address(empty), sums);
   const auto quad_of = [&](int quad) {
     return float4{sums[4 * quad], sums[4 * quad + 1], sums[4 * quad + 2], sums[4 * quad + 3]};
   };
@@ -336,12 +337,17 @@ cudaError_t launch(const DecodeGemm& wanted, int parts, cudaStream_t stream) {
 /// Calls body with the type of the smallest tiling of `groups` that takes `rows`.
 template <class Element, int groups, bool is_deep = false, class Body>
 void with_rows(std::int64_t rows, Body&& body) {
-  if (Element::bytes == 1 && rows <= 16) return body(Tiling<Element, groups, 16, is_deep>{});
-  if (rows <= max_deep_rows) return body(Tiling<Element, groups, max_deep_rows, is_deep>{});
-  if constexpr (is_deep) return;
-  if (rows <= 64) return body(Tiling<Element, groups, 64>{});
-  if (rows <= 96) return body(Tiling<Element, groups, 96>{});
-  return body(Tiling<Element, groups, 128>{});
+  if constexpr (Element::bytes == 1) {
+    if (rows <= 16) return body(Tiling<Element, groups, 16, is_deep>{});
+  }
+  if (is_deep || rows <= max_deep_rows) {
+    return body(Tiling<Element, groups, max_deep_rows, is_deep>{});
+  }
+  if constexpr (!is_deep) {
+    if (rows <= 64) return body(Tiling<Element, groups, 64>{});
+    if (rows <= 96) return body(Tiling<Element, groups, 96>{});
+    return body(Tiling<Element, groups, 128>{});
+  }
 }
 
 /// The elements of k that fill 16 bytes.
@@ -377,7 +383,8 @@ std::optional<DecodeGemmTiling> tiling_of_cut_rows(const DecodeGemm& gemm) {
 /// before that are still on some of a group of multiprocessors.
 bool reads_deep(const DecodeGemm& gemm, DecodeGemmTiling tiling) {
   const std::int64_t blocks = std::int64_t{blocks_of(gemm.n, group_rows)} * tiling.parts;
-  return gemm.rows <= max_deep_rows && tiling.parts <= 2 && blocks <= multiprocessors();
+  return tiling.groups == 1 && tiling.parts <= 2 && gemm.rows <= max_deep_rows &&
+         blocks <= multiprocessors();
 }
 
 }  // namespace
@@ -422,13 +429,8 @@ cudaError_t launch_decode_gemm(const DecodeGemm& gemm, DecodeGemmTiling tiling,
   cudaError_t error = cudaErrorInvalidValue;
   const auto run = [&](auto type) { error = launch<decltype(type)>(gemm, tiling.parts, stream); };
   const auto run_on = [&]<class Element>(Element) {
-    if (tiling.groups == 1) {
-      if (reads_deep(gemm, tiling)) {
-        with_rows<Element, 1, true>(gemm.rows, run);
-      } else {
-        with_rows<Element, 1>(gemm.rows, run);
-      }
-    }
+    if (reads_deep(gemm, tiling)) return with_rows<Element, 1, true>(gemm.rows, run);
+    if (tiling.groups == 1) with_rows<Element, 1>(gemm.rows, run);
     if constexpr (Element::has_scales) {
       if (tiling.groups == 2) run(Tiling<Element, 2, max_rows>{});
     }

@@ -31,7 +31,7 @@ struct DecodeGemmTiling {
   bool operator==(const DecodeGemmTiling&) const = default;
 };
 
-/// True if launch_decode_gemm supports it: at most 128 rows, of codes that are not gated up to 512
+/// True if launch_decode_gemm supports it: at most 128 rows, of codes that are not gated up to 256
 /// if blocks of 128 rows by 128 or 192 of the weight all run at once; n and k multiples of 8
 /// (gated: n of 16; codes: k of 16), and hopper_kernels_run().
 bool decode_gemm_fits(const DecodeGemm& gemm);
@@ -44,7 +44,7 @@ bool decode_gemm_suits(const DecodeGemm& gemm);
 
 /// Enqueues out = x . weight^T. An output row is a function of its own input row, the weight and
 /// the tiling, in bits. The kernel starts while the previous one ends, and reads its first weights
-/// meanwhile.
+/// and their scales meanwhile.
 cudaError_t launch_decode_gemm(const DecodeGemm& gemm, DecodeGemmTiling tiling,
                                cudaStream_t stream);
 

@@ -28,6 +28,10 @@ constexpr int down_stages = 3;
 template <class Weight>
 using DownSlabs = SlabQueue<256, down_stages, Weight>;
 
+/// What sums are multiplied by besides scales.
+template <class Weight>
+constexpr float of_sums = sizeof(Weight) == 1 ? 1.0F / halves_factor : 1.0F;
+
 /// With weights in codes, activated rows are halves between the two kernels (halves_factor).
 __device__ __forceinline__ void store_activated(bf16* to, float value, bool as_half) {
   if (as_half) {
@@ -108,7 +112,7 @@ __global__ void __launch_bounds__(threads, gate_blocks)
   uint4 x[Slabs::x_units];
   const bf16* held_row = row;  // which and what part of it x is
   int held_slab = warp;
-  bool is_read = true;  // and, with codes, not halves yet
+  bool is_bf16 = true;  // x has not become halves, which codes are multiplied with
   // Before the weights: behind those of all blocks it would arrive last.
   read_x<Weight>(row, warp * Slabs::columns, hidden, x);
   if (next_tile >= shared_tiles && next_tile < tiles) next_of_all = tile_of_all(next_tile);
@@ -118,13 +122,13 @@ __global__ void __launch_bounds__(threads, gate_blocks)
       read_x<Weight>(row, slab * Slabs::columns, hidden, x);
       held_row = row;
       held_slab = slab;
-      is_read = true;
+      is_bf16 = true;
     }
     if constexpr (Slabs::is_coded) {
-      if (!is_read) return;
+      if (!is_bf16) return;
 #pragma unroll
       for (uint4& unit : x) unit = halves_of(unit);
-      is_read = false;
+      is_bf16 = false;
     }
   };
   int done = 0;
@@ -155,13 +159,13 @@ __global__ void __launch_bounds__(threads, gate_blocks)
     sums.add(parts, tokens, done, min(warps, slabs), even, odd, [&](const auto& sum) {
       const int rows = is_shared ? tokens : plan.rows_at[first];
       auto* const to = static_cast<bf16*>(is_shared ? call.shared_activated : call.activated);
-      constexpr float factor = Slabs::is_coded ? 1.0F / halves_factor : 1.0F;
       for (int i = lane; i < columns * rows; i += 32) {
         const int in_tile = i % columns, of = i / columns;
-        const float gate = sum(in_tile, of) * (gate_scale * factor);
-        store_activated(to + std::int64_t{first + of} * width + column + in_tile,
-                        fast_silu(gate) * (sum(in_tile + columns, of) * (up_scale * factor)),
-                        Slabs::is_coded);
+        const float gate = sum(in_tile, of) * (gate_scale * of_sums<Weight>);
+        store_activated(
+            to + std::int64_t{first + of} * width + column + in_tile,
+            fast_silu(gate) * (sum(in_tile + columns, of) * (up_scale * of_sums<Weight>)),
+            Slabs::is_coded);
       }
     });
   }
@@ -179,7 +183,8 @@ __device__ __forceinline__ float weighted_sum(const Plan& plan, const float* par
 #pragma unroll 8
   for (int pair = token * top_k; pair < (token + 1) * top_k; ++pair) {
     const int of = plan.row_of_assignment[pair];
-    const int there = max(of, 0), of_expert = plan.first_of[there];  // read ahead of the choice
+    const int there = max(of, 0),
+              of_expert = plan.first_of[there];  // read at once with those of other pairs
     const float value = parts[(of_expert * slab_rows + column) * tokens + there - of_expert];
     if (of < 0) continue;
     sum = first ? value * plan.weights[pair] : fmaf(value, plan.weights[pair], sum);
@@ -264,7 +269,7 @@ __global__ void __launch_bounds__(threads, 1)
     const bf16* const row = row_of(rank);
     float even[4] = {}, odd[4] = {};
     for (int from = 0; from < slabs; from += down_stages) {
-      // All at once: each load would wait as long as all do.
+      // x of all stages at once: one load takes as long as all do.
       uint4 x[down_stages][Slabs::x_units];
 #pragma unroll
       for (int i = 0; i < down_stages; ++i) {
@@ -279,8 +284,7 @@ __global__ void __launch_bounds__(threads, 1)
         request();
       }
     }
-    constexpr float factor = Slabs::is_coded ? 1.0F / halves_factor : 1.0F;
-    const float upper = scales.x * factor, lower = scales.y * factor;
+    const float upper = scales.x * of_sums<Weight>, lower = scales.y * of_sums<Weight>;
     scales = scales_of(rank + warps);
     float* const to = parts + first_row(rank) * slab_rows * tokens;
 #pragma unroll

@@ -15,7 +15,7 @@ constexpr int max_assignments = 64;
 struct Plan {
   int expert_at[max_assignments];          // the expert whose first row this is, or -1
   int rows_at[max_assignments];            // that expert's number of rows
-  int first_of[max_assignments];           // the first row of a row's expert
+  int first_of[max_assignments];           // the first row of a row's expert, or without one itself
   int row_of_assignment[max_assignments];  // -1: the expert is on another rank
   int firsts[max_assignments];             // the rows that are an expert's first
   int active;                              // number of experts with rows

@@ -131,7 +131,7 @@ TEST(CodeGrid, of_nvfp4_has_scales_of_e4m3_over_a_divisor_of_the_whole_matrix) {
 }
 
 TEST(CodeGrid, of_nvfp4_makes_the_largest_a_four_where_that_is_closer) {
-  // 4 and 2 are codes apart by a factor of 2; with 6 as the largest, 3 is.
+  // With the largest as 4, 3 is a code, too; with 6 it would be 4.5, which is none.
   const std::vector<float> weights = {4.0F, 3.0F, 4.0F, 3.0F};
   for (const auto choice : {ScaleChoice::absmax, ScaleChoice::mse}) {
     const CodeGrid grid =
