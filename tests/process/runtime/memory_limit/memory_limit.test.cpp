@@ -90,8 +90,9 @@ TEST(MemoryLimit, leaves_no_control_group_behind) {
   if (!can_make_groups()) GTEST_SKIP() << "no memory control group can be made here";
   {
     const auto cluster = start();
-    const SpawnOptions options{.resources = {.memory_bytes = 64 * mib}, .limits_memory = true};
-    ASSERT_TRUE(cluster->spawn<Eater>(options).get(limit).ok());
+    const SpawnOptions options{.resources = {.memory_bytes = 512 * mib}, .limits_memory = true};
+    const auto actor = cluster->spawn<Eater>(options).get(limit);
+    ASSERT_TRUE(actor.ok()) << actor.error().message;
   }
   for (const MemoryGroup& group : memory_groups()) {
     std::error_code error;
