@@ -189,8 +189,9 @@ Result<void> check_method(const QuantizeOptions& options) {
                 "--ignore",
                 to_string(scheme));
   }
-  if (method == gptq && is(QuantizationScheme::fp8))
+  if (method == gptq && is(QuantizationScheme::fp8)) {
     return only_for("int8, w4a16, mxfp4 and nvfp4");
+  }
   if (method == awq && !is(QuantizationScheme::w4a16) && !is(QuantizationScheme::nvfp4)) {
     return only_for("w4a16 and nvfp4");
   }

@@ -38,7 +38,7 @@ class CodeGrid {
   /// Models with NVFP4, section 2 and its appendix on quantization). Of other schemes it is the
   /// same for all matrices.
   CodeGrid with_range(float absmax) const;
-  /// What stored scales are divided by; 1 but for nvfp4.
+  /// Stored scales are divided by it. It is 1 for all schemes but nvfp4.
   float tensor_divisor() const { return tensor_divisor_; }
 
   /// The scale of a group of weights, as it is stored, over the divisor; above 0 and finite.

@@ -9,6 +9,7 @@
 
 #include "models/families/family.hpp"
 #include "models/layers/weights/parameters.hpp"
+#include "models/ops/coded_panels.hpp"
 #include "models/ops/fp8_rows.hpp"
 #include "models/quantize/kv_scales.hpp"
 
@@ -42,7 +43,7 @@ std::int64_t group_for(std::int64_t columns, QuantizationScheme scheme,
     case QuantizationScheme::mxfp4:
       return columns % mxfp4_group_columns == 0 ? mxfp4_group_columns : 0;
     case QuantizationScheme::nvfp4:
-      return columns % nvfp4_group_columns == 0 ? nvfp4_group_columns : 0;
+      return columns % nvfp4_columns == 0 ? nvfp4_columns : 0;
     case QuantizationScheme::w4a16: {
       if (columns % codes_in_word != 0) return 0;
       if (columns % options.group_columns == 0) return options.group_columns;

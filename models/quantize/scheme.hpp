@@ -69,8 +69,5 @@ std::string_view to_string(QuantizationMethod method);
 
 /// Columns that share a scale in MXFP4 (OCP Microscaling Formats Specification 1.0, 2023).
 inline constexpr std::int64_t mxfp4_group_columns = 32;
-/// Columns that share a scale in NVFP4 (NVIDIA 2025, Pretraining Large Language Models with NVFP4,
-/// section 2).
-inline constexpr std::int64_t nvfp4_group_columns = 16;
 
 }  // namespace troupe

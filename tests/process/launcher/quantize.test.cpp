@@ -234,7 +234,6 @@ TEST(LauncherQuantize, writes_what_other_readers_were_asked_about) {
 TEST(LauncherQuantize, gives_what_is_multiplied_as_one_the_same_nvfp4_scale_of_all) {
   const LauncherJob job;
   const fs::path experts = tiny_model().parent_path() / "qwen3moe-a";
-  write_text(job.folder() / "t.txt");
   for (const auto& [output, model] : {std::pair("dense", tiny_model()), {"moe", experts}}) {
     const Ended ended = job.run_plain(command(output, {"--scheme", "nvfp4"}, model));
     ASSERT_EQ(ended.code, 0) << ended.describe();

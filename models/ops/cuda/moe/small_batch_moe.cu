@@ -28,7 +28,8 @@ constexpr int down_stages = 3;
 template <class Weight>
 using DownSlabs = SlabQueue<256, down_stages, Weight>;
 
-/// What sums are multiplied by besides scales.
+/// Sums are multiplied by it besides their scales: with codes, x was made halves_factor times
+/// itself.
 template <class Weight>
 constexpr float of_sums = sizeof(Weight) == 1 ? 1.0F / halves_factor : 1.0F;
 
@@ -113,7 +114,7 @@ __global__ void __launch_bounds__(threads, gate_blocks)
   const bf16* held_row = row;  // which and what part of it x is
   int held_slab = warp;
   bool is_bf16 = true;  // x has not become halves, which codes are multiplied with
-  // Before the weights: behind those of all blocks it would arrive last.
+  // Requested before the weights, which are many more bytes.
   read_x<Weight>(row, warp * Slabs::columns, hidden, x);
   if (next_tile >= shared_tiles && next_tile < tiles) next_of_all = tile_of_all(next_tile);
   for (; requested < stages; ++requested) request();
@@ -183,8 +184,8 @@ __device__ __forceinline__ float weighted_sum(const Plan& plan, const float* par
 #pragma unroll 8
   for (int pair = token * top_k; pair < (token + 1) * top_k; ++pair) {
     const int of = plan.row_of_assignment[pair];
-    const int there = max(of, 0),
-              of_expert = plan.first_of[there];  // read at once with those of other pairs
+    const int there = max(of, 0);  // also an absent one is read, at once with other pairs
+    const int of_expert = plan.first_of[there];
     const float value = parts[(of_expert * slab_rows + column) * tokens + there - of_expert];
     if (of < 0) continue;
     sum = first ? value * plan.weights[pair] : fmaf(value, plan.weights[pair], sum);
