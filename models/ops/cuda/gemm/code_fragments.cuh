@@ -6,7 +6,7 @@
 #include <cuda_fp16.h>
 
 #include "models/ops/coded_panels.hpp"
-#include "models/ops/cuda/common/ptx_sm90.cuh"
+#include "models/ops/cuda/common/cache_policy.cuh"
 #include "models/ops/cuda/common/tensor_map.hpp"
 #include "parallel/device/cuda/device_math.cuh"
 
@@ -233,8 +233,9 @@ inline bool map_panels(const CodedPanels& layout, const void* panels, bool gated
 
 /// Copies the box that begins with a unit of panel `first` of the alternating order.
 __device__ __forceinline__ void copy_panels(std::uint32_t to, const CUtensorMap* map, bool gated,
-                                            int unit, int first, std::uint32_t barrier) {
-  copy_box(to, map, 0, unit, gated ? 0 : first, gated ? first / 2 : 0, 0, barrier);
+                                            int unit, int first, std::uint32_t barrier,
+                                            std::uint64_t policy) {
+  copy_box(to, map, 0, unit, gated ? 0 : first, gated ? first / 2 : 0, 0, barrier, policy);
 }
 
 }  // namespace troupe::cuda

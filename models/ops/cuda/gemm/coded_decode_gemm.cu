@@ -67,10 +67,11 @@ template <class T>
 __device__ void copy_units(const Gemm& gemm, int first, int count, std::uint32_t stages_at,
                            std::uint32_t full, std::uint32_t empty) {
   const bool gated = gemm.to.output == Output::gated;
+  const std::uint64_t policy = evicted(gridDim.z == 1);
   const auto copy_codes = [&](int unit, int stage) {
     expect_bytes(full + 8 * stage, T::x_bytes + T::panels * gemm.layout.unit_bytes);
     copy_panels(stages_at + stage * gemm.stage_bytes + T::x_bytes, &gemm.weight, gated,
-                first + unit, static_cast<int>(blockIdx.y) * T::panels, full + 8 * stage);
+                first + unit, static_cast<int>(blockIdx.y) * T::panels, full + 8 * stage, policy);
   };
   const auto copy_x = [&](int unit, int stage) {
 #pragma unroll

@@ -67,7 +67,7 @@ class SlabsOfCodes {
     const std::uint32_t to = shared_address(memory_ + to_ * job_.stage_bytes);
     if (is_elected()) {
       expect_bytes(barrier, job_.slab_bytes);
-      copy_panels(to, &job_.panels, job_.gated, unit, 2 * tile, barrier);
+      copy_panels(to, &job_.panels, job_.gated, unit, 2 * tile, barrier, evicted(false));
     }
     to_ = to_ + 1 == job_.stages ? 0 : to_ + 1;
   }

@@ -5,6 +5,7 @@
 #include <optional>
 #include <type_traits>
 
+#include "models/ops/cuda/common/cache_policy.cuh"
 #include "models/ops/cuda/common/cluster.cuh"
 #include "models/ops/cuda/common/hopper.hpp"
 #include "models/ops/cuda/common/ptx_sm90.cuh"
@@ -135,10 +136,11 @@ __device__ void copy_tiles(const Gemm& gemm, int first, int steps, std::uint32_t
   // Rows of the weight come in groups of eight; gated ones alternate between both halves.
   const int eights = static_cast<int>(blockIdx.y) * T::groups * group_rows / 8;
   const int tile = gemm.to.output == Output::gated ? eights / 2 : eights;
+  const std::uint64_t policy = evicted(gridDim.z == 1);
   const auto copy_weights = [&](int step, int stage) {
     expect_bytes(full + 8 * stage, T::stage_bytes);
     copy_box(stages_at + stage * T::stage_bytes, &gemm.weight, (first + step) * T::tile_k, 0, 0,
-             tile, 0, full + 8 * stage);
+             tile, 0, full + 8 * stage, policy);
   };
   const auto copy_rows = [&](int step, int stage) {
     copy_box(stages_at + stage * T::stage_bytes + T::weight_bytes, &gemm.x,

@@ -6,6 +6,7 @@
 
 #include <cuda_fp16.h>
 
+#include "models/ops/cuda/common/cache_policy.cuh"
 #include "models/ops/cuda/common/mma_m16n8k16.cuh"
 #include "models/ops/cuda/common/ptx_sm90.cuh"
 #include "parallel/device/cuda/device_math.cuh"
@@ -79,7 +80,7 @@ class SlabQueue {
     __syncwarp();
     if (lane_ < slab_rows) {
       const std::uint32_t to = shared_address(memory_ + to_ * slab_bytes);
-      copy_bulk(to + lane_ * (slab_bytes / slab_rows), row, row_bytes, barrier);
+      copy_bulk(to + lane_ * (slab_bytes / slab_rows), row, row_bytes, barrier, evicted(true));
     }
     advance(to_);
   }
@@ -89,7 +90,8 @@ class SlabQueue {
     if (lane_ == 0) {
       const std::uint32_t barrier = barriers_ + 8 * to_;
       expect_bytes(barrier, slab_bytes);
-      copy_box(shared_address(memory_ + to_ * slab_bytes), &map, column, 0, 0, tile, 0, barrier);
+      copy_box(shared_address(memory_ + to_ * slab_bytes), &map, column, 0, 0, tile, 0, barrier,
+               evicted(true));
     }
     advance(to_);
   }
