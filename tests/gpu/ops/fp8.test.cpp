@@ -1,4 +1,8 @@
 // Matrices in 8-bit codes, beside products of the same codes on the CPU.
+#include <bit>
+#include <cstdint>
+#include <limits>
+
 #include <fmt/format.h>
 
 #include "models/ops/fp8_rows.hpp"
@@ -147,6 +151,80 @@ TEST_P(Fp8Products, of_rows_of_any_magnitude_have_their_own_scales) {
       const float wanted = expected->as<float>()[r * n + i], value = found->as<float>()[r * n + i];
       ASSERT_LE(std::abs(value - wanted), 0.02F * (unit + std::abs(wanted))) << r << ", " << i;
     }
+  }
+}
+
+// The GEMM of one row makes its codes itself where it can; those of several have them made before.
+TEST_P(Fp8Products, of_one_row_have_the_bits_that_it_has_among_others) {
+  constexpr std::int64_t rows = 6;
+  enum Row { zeros, infinite, not_a_number, tiny, last_is_largest };
+  for (const auto& [n, k] : {std::pair{4096, 4096},
+                             {4096, 12288},
+                             {6144, 2048},
+                             {1008, 1040},
+                             {4112, 8208},
+                             {2048, 144},
+                             {16, 16}}) {
+    const HostTensor numbers = random({rows, k});
+    auto* const x = numbers->as<float>();
+    for (std::int64_t i = 0; i < k; ++i) {
+      x[zeros * k + i] = 0.0F;
+      x[tiny * k + i] = rounded(std::ldexp(x[tiny * k + i], -130));
+    }
+    x[infinite * k + k / 2] = -std::numeric_limits<float>::infinity();
+    x[not_a_number * k + k - 1] = std::numeric_limits<float>::quiet_NaN();
+    x[last_is_largest * k + k - 1] = -300.0F;
+    auto weight = codes(random({n, k}, 0.05F));
+    ASSERT_TRUE(weight.ok());
+    const DeviceTensor gpu_x = activation(numbers);
+    const auto expect_same = [&](const Tensor& all, const auto& multiply, const char* what) {
+      multiply(gpu_x, all);
+      const HostTensor expected = back(all);
+      const std::int64_t width = all[1];
+      for (std::int64_t r = 0; r < rows; ++r) {
+        const DeviceTensor one = room(all.dtype(), {1, width});
+        multiply(gpu_x->rows(r, 1), one);
+        const HostTensor found = back(one);
+        for (std::int64_t i = 0; i < width; ++i) {
+          const float wanted = expected->as<float>()[r * width + i], value = found->as<float>()[i];
+          const std::string where = fmt::format("{}: row {}, column {} of {} by {}: {}, not {}",
+                                                what, r, i, k, n, value, wanted);
+          ASSERT_EQ(std::isnan(wanted), r == infinite || r == not_a_number) << where;
+          ASSERT_TRUE(std::isnan(wanted) ? std::isnan(value)
+                                         : std::bit_cast<std::uint32_t>(value) ==
+                                               std::bit_cast<std::uint32_t>(wanted))
+              << where;
+        }
+      }
+    };
+    const auto linear = [&](const Tensor& from, const Tensor& to) {
+      gpu_->dense().linear(**weight, from, to);
+    };
+    expect_same(room(DType::f32, {rows, n}), linear, "f32");
+    expect_same(room(DType::bf16, {rows, n}), linear, "bf16");
+    const auto gated = [&](const Tensor& from, const Tensor& to) {
+      gpu_->dense().linear_gate_up(**weight, from, room(DType::bf16, {from[0], n}), to);
+    };
+    expect_same(room(DType::bf16, {rows, n / 2}), gated, "gated");
+  }
+}
+
+TEST_P(Fp8Products, take_no_codes_of_a_row_that_another_product_has_overwritten) {
+  constexpr std::int64_t k = 1024;
+  auto weight = codes(random({k, k}, 0.05F));
+  ASSERT_TRUE(weight.ok());
+  const DeviceTensor scale = exact(random({k}));
+  const DeviceTensor x = activation(random({1, k})), row = room(DType::bf16, {1, k});
+  const DeviceTensor out = room(DType::f32, {1, k}), expected = room(DType::f32, {1, k});
+  gpu_->dense().rms_norm(x, scale, 1e-6F, row);
+  gpu_->dense().linear(**weight, row, out);
+  gpu_->dense().linear(**weight, x, row);
+  gpu_->dense().linear(**weight, row, out);
+  const DeviceTensor copy = activation(back(row));
+  gpu_->dense().linear(**weight, copy, expected);
+  const HostTensor found = back(out), wanted = back(expected);
+  for (std::int64_t i = 0; i < k; ++i) {
+    ASSERT_EQ(found->as<float>()[i], wanted->as<float>()[i]) << "column " << i;
   }
 }
 

@@ -219,6 +219,7 @@ __device__ __forceinline__ void pin(float (&sums)[count]) {
                  : "l"(of_left), "l"(of_right), "r"(adds_to));                                     \
   }
 #define TROUPE_WGMMAS(name, k, types, end)                                                         \
+  TROUPE_WGMMA(name, 4, "m64n8" k, types, end, TROUPE_SUMS_4(0), "%0,%1,%2,%3", "%4", "%5", "%6")  \
   TROUPE_WGMMA(name, 8, "m64n16" k, types, end, TROUPE_SUMS_8(0), "%0,%1,%2,%3,%4,%5,%6,%7", "%8", \
                "%9", "%10")                                                                        \
   TROUPE_WGMMA(name, 16, "m64n32" k, types, end, TROUPE_SUMS_16(0), TROUPE_NUMBERS_16, "%16",      \

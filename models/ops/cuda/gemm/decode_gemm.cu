@@ -12,6 +12,7 @@
 #include "models/ops/cuda/common/tensor_map.hpp"
 #include "models/ops/cuda/gemm/decode_gemm.hpp"
 #include "models/ops/cuda/gemm/decode_output.cuh"
+#include "models/ops/cuda/gemm/quantize_part.cuh"
 #include "parallel/device/cuda/device_math.cuh"
 #include "parallel/device/cuda/launch.cuh"
 #include "parallel/device/cuda/multiprocessors.hpp"
@@ -33,6 +34,8 @@ constexpr int alignment = 1024;
 /// Steps of k under way. With few rows two blocks of 8 stages find room on a multiprocessor; a
 /// block that has one for itself reads faster with more.
 constexpr int max_stages = 8, max_deep_stages = 16;
+constexpr int max_coding_stages = 20;   // of blocks that make the codes of x
+constexpr int coding_rows = 1;          // of x, whose codes blocks make
 constexpr int max_deep_rows = 32;       // of a block
 constexpr int max_shared = 225 * 1024;  // per block, besides its barriers and scales
 
@@ -60,27 +63,38 @@ struct E4m3 {
 };
 
 /// Each of `groups` groups multiplies 64 rows of the weight with `rows` rows of x. `is_deep`: more
-/// steps are under way.
-template <class Element_, int groups_, int rows_, bool is_deep = false>
+/// steps are under way. `row_units`, unless 0: x is a row of bf16, and a block makes the codes of
+/// its part of k itself, for which a thread keeps so many units of the row.
+template <class Element_, int groups_, int rows_, bool is_deep = false, unsigned row_units_ = 0>
 struct Tiling {
   using Element = Element_;
   static constexpr int groups = groups_, rows = rows_;
+  static constexpr unsigned row_units = row_units_;
+  static constexpr bool makes_codes = row_units > 0;
   static constexpr int tile_k = row_bytes / Element::bytes;
   static constexpr int consumers = groups * group_threads, threads = consumers + 32;
   static constexpr int weight_bytes = groups * group_rows * row_bytes;
-  static constexpr int stage_bytes = weight_bytes + rows * row_bytes;
-  static constexpr int stages =
-      std::min(is_deep ? max_deep_stages : max_stages, (max_shared - alignment) / stage_bytes);
+  static constexpr int x_bytes = rows * row_bytes;
+  static constexpr int stage_bytes = weight_bytes + (makes_codes ? 0 : x_bytes);
+  static constexpr int most_stages = makes_codes ? max_coding_stages
+                                     : is_deep   ? max_deep_stages
+                                                 : max_stages;
+  static constexpr int stages = std::min(most_stages, (max_shared - alignment) / stage_bytes);
   static constexpr int sums = rows / 2;  // per thread
   static constexpr int quads = rows / 8;
+  /// Where codes lie that a block with `steps` steps of k makes: behind the stages that it uses.
+  __host__ __device__ static constexpr int codes_at(int steps) {
+    return (steps < stages ? steps : stages) * stage_bytes;
+  }
   static_assert(stages >= 3 && consumers * rows / 2 * 4 <= stages * stage_bytes);
 };
 
 struct Gemm {
   CUtensorMap weight, x;
   DecodeOutput to;
-  int k_steps;
+  int k, k_steps;
   const float *weight_scales, *x_scales;  // of codes: by row
+  const bf16* plain_x;                    // whose codes blocks make
 };
 
 /// The result of this block's rows of x.
@@ -98,25 +112,49 @@ struct BlockScales {
   float weight[T::groups * group_rows], x[T::rows];
 };
 
-/// Called by all consumers; the weight's scales are read before the kernels that make codes of x
-/// have ended.
+/// Called by all consumers, which alone meet here.
 template <class T>
-__device__ void read_scales(const Gemm& gemm, BlockScales<T>& scales) {
-  static_assert(T::groups * group_rows <= T::consumers && T::rows <= T::consumers);
-  const int own = static_cast<int>(threadIdx.x);
-  if (own < T::groups * group_rows) {
-    const bool gated = gemm.to.output == Output::gated;
-    const int at = static_cast<int>(blockIdx.y) * T::groups * group_rows + own;
-    const int half = at / 16 * 8 + at % 8;  // of gates, or of ups
-    const int row = !gated ? at : at % 16 < 8 ? half : gemm.to.width + half;
-    scales.weight[own] = gemm.weight_scales[min(row, (gated ? 2 : 1) * gemm.to.width - 1)];
-  }
-  wait_for_kernels_before();
-  if (own < T::rows) {
-    const int row = static_cast<int>(blockIdx.z) * T::rows + own;
-    scales.x[own] = gemm.x_scales[min(row, gemm.to.rows - 1)];
-  }
+__device__ __forceinline__ void meet_consumers() {
   asm volatile("bar.sync 1, %0;" ::"n"(T::consumers) : "memory");
+}
+
+/// Called by all consumers.
+template <class T>
+__device__ void read_weight_scales(const Gemm& gemm, BlockScales<T>& scales) {
+  static_assert(T::groups * group_rows <= T::consumers);
+  const int own = static_cast<int>(threadIdx.x);
+  if (own >= T::groups * group_rows) return;
+  const bool gated = gemm.to.output == Output::gated;
+  const int at = static_cast<int>(blockIdx.y) * T::groups * group_rows + own;
+  const int half = at / 16 * 8 + at % 8;  // of gates, or of ups
+  const int row = !gated ? at : at % 16 < 8 ? half : gemm.to.width + half;
+  scales.weight[own] = gemm.weight_scales[min(row, (gated ? 2 : 1) * gemm.to.width - 1)];
+}
+/// Called by all consumers.
+template <class T>
+__device__ void read_x_scales(const Gemm& gemm, BlockScales<T>& scales) {
+  static_assert(T::rows <= T::consumers);
+  const int own = static_cast<int>(threadIdx.x);
+  if (own >= T::rows) return;
+  const int row = static_cast<int>(blockIdx.z) * T::rows + own;
+  scales.x[own] = gemm.x_scales[min(row, gemm.to.rows - 1)];
+}
+/// Makes the codes of this block's part of k, `steps` steps from `first`: row 0 of tiles, whose
+/// other rows stay whatever they are. Called by all consumers.
+template <class T>
+__device__ void make_codes(const Gemm& gemm, int first, int steps, unsigned char* codes,
+                           BlockScales<T>& scales) {
+  constexpr unsigned step_units = T::tile_k / unit;
+  const RowPart part{.row = gemm.plain_x,
+                     .row_units = static_cast<unsigned>(gemm.k) / unit,
+                     .padded_units = gemm.k_steps * step_units,
+                     .first = first * step_units,
+                     .units = steps * step_units};
+  const float scale = quantize_part<T::consumers, T::row_units>(part, [&](unsigned at) {
+    return codes + at / step_units * T::x_bytes + at % step_units * unit;
+  });
+  if (threadIdx.x < T::rows) scales.x[threadIdx.x] = scale;
+  show_to_products();
 }
 
 /// A thread's sums of quad `quad`, as store_quad takes them, times their rows' scales.
@@ -149,13 +187,15 @@ __device__ void copy_tiles(const Gemm& gemm, int first, int steps, std::uint32_t
   };
   const int ahead = min(steps, T::stages);
   for (int step = 0; step < ahead; ++step) copy_weights(step, step);
-  wait_for_kernels_before();
-  for (int step = 0; step < ahead; ++step) copy_rows(step, step);
+  if constexpr (!T::makes_codes) {
+    wait_for_kernels_before();
+    for (int step = 0; step < ahead; ++step) copy_rows(step, step);
+  }
   for (int step = ahead; step < steps; ++step) {
     const int stage = step % T::stages;
     wait_for_bytes(empty + 8 * stage, (step / T::stages - 1) % 2);
     copy_weights(step, stage);
-    copy_rows(step, stage);
+    if constexpr (!T::makes_codes) copy_rows(step, stage);
   }
 }
 
@@ -178,7 +218,8 @@ __device__ void multiply_steps(int steps, std::uint32_t stages_at, std::uint32_t
     wait_for_bytes(full + 8 * stage, odd);
     const std::uint32_t at = stages_at + stage * T::stage_bytes;
     const std::uint64_t left = tile_descriptor(at + group * group_rows * row_bytes);
-    const std::uint64_t right = tile_descriptor(at + T::weight_bytes);
+    const std::uint64_t right = tile_descriptor(
+        T::makes_codes ? stages_at + T::codes_at(steps) + step * T::x_bytes : at + T::weight_bytes);
     const auto multiply = [&](bool adds, auto& to) {
       pin(to);
       open_products();
@@ -251,7 +292,16 @@ __global__ void __launch_bounds__(T::threads, 1)
   }
   constexpr bool has_scales = T::Element::has_scales;
   __shared__ std::conditional_t<has_scales, BlockScales<T>, char> scales;
-  if constexpr (has_scales) read_scales<T>(gemm, scales);
+  if constexpr (has_scales) {
+    read_weight_scales<T>(gemm, scales);
+    wait_for_kernels_before();  // which may make x, or its codes
+    if constexpr (T::makes_codes) {
+      make_codes<T>(gemm, first, steps, shared + (stages_at - begin) + T::codes_at(steps), scales);
+    } else {
+      read_x_scales<T>(gemm, scales);
+    }
+    meet_consumers<T>();
+  }
   float sums[T::sums];
   multiply_steps<T>(steps, stages_at, shared_address(full), shared_address(empty), sums);
   const DecodeOutput to = output_of<T>(gemm);
@@ -273,7 +323,7 @@ __global__ void __launch_bounds__(T::threads, 1)
   }
   // The stages' memory is reused for the sums once no group reads it: [quads][consumers].
   auto* const own = reinterpret_cast<float4*>(shared + (stages_at - begin));
-  asm volatile("bar.sync 1, %0;" ::"n"(T::consumers) : "memory");
+  meet_consumers<T>();
 #pragma unroll
   for (int quad = 0; quad < T::quads; ++quad) {
     own[quad * T::consumers + threadIdx.x] = quad_of(quad);
@@ -311,12 +361,16 @@ cudaError_t launch(const DecodeGemm& wanted, int parts, cudaStream_t stream) {
       wanted.x, {k, rows, 1, 1, 1}, {k, rows * k, rows * k, rows * k}, {tile_k, T::rows, 1, 1, 1}};
   weight.element_bytes = x.element_bytes = Element::bytes;
   Gemm gemm{};
-  if (!make_tensor_map(weight, gemm.weight) || !make_tensor_map(x, gemm.x)) {
+  if (!make_tensor_map(weight, gemm.weight)) return cudaErrorInvalidValue;
+  if (T::makes_codes) {
+    gemm.plain_x = static_cast<const bf16*>(wanted.x);
+  } else if (!make_tensor_map(x, gemm.x)) {
     return cudaErrorInvalidValue;
   }
   gemm.to.out = wanted.out;
   gemm.to.rows = static_cast<int>(wanted.rows);
   gemm.to.width = static_cast<int>(wanted.gated ? wanted.n / 2 : wanted.n);
+  gemm.k = static_cast<int>(wanted.k);
   gemm.k_steps = static_cast<int>((wanted.k + tile_k - 1) / tile_k);
   gemm.to.output = wanted.gated                     ? Output::gated
                    : wanted.out_dtype == DType::f32 ? Output::f32
@@ -324,15 +378,17 @@ cudaError_t launch(const DecodeGemm& wanted, int parts, cudaStream_t stream) {
   gemm.weight_scales = wanted.weight_scales;
   gemm.x_scales = wanted.x_scales;
   auto* const kernel = decode_gemm_kernel<T>;
-  constexpr std::size_t shared = alignment + std::size_t{T::stages} * T::stage_bytes;
+  const int steps = (gemm.k_steps + parts - 1) / parts;
+  const int shared = alignment + (T::makes_codes ? T::codes_at(steps) + steps * T::x_bytes
+                                                 : T::stages * T::stage_bytes);
   const cudaError_t allowed = cudaFuncSetAttribute(
-      kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared));
+      kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, T::makes_codes ? max_shared : shared);
   if (allowed != cudaSuccess) return allowed;
   const unsigned tiles = blocks_of(wanted.n, T::groups * group_rows);
   return launch_early_as(
       dim3(static_cast<unsigned>(parts)), kernel,
       {dim3(static_cast<unsigned>(parts), tiles, blocks_of(wanted.rows, T::rows)), T::threads,
-       shared},
+       static_cast<std::size_t>(shared)},
       stream, gemm);
 }
 
@@ -389,6 +445,26 @@ bool reads_deep(const DecodeGemm& gemm, DecodeGemmTiling tiling) {
          blocks <= multiprocessors();
 }
 
+/// A thread keeps `row_units` units of a row of bf16, whose codes its block makes.
+template <unsigned row_units>
+using CodingTiling = Tiling<E4m3, 1, 8, true, row_units>;
+
+constexpr std::int64_t max_coded_k(unsigned row_units) {
+  return std::int64_t{row_units} * group_threads * unit;
+}
+/// Steps of k whose codes a block makes.
+constexpr int max_coded_steps = max_part_units * group_threads * unit / row_bytes;
+constexpr unsigned max_row_units = 16;
+static_assert(alignment + CodingTiling<4>::stages * CodingTiling<4>::stage_bytes +
+                  max_coded_steps * CodingTiling<4>::x_bytes <=
+              max_shared);
+
+bool makes_codes(const DecodeGemm& gemm, DecodeGemmTiling tiling) {
+  return gemm.weight_scales != nullptr && gemm.rows == coding_rows &&
+         gemm.k <= max_coded_k(max_row_units) && steps_of(gemm) <= max_coded_steps * tiling.parts &&
+         reads_deep(gemm, tiling);
+}
+
 }  // namespace
 }  // namespace cuda
 
@@ -426,8 +502,18 @@ bool decode_gemm_suits(const DecodeGemm& gemm) {
   return gemm.rows <= (tiling == DecodeGemmTiling{1, 1} ? 96 : 128);
 }
 
+bool decode_gemm_makes_codes(const DecodeGemm& gemm) {
+  return decode_gemm_fits(gemm) && makes_codes(gemm, best_tiling(gemm));
+}
+
 cudaError_t launch_decode_gemm(const DecodeGemm& gemm, DecodeGemmTiling tiling,
                                cudaStream_t stream) {
+  if (gemm.weight_scales != nullptr && gemm.x_scales == nullptr) {
+    if (!makes_codes(gemm, tiling)) return cudaErrorInvalidValue;
+    if (gemm.k <= max_coded_k(4)) return launch<CodingTiling<4>>(gemm, tiling.parts, stream);
+    if (gemm.k <= max_coded_k(8)) return launch<CodingTiling<8>>(gemm, tiling.parts, stream);
+    return launch<CodingTiling<max_row_units>>(gemm, tiling.parts, stream);
+  }
   cudaError_t error = cudaErrorInvalidValue;
   const auto run = [&](auto type) { error = launch<decltype(type)>(gemm, tiling.parts, stream); };
   const auto run_on = [&]<class Element>(Element) {
