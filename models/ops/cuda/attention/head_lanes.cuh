@@ -9,9 +9,9 @@
 
 namespace troupe::cuda {
 
-/// How the elements of a head are spread over a warp's lanes. Of a key, each of four lanes reads 16
-/// bytes of every 32 elements, and 8 of what is left; of a value, each of eight lanes 16 bytes of
-/// every 64 elements, and 4 of every 16 that are left.
+/// How the elements of a head are spread over a warp's lanes. Of a key, each of four lanes reads
+/// two units of 16 bytes of every 64 elements (or one of every 32, and 8 bytes of what is left); of
+/// a value, each of eight lanes 16 bytes of every 64 elements, and 4 of every 16 that are left.
 template <int dim>
 struct HeadLanes {
   static_assert(dim % 16 == 0 && dim >= 64);
@@ -22,10 +22,28 @@ struct HeadLanes {
   static constexpr int fragments = dim / 16;
   static constexpr int value_steps = (fragments + 3) / 4;  // calls of ValueRows::read
 
+  /// The j-th unit of a key that lane % 4 = `fourth` reads.
+  __device__ static constexpr int key_unit(int j, int fourth) {
+    return dim % 64 == 0 ? 8 * (j / 2) + 2 * fourth + j % 2 : 4 * j + fourth;
+  }
+
   /// The first of the two elements that lane / 4 = `eighth` has of a fragment of values.
   __device__ static constexpr int element(int fragment, int eighth) {
     return fragment < 4 * units ? 64 * (fragment / 4) + 8 * eighth + 2 * (fragment % 4)
                                 : 16 * fragment + 2 * eighth;
+  }
+};
+
+/// A row among `page` rows in shared memory, where the copy engine has put the first 64 elements of
+/// each, then the next, and has permuted the units of 128 bytes as in tile_descriptor: so lanes
+/// that read a unit of different rows, or next units of one, do not meet in the same banks.
+template <int page>
+struct SwizzledRow {
+  const uint4* page_begin;
+  int row;
+
+  __device__ const uint4& operator[](int unit) const {
+    return page_begin[(unit / 8 * page + row) * 8 + (unit % 8 ^ row % 8)];
   }
 };
 
@@ -40,7 +58,7 @@ struct KeyRow {
   __device__ void read(const void* row, int fourth) {
 #pragma unroll
     for (int j = 0; j < Lanes::chunks; ++j) {
-      chunks[j] = static_cast<const uint4*>(row)[fourth + 4 * j];
+      chunks[j] = static_cast<const uint4*>(row)[Lanes::key_unit(j, fourth)];
     }
     if constexpr (Lanes::has_half_chunk) {
       half_chunk = static_cast<const uint2*>(row)[8 * Lanes::chunks + fourth];
@@ -65,9 +83,13 @@ struct ValueRows {
         units[c][i] = row(i)[eighth + 8 * c];
         continue;
       }
-      const auto* const from = reinterpret_cast<const std::uint32_t*>(row(i));
+      if constexpr (Lanes::words > 0) {
+        const auto* const from = reinterpret_cast<const std::uint32_t*>(row(i));
 #pragma unroll
-      for (int t = 0; t < Lanes::words; ++t) words[t][i] = from[32 * Lanes::units + 8 * t + eighth];
+        for (int t = 0; t < Lanes::words; ++t) {
+          words[t][i] = from[32 * Lanes::units + 8 * t + eighth];
+        }
+      }
     }
   }
   /// Two elements of position i.
@@ -81,14 +103,15 @@ struct ValueRows {
 
 /// Adds the products of 16 keys with 8 queries for each tile: `top` and `bottom` are the rows of
 /// keys lane / 4 and lane / 4 + 8.
-template <int dim, int tiles>
-__device__ __forceinline__ void add_products(const uint4* top, const uint4* bottom, int fourth,
+template <int dim, int tiles, class Row>
+__device__ __forceinline__ void add_products(const Row& top, const Row& bottom, int fourth,
                                              const KeyRow<dim> (&query)[tiles],
                                              float (&scores)[tiles][4]) {
   using Lanes = HeadLanes<dim>;
 #pragma unroll
   for (int j = 0; j < Lanes::chunks; ++j) {
-    const uint4 a = top[fourth + 4 * j], b = bottom[fourth + 4 * j];
+    const int unit = Lanes::key_unit(j, fourth);
+    const uint4 a = top[unit], b = bottom[unit];
 #pragma unroll
     for (int t = 0; t < tiles; ++t) {
       const uint4& q = query[t].chunks[j];

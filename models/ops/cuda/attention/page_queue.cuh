@@ -7,16 +7,24 @@
 
 namespace troupe::cuda {
 
-/// How a cache of bf16, or of codes, holds the keys and the values of a position.
-template <int dim>
+/// How a cache of bf16, or of codes, holds the keys and the values of a position. `swizzled`: in
+/// shared memory rows are SwizzledRow (head_lanes.cuh).
+template <int dim, bool swizzled = false>
 struct Bf16Rows {
   static constexpr int key_bytes = 2 * dim, value_bytes = 2 * dim, scale_bytes = 0;
+  static constexpr bool is_swizzled = swizzled;
 };
 /// Scales lie behind all rows of a block (CodedPages); in shared memory behind those of a page.
 template <class Keys, class Values, int dim>
 struct CodeRows {
   static constexpr int key_bytes = dim / Keys::in_byte, value_bytes = dim / Values::in_byte;
   static constexpr int scale_bytes = 2;
+  static constexpr bool is_swizzled = false;
+};
+
+/// All keys and all values of a cache as tensors of positions of 64 elements, for swizzled rows.
+struct PageMaps {
+  CUtensorMap keys, values;
 };
 
 /// A warp's pages of `page` positions on their way to shared memory, every `warps`-th of its
@@ -30,9 +38,12 @@ class PageQueue {
   static constexpr int key_units = page * (Rows::key_bytes + Rows::scale_bytes) / 16;
   static constexpr int units = key_units + page * (Rows::value_bytes + Rows::scale_bytes) / 16;
 
-  __device__ PageQueue(const Pass& pass, const Work& work, uint4* memory, std::uint64_t* barriers)
+  /// `maps`: of swizzled rows, with which `memory` is a multiple of 1,024 bytes.
+  __device__ PageQueue(const Pass& pass, const Work& work, uint4* memory, std::uint64_t* barriers,
+                       const PageMaps* maps = nullptr)
       : pass_(pass),
         work_(work),
+        maps_(maps),
         memory_(memory),
         barriers_(shared_address(barriers)),
         lane_(threadIdx.x % 32),
@@ -63,6 +74,14 @@ class PageQueue {
     const int in_block = (work_.first_page() + page_of(turn)) % pages_per_block;
     const int positions = work_.positions_of(page_of(turn));
     const std::uint32_t barrier = barriers_ + turn % stages * 8;
+    if constexpr (Rows::is_swizzled) {
+      const std::int64_t pages = (block * pass_.kv_heads + work_.kv_head) * pages_per_block;
+      const auto row = static_cast<int>((pages + in_block) * page);
+      expect_bytes(barrier, 16 * units);
+      copy_box(shared_address(keys(turn)), &maps_->keys, 0, row, 0, 0, 0, barrier);
+      copy_box(shared_address(values(turn)), &maps_->values, 0, row, 0, 0, 0, barrier);
+      return;
+    }
     expect_bytes(barrier, rows_bytes(Rows::key_bytes, positions) +
                               rows_bytes(Rows::value_bytes, positions) + 2 * scale_bytes);
     const Source from{block * pass_.kv_heads + work_.kv_head, in_block, positions};
@@ -117,6 +136,7 @@ class PageQueue {
 
   const Pass& pass_;
   const Work& work_;
+  const PageMaps* maps_;
   uint4* memory_;
   std::uint32_t barriers_;
   int lane_, warp_, first_, size_;

@@ -67,7 +67,7 @@ class SlabsOfCodes {
     const std::uint32_t to = shared_address(memory_ + to_ * job_.stage_bytes);
     if (is_elected()) {
       expect_bytes(barrier, job_.slab_bytes);
-      copy_panels(to, &job_.panels, job_.gated, unit, 2 * tile, barrier, evicted(false));
+      copy_panels(to, &job_.panels, job_.gated, unit, 2 * tile, barrier, policy_);
     }
     to_ = to_ + 1 == job_.stages ? 0 : to_ + 1;
   }
@@ -90,6 +90,7 @@ class SlabsOfCodes {
   std::uint32_t barriers_;
   int to_ = 0, from_ = 0;
   std::uint32_t turn_ = 0;
+  std::uint64_t policy_ = evicted(true);
 };
 
 /// Where a lane takes operands from x in shared memory; lanes whose row is missing take zeros.

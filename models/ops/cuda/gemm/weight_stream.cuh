@@ -80,7 +80,7 @@ class SlabQueue {
     __syncwarp();
     if (lane_ < slab_rows) {
       const std::uint32_t to = shared_address(memory_ + to_ * slab_bytes);
-      copy_bulk(to + lane_ * (slab_bytes / slab_rows), row, row_bytes, barrier, evicted(true));
+      copy_bulk(to + lane_ * (slab_bytes / slab_rows), row, row_bytes, barrier, policy_);
     }
     advance(to_);
   }
@@ -91,7 +91,7 @@ class SlabQueue {
       const std::uint32_t barrier = barriers_ + 8 * to_;
       expect_bytes(barrier, slab_bytes);
       copy_box(shared_address(memory_ + to_ * slab_bytes), &map, column, 0, 0, tile, 0, barrier,
-               evicted(true));
+               policy_);
     }
     advance(to_);
   }
@@ -159,6 +159,7 @@ class SlabQueue {
   std::uint32_t barriers_;
   int lane_, to_ = 0, from_ = 0;
   std::uint32_t turn_ = 0;  // of the stages, odd or even
+  std::uint64_t policy_ = evicted(true);
 };
 
 /// Reads this lane's units of a row of x, or zeros if it is null, those that it multiplies with
