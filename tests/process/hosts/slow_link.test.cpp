@@ -3,6 +3,7 @@
 #include <chrono>
 
 #include <arpa/inet.h>
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -54,6 +55,16 @@ TEST_F(SlowLinks, take_twenty_milliseconds_each_way) {
   const auto begin = std::chrono::steady_clock::now();
   ASSERT_EQ(::connect(socket.get(), reinterpret_cast<const sockaddr*>(&sshd), sizeof(sshd)), 0);
   EXPECT_GE(std::chrono::steady_clock::now() - begin, 40ms);
+}
+
+TEST_F(SlowLinks, leave_a_host_its_addresses) {
+  {
+    const test::SlowLink link(2, {});
+  }
+  for (const char* address : {"10.77.0.2", "fd77::2"}) {
+    const auto is_there = fmt::format("ip addr show dev eth0 | grep -q -F \" {}/\"", address);
+    EXPECT_NO_THROW(test::on_host(2, is_there)) << address;
+  }
 }
 
 TEST_F(SlowLinks, that_swallow_large_packets_are_found_before_anything_is_loaded) {
