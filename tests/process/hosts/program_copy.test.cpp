@@ -1,8 +1,10 @@
 // Copies of the program for hosts that do not have it.
 #include <csignal>
+#include <cstdint>
 #include <cstdlib>
 #include <filesystem>
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -18,10 +20,17 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::Not;
 
+/// An option of mount: room for the program's archive beside what is unpacked from it, both of
+/// which sanitizers make larger than a gigabyte, and for the libraries that go with it.
+std::string room_for_a_copy() {
+  constexpr std::uintmax_t libraries = 1ull << 30;
+  return fmt::format("size={}", 2 * std::filesystem::file_size(TROUPE_LAUNCHER) + libraries);
+}
+
 /// While it lives, a host has no program at the launcher's path, and a ~/.cache of its own.
 class WithoutProgram {
  public:
-  explicit WithoutProgram(int host, const std::string& cache_options = "size=2g")
+  explicit WithoutProgram(int host, const std::string& cache_options = room_for_a_copy())
       : cache_(host, "mount -t tmpfs -o mode=0755," + cache_options + " none ~/.cache",
                "umount ~/.cache"),
         program_(host, "mount --bind /dev/null " TROUPE_LAUNCHER, "umount " TROUPE_LAUNCHER) {}
