@@ -6,6 +6,7 @@
 
 #include "runtime/process/child_process.hpp"
 #include "tests/process/launcher/support/launcher_job.hpp"
+#include "tests/support/time_scale.hpp"
 
 namespace troupe::launcher_test {
 namespace {
@@ -30,7 +31,10 @@ TEST(ManyNodes, are_refused_if_the_launcher_may_not_open_enough_files) {
                                  "nodes: raise the hard limit here (ulimit -Hn 256)"));
 }
 
-TEST(ManyNodes, all_answer_if_16_agents_join_on_one_machine) { expect_all_nodes_to_answer(16); }
+TEST(ManyNodes, all_answer_if_their_agents_join_on_one_machine) {
+  // Under sanitizers the processes of 16 keep two cores so busy that agents miss their heartbeats.
+  expect_all_nodes_to_answer(test::time_scale == 1 ? 16 : 4);
+}
 
 }  // namespace
 }  // namespace troupe::launcher_test
