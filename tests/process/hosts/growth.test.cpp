@@ -27,7 +27,7 @@ using ::testing::Not;
 
 /// Many more than one replica is given at once, and so much work for one that nodes join long
 /// before its end, also where Slurm needs seconds to start a second allocation.
-std::string some_tales() { return tales(1600 / test::time_scale, 24); }
+std::string some_tales() { return tales(1600, 24); }
 
 /// Values of --set for an elastic job of replicas, one for each node.
 std::vector<std::string> replicas(int count, std::vector<std::string> settings) {
@@ -202,9 +202,9 @@ TEST(GrowthInSlurm, takes_the_nodes_of_a_second_allocation_in) {
          "for i in $(seq 200); do [ -z \"$(squeue --noheader)\" ] && exit 0; sleep 0.1; done\n"
          "squeue; exit 9\n";
   const auto command = fmt::format(
-      "timeout 110 " TROUPE_SOURCE_DIR
+      "timeout {1} " TROUPE_SOURCE_DIR
       "/tests/support/hosts/with-slurm --no-allocation 3 bash {0}/script.sh >{0}/slurm.log 2>&1",
-      job.folder().string());
+      job.folder().string(), 110 * test::time_scale);
   const int code = std::system(command.c_str());
   const std::string printed = golden::file_bytes(job.folder() / "slurm.log");
   const std::string second = golden::file_bytes(job.folder() / "second.log");

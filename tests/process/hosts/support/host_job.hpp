@@ -18,7 +18,9 @@
 
 namespace troupe::launcher_test {
 
-/// So many requests of so many tokens each.
+/// So many requests of so many tokens each; under sanitizers half as many. Those slow answers down
+/// about four times and start a process a second later: half of the requests then last twice as
+/// long as all do without them, and leave a node as much time to join.
 std::string tales(int count, int tokens);
 /// A batch of tales that runs for some seconds on two workers.
 std::string long_input(int requests = 400);
