@@ -50,7 +50,8 @@ part=$cache/.part-$host-$$;
 why=$(mkdir "$part" 2>&1) || die "cannot write to $cache: ${why##*: }";
 why=$({ head -c "$bytes" >"$part/archive"; } 2>&1) || die "cannot write to $cache: ${why##*: }";
 [ "$(sha256sum <"$part/archive" | cut -d" " -f1)" = "$hash" ] || die "the copy did not arrive whole";
-why=$(tar -xf "$part/archive" -C "$part" 2>&1) || die "cannot unpack to $cache: ${why##*: }";
+why=$(tar -xf "$part/archive" -C "$part" 2>&1) || {
+  why=$(echo "$why" | head -n 1); die "cannot unpack to $cache: ${why##*: }"; };
 rm "$part/archive"; sync -f "$part";
 works "$part" || die "the copy does not run there:
   $(LD_LIBRARY_PATH=$part/lib/troupe$libraries "$part/bin/$name" "$print_build" 2>&1 | tail -n 1)";

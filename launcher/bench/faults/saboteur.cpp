@@ -37,15 +37,19 @@ for process in "$@"; do
 done
 )";
 
-/// Arguments: seconds, device. A device that goes down loses its routes.
+/// Arguments: seconds, device. A device that goes down loses its routes, and its IPv6 addresses if
+/// the kernel is not told to keep them.
 constexpr const char* link_script = R"(cd /
-routes=$(ip -4 route show dev "$2")
+keeps=/proc/sys/net/ipv6/conf/$2/keep_addr_on_down
+kept=$(cat "$keeps") && echo 1 >"$keeps"
+routes=$(for family in 4 6; do ip -$family route show dev "$2" | sed "s/^/$family /"; done)
 ip link set dev "$2" down
 sleep "$1"
 ip link set dev "$2" up
-echo "$routes" | while read -r route; do
-  [ -n "$route" ] && ip -4 route replace $route dev "$2"
+echo "$routes" | while read -r family route; do
+  [ -n "$route" ] && ip -$family route replace $route dev "$2"
 done
+[ -n "$kept" ] && echo "$kept" >"$keeps"
 )";
 
 /// Starts a shell that outlives this process and all others of the job, in a session of its own.
