@@ -58,7 +58,9 @@ void CudaDenseOps::do_linear(const Linear& weight, const Tensor& x, const Tensor
   check_codes();
   check(static_cast<const CudaLinear&>(weight).multiply(gemms_, x, out, stream()));
   if (out.data() == x.data()) return;
-  coded_at_ = context_.uses();  // x has not changed: another matrix may take its codes
+  // Another matrix may take the codes of x, which has not changed; other rows may be in `out` now.
+  if (gemms_.fp8 != nullptr && !gemms_.fp8->is_coded(x)) gemms_.fp8->set_coded({});
+  coded_at_ = context_.uses();
 }
 
 void CudaDenseOps::do_linear_gate_up(const Linear& weight, const Tensor& x, const Tensor& scratch,

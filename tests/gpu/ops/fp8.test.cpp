@@ -155,14 +155,15 @@ TEST_P(Fp8Products, of_rows_of_any_magnitude_have_their_own_scales) {
 }
 
 // The GEMM of one row makes its codes itself where it can; those of several have them made before.
-TEST_P(Fp8Products, of_one_row_have_the_bits_that_it_has_among_others) {
-  constexpr std::int64_t rows = 6;
-  enum Row { zeros, infinite, not_a_number, tiny, last_is_largest };
+TEST_P(Fp8Products, of_one_row_have_the_same_bits_as_among_others) {
+  enum Row { zeros, infinite, not_a_number, tiny, last_is_largest, ordinary, rows };
   for (const auto& [n, k] : {std::pair{4096, 4096},
                              {4096, 12288},
                              {6144, 2048},
                              {1008, 1040},
                              {4112, 8208},
+                             {6144, 8192},  // as many steps of k as a block makes codes of
+                             {3072, 4608},
                              {2048, 144},
                              {16, 16}}) {
     const HostTensor numbers = random({rows, k});
@@ -216,15 +217,19 @@ TEST_P(Fp8Products, take_no_codes_of_a_row_that_another_product_has_overwritten)
   const DeviceTensor scale = exact(random({k}));
   const DeviceTensor x = activation(random({1, k})), row = room(DType::bf16, {1, k});
   const DeviceTensor out = room(DType::f32, {1, k}), expected = room(DType::f32, {1, k});
-  gpu_->dense().rms_norm(x, scale, 1e-6F, row);
-  gpu_->dense().linear(**weight, row, out);
-  gpu_->dense().linear(**weight, x, row);
-  gpu_->dense().linear(**weight, row, out);
-  const DeviceTensor copy = activation(back(row));
-  gpu_->dense().linear(**weight, copy, expected);
-  const HostTensor found = back(out), wanted = back(expected);
-  for (std::int64_t i = 0; i < k; ++i) {
-    ASSERT_EQ(found->as<float>()[i], wanted->as<float>()[i]) << "column " << i;
+  auto plain = gpu_->weights().prepare(random({k, k}, 0.05F), 1, WeightEncoding::plain);
+  ASSERT_TRUE(plain.ok());
+  for (const Linear* const overwriting : {weight->get(), plain->get()}) {
+    gpu_->dense().rms_norm(x, scale, 1e-6F, row);
+    gpu_->dense().linear(**weight, row, out);
+    gpu_->dense().linear(*overwriting, x, row);
+    gpu_->dense().linear(**weight, row, out);
+    const DeviceTensor copy = activation(back(row));
+    gpu_->dense().linear(**weight, copy, expected);
+    const HostTensor found = back(out), wanted = back(expected);
+    for (std::int64_t i = 0; i < k; ++i) {
+      ASSERT_EQ(found->as<float>()[i], wanted->as<float>()[i]) << "column " << i;
+    }
   }
 }
 

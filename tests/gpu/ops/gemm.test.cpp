@@ -74,7 +74,7 @@ TEST_P(Products, of_decode_batches_are_the_hosts_however_they_are_cut) {
 
 TEST_P(Products, of_decode_batches_are_gated_in_tiles_of_every_size) {
   for (const auto& [inner, k] : {std::pair{48, 72}, {1000, 264}, {9608, 136}, {3000, 1160}}) {
-    // Sums of any length are as large, and so are their rounding errors.
+    // Weights shrink with k, so that sums, and with them rounding errors, are as large for any k.
     const float most = 1.5F / std::sqrt(static_cast<float>(k));
     const HostTensor weight = random({2 * inner, k}, most), x = random({130, k});
     auto gpu_weight = gpu_->weights().prepare(weight, 1, WeightEncoding::plain);

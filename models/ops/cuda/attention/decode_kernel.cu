@@ -22,8 +22,9 @@ constexpr int swizzle_alignment = 1024;
 template <int dim>
 using WarpSoftmax = OnlineSoftmax<dim, FusibleArithmetic>;
 
-/// Rows are swizzled in shared memory where few blocks compute at once: with many, memory is the
-/// limit, and copies of whole pages, which are one piece of it, read it 3 to 6 % faster.
+/// Rows are swizzled in shared memory where a multiprocessor has one block at once (decode_blocks):
+/// with more, memory is the limit, and copies of whole pages, which are one piece of it, read it 3
+/// to 6 % faster.
 template <int dim, int blocks>
 constexpr bool swizzles = blocks == 1 && dim % 64 == 0;
 struct NoMaps {};
@@ -148,7 +149,7 @@ __global__ void __launch_bounds__(warps * 32, blocks)
 #endif
 }
 
-/// False if the driver refuses.
+/// Describes the cache to the copy engine. False if the driver refuses.
 template <int dim>
 bool make_page_maps(const DecodePass& pass, PageMaps& maps) {
   constexpr std::uint64_t row = dim, positions = std::uint64_t{1} << 31;  // more than there are

@@ -35,8 +35,9 @@ struct HeadLanes {
 };
 
 /// A row among `page` rows in shared memory, where the copy engine has put the first 64 elements of
-/// each, then the next, and has permuted the units of 128 bytes as in tile_descriptor: so lanes
-/// that read a unit of different rows, or next units of one, do not meet in the same banks.
+/// each, then the next, and has permuted the units of 128 bytes as in tile_descriptor. Eight lanes
+/// read at a time: of keys every other unit of two adjacent rows (key_unit), of values two adjacent
+/// units of every other of eight rows. So they lie in different banks.
 template <int page>
 struct SwizzledRow {
   const uint4* page_begin;

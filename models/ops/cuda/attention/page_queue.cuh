@@ -22,7 +22,8 @@ struct CodeRows {
   static constexpr bool is_swizzled = false;
 };
 
-/// All keys and all values of a cache as tensors of positions of 64 elements, for swizzled rows.
+/// Tensor maps of a cache's keys and values as [dim / 64][positions of all blocks and KV
+/// heads][64]; a box is a page. For swizzled rows.
 struct PageMaps {
   CUtensorMap keys, values;
 };
@@ -38,7 +39,7 @@ class PageQueue {
   static constexpr int key_units = page * (Rows::key_bytes + Rows::scale_bytes) / 16;
   static constexpr int units = key_units + page * (Rows::value_bytes + Rows::scale_bytes) / 16;
 
-  /// `maps`: of swizzled rows, with which `memory` is a multiple of 1,024 bytes.
+  /// `maps`: needed if rows are swizzled; `memory` then begins at a multiple of 1,024 bytes.
   __device__ PageQueue(const Pass& pass, const Work& work, uint4* memory, std::uint64_t* barriers,
                        const PageMaps* maps = nullptr)
       : pass_(pass),
@@ -75,8 +76,8 @@ class PageQueue {
     const int positions = work_.positions_of(page_of(turn));
     const std::uint32_t barrier = barriers_ + turn % stages * 8;
     if constexpr (Rows::is_swizzled) {
-      const std::int64_t pages = (block * pass_.kv_heads + work_.kv_head) * pages_per_block;
-      const auto row = static_cast<int>((pages + in_block) * page);
+      const std::int64_t first_page = (block * pass_.kv_heads + work_.kv_head) * pages_per_block;
+      const auto row = static_cast<int>((first_page + in_block) * page);
       expect_bytes(barrier, 16 * units);
       copy_box(shared_address(keys(turn)), &maps_->keys, 0, row, 0, 0, 0, barrier);
       copy_box(shared_address(values(turn)), &maps_->values, 0, row, 0, 0, 0, barrier);

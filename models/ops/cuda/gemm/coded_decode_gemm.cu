@@ -67,7 +67,8 @@ template <class T>
 __device__ void copy_units(const Gemm& gemm, int first, int count, std::uint32_t stages_at,
                            std::uint32_t full, std::uint32_t empty) {
   const bool gated = gemm.to.output == Output::gated;
-  const std::uint64_t policy = evicted(gridDim.z == 1);
+  // Other blocks of rows read the same weights again.
+  const std::uint64_t policy = make_cache_policy(gridDim.z == 1);
   const auto copy_codes = [&](int unit, int stage) {
     expect_bytes(full + 8 * stage, T::x_bytes + T::panels * gemm.layout.unit_bytes);
     copy_panels(stages_at + stage * gemm.stage_bytes + T::x_bytes, &gemm.weight, gated,

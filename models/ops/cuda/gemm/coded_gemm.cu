@@ -90,7 +90,7 @@ class SlabsOfCodes {
   std::uint32_t barriers_;
   int to_ = 0, from_ = 0;
   std::uint32_t turn_ = 0;
-  std::uint64_t policy_ = evicted(true);
+  std::uint64_t policy_ = make_cache_policy(true);
 };
 
 /// Where a lane takes operands from x in shared memory; lanes whose row is missing take zeros.

@@ -35,7 +35,6 @@ constexpr int alignment = 1024;
 /// block that has one for itself reads faster with more.
 constexpr int max_stages = 8, max_deep_stages = 16;
 constexpr int max_coding_stages = 20;   // of blocks that make the codes of x
-constexpr int coding_rows = 1;          // of x, whose codes blocks make
 constexpr int max_deep_rows = 32;       // of a block
 constexpr int max_shared = 225 * 1024;  // per block, besides its barriers and scales
 
@@ -63,23 +62,23 @@ struct E4m3 {
 };
 
 /// Each of `groups` groups multiplies 64 rows of the weight with `rows` rows of x. `is_deep`: more
-/// steps are under way. `row_units`, unless 0: x is a row of bf16, and a block makes the codes of
+/// steps are under way. `kept_units`, unless 0: x is a row of bf16, and a block makes the codes of
 /// its part of k itself, for which a thread keeps so many units of the row.
-template <class Element_, int groups_, int rows_, bool is_deep = false, unsigned row_units_ = 0>
+template <class Element_, int groups_, int rows_, bool is_deep = false, unsigned kept_units_ = 0>
 struct Tiling {
   using Element = Element_;
   static constexpr int groups = groups_, rows = rows_;
-  static constexpr unsigned row_units = row_units_;
-  static constexpr bool makes_codes = row_units > 0;
+  static constexpr unsigned kept_units = kept_units_;
+  static constexpr bool makes_codes = kept_units > 0;
   static constexpr int tile_k = row_bytes / Element::bytes;
   static constexpr int consumers = groups * group_threads, threads = consumers + 32;
   static constexpr int weight_bytes = groups * group_rows * row_bytes;
   static constexpr int x_bytes = rows * row_bytes;
   static constexpr int stage_bytes = weight_bytes + (makes_codes ? 0 : x_bytes);
-  static constexpr int most_stages = makes_codes ? max_coding_stages
+  static constexpr int max_of_stages = makes_codes ? max_coding_stages
                                      : is_deep   ? max_deep_stages
                                                  : max_stages;
-  static constexpr int stages = std::min(most_stages, (max_shared - alignment) / stage_bytes);
+  static constexpr int stages = std::min(max_of_stages, (max_shared - alignment) / stage_bytes);
   static constexpr int sums = rows / 2;  // per thread
   static constexpr int quads = rows / 8;
   /// Where codes lie that a block with `steps` steps of k makes: behind the stages that it uses.
@@ -150,7 +149,7 @@ __device__ void make_codes(const Gemm& gemm, int first, int steps, unsigned char
                      .padded_units = gemm.k_steps * step_units,
                      .first = first * step_units,
                      .units = steps * step_units};
-  const float scale = quantize_part<T::consumers, T::row_units>(part, [&](unsigned at) {
+  const float scale = quantize_part<T::consumers, T::kept_units>(part, [&](unsigned at) {
     return codes + at / step_units * T::x_bytes + at % step_units * unit;
   });
   if (threadIdx.x < T::rows) scales.x[threadIdx.x] = scale;
@@ -174,7 +173,8 @@ __device__ void copy_tiles(const Gemm& gemm, int first, int steps, std::uint32_t
   // Rows of the weight come in groups of eight; gated ones alternate between both halves.
   const int eights = static_cast<int>(blockIdx.y) * T::groups * group_rows / 8;
   const int tile = gemm.to.output == Output::gated ? eights / 2 : eights;
-  const std::uint64_t policy = evicted(gridDim.z == 1);
+  // Other blocks of rows read the same weights again.
+  const std::uint64_t policy = make_cache_policy(gridDim.z == 1);
   const auto copy_weights = [&](int step, int stage) {
     expect_bytes(full + 8 * stage, T::stage_bytes);
     copy_box(stages_at + stage * T::stage_bytes, &gemm.weight, (first + step) * T::tile_k, 0, 0,
@@ -445,23 +445,23 @@ bool reads_deep(const DecodeGemm& gemm, DecodeGemmTiling tiling) {
          blocks <= multiprocessors();
 }
 
-/// A thread keeps `row_units` units of a row of bf16, whose codes its block makes.
-template <unsigned row_units>
-using CodingTiling = Tiling<E4m3, 1, 8, true, row_units>;
+/// A thread keeps `kept_units` units of a row of bf16, whose codes its block makes.
+template <unsigned kept_units>
+using CodingTiling = Tiling<E4m3, 1, 8, true, kept_units>;
 
-constexpr std::int64_t max_coded_k(unsigned row_units) {
-  return std::int64_t{row_units} * group_threads * unit;
+constexpr std::int64_t max_coded_k(unsigned kept_units) {
+  return std::int64_t{kept_units} * group_threads * unit;
 }
 /// Steps of k whose codes a block makes.
 constexpr int max_coded_steps = max_part_units * group_threads * unit / row_bytes;
-constexpr unsigned max_row_units = 16;
+constexpr unsigned max_kept_units = 16;
 static_assert(alignment + CodingTiling<4>::stages * CodingTiling<4>::stage_bytes +
                   max_coded_steps * CodingTiling<4>::x_bytes <=
               max_shared);
 
 bool makes_codes(const DecodeGemm& gemm, DecodeGemmTiling tiling) {
-  return gemm.weight_scales != nullptr && gemm.rows == coding_rows &&
-         gemm.k <= max_coded_k(max_row_units) && steps_of(gemm) <= max_coded_steps * tiling.parts &&
+  return gemm.weight_scales != nullptr && gemm.rows == 1 &&
+         gemm.k <= max_coded_k(max_kept_units) && steps_of(gemm) <= max_coded_steps * tiling.parts &&
          reads_deep(gemm, tiling);
 }
 
@@ -512,7 +512,7 @@ cudaError_t launch_decode_gemm(const DecodeGemm& gemm, DecodeGemmTiling tiling,
     if (!makes_codes(gemm, tiling)) return cudaErrorInvalidValue;
     if (gemm.k <= max_coded_k(4)) return launch<CodingTiling<4>>(gemm, tiling.parts, stream);
     if (gemm.k <= max_coded_k(8)) return launch<CodingTiling<8>>(gemm, tiling.parts, stream);
-    return launch<CodingTiling<max_row_units>>(gemm, tiling.parts, stream);
+    return launch<CodingTiling<max_kept_units>>(gemm, tiling.parts, stream);
   }
   cudaError_t error = cudaErrorInvalidValue;
   const auto run = [&](auto type) { error = launch<decltype(type)>(gemm, tiling.parts, stream); };

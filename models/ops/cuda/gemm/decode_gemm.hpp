@@ -20,8 +20,8 @@ struct DecodeGemm {
   std::int64_t rows = 0, n = 0, k = 0;
   bool gated = false;                    ///< the first half of n is a gate: out = silu(gate) * up
   const float* weight_scales = nullptr;  ///< of codes: [n]; null: bf16
-  /// Of codes: [rows]. Null beside weight_scales: x is bf16, and blocks make its codes themselves
-  /// (decode_gemm_makes_codes), those of launch_quantize_rows.
+  /// Of codes: [rows]. Null beside weight_scales: x is bf16, and blocks make its codes themselves,
+  /// with the bits of launch_quantize_rows; cudaErrorInvalidValue unless decode_gemm_makes_codes.
   const float* x_scales = nullptr;
 };
 
@@ -41,9 +41,9 @@ bool decode_gemm_fits(const DecodeGemm& gemm);
 /// The tiling expected to be fastest; up to 128 rows a function of n and k alone.
 DecodeGemmTiling best_tiling(const DecodeGemm& gemm);
 
-/// True if launch_decode_gemm with best_tiling takes such a weight of codes with x in bf16, too:
-/// one row, if each block has a multiprocessor for itself and room for the codes of its part of k.
-/// x and x_scales may be null.
+/// True if launch_decode_gemm with best_tiling can make the codes of x itself: x is one row, each
+/// block has a multiprocessor for itself, and its shared memory holds the codes of its part of k. x
+/// and x_scales may be null.
 bool decode_gemm_makes_codes(const DecodeGemm& gemm);
 
 /// True if launch_decode_gemm supports it and with best_tiling is likely faster than cuBLASLt.

@@ -43,7 +43,7 @@ Result<void> Fp8Gemm::quantize(const Tensor& x, cudaStream_t stream) {
   return cuda_done(launch_quantize_rows(x.data(), x[0], x[1], room(), stream), "quantising rows");
 }
 
-Result<void> Fp8Gemm::multiply_part(const Fp8Matrix& weight, const Tensor& x, const Tensor& out,
+Result<void> Fp8Gemm::multiply_rows(const Fp8Matrix& weight, const Tensor& x, const Tensor& out,
                                     bool gated, cudaStream_t stream) {
   const auto* const scales = weight.scales->as<float>();
   const auto* const x_scales = memory_.scales->as<float>();
@@ -58,11 +58,11 @@ Result<void> Fp8Gemm::multiply_part(const Fp8Matrix& weight, const Tensor& x, co
                  .gated = gated,
                  .weight_scales = scales};
   if (peak_ == nullptr && !is_coded(x) && decode_gemm_makes_codes(few)) {
-    coded_ = {};  // those that are there may be of a tensor that `out` overwrites
     return cuda_done(launch_decode_gemm(few, best_tiling(few), stream), "a gemm of codes");
   }
   TROUPE_CHECK(quantize(x, stream));
-  few.x = memory_.codes->data(), few.x_scales = x_scales;
+  few.x = memory_.codes->data();
+  few.x_scales = x_scales;
   if (decode_gemm_fits(few)) {
     return cuda_done(launch_decode_gemm(few, best_tiling(few), stream), "a gemm of codes");
   }
@@ -83,7 +83,7 @@ Result<void> Fp8Gemm::multiply(const Fp8Matrix& weight, const Tensor& x, const T
   for (std::int64_t first = 0; first < x[0]; first += at_once) {
     const std::int64_t count = std::min(at_once, x[0] - first);
     TROUPE_CHECK(
-        multiply_part(weight, x.rows(first, count), out.rows(first, count), false, stream));
+        multiply_rows(weight, x.rows(first, count), out.rows(first, count), false, stream));
   }
   return {};
 }
@@ -96,7 +96,7 @@ Result<bool> Fp8Gemm::multiply_gated(const Fp8Matrix& weight, const Tensor& x, c
                         .gated = true,
                         .weight_scales = weight.scales->as<float>()};
   if (!decode_gemm_fits(gemm)) return false;
-  TROUPE_CHECK(multiply_part(weight, x, out, true, stream));
+  TROUPE_CHECK(multiply_rows(weight, x, out, true, stream));
   return true;
 }
 

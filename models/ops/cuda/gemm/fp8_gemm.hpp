@@ -20,9 +20,9 @@ struct Fp8Matrix {
 };
 
 /// GEMMs of matrices in 8-bit codes (W8A8): each row of x is quantised with a scale of its own
-/// (dynamic, by token), the tensor cores multiply codes, and both scales are factors of the sum. Up
-/// to 128 rows by launch_decode_gemm, which makes the codes of one row itself where it can, others
-/// by cuBLASLt. One thread at a time.
+/// (dynamic, by token), the tensor cores multiply codes, and both scales are factors of the sum.
+/// Few rows (decode_gemm_fits) by launch_decode_gemm, which makes the codes of one row itself where
+/// it can, others by cuBLASLt. One thread at a time.
 class Fp8Gemm {
  public:
   /// Device memory that GEMMs on one stream may use, for rows of x: more are multiplied in turns.
@@ -64,8 +64,9 @@ class Fp8Gemm {
   }
   /// Enqueues the codes and scales of the rows of x, unless they are there.
   Result<void> quantize(const Tensor& x, cudaStream_t stream);
-  /// Of rows whose codes find room, and are made if they are not there.
-  Result<void> multiply_part(const Fp8Matrix& weight, const Tensor& x, const Tensor& out,
+  /// Enqueues the product of rows whose codes find room in memory_; makes the codes if they are not
+  /// there.
+  Result<void> multiply_rows(const Fp8Matrix& weight, const Tensor& x, const Tensor& out,
                              bool gated, cudaStream_t stream);
 
   /// The rows to compute of `out` [rows, n], whose rows of x have k codes: with those behind it as

@@ -8,16 +8,17 @@ namespace troupe::cuda {
 /// Units of a part that a thread makes the codes of.
 constexpr unsigned max_part_units = 8;
 
-/// A part of a row of bf16: `units` of its `row_units` units, from `first` on, as far as the row
-/// continues with zeros to `padded_units`.
+/// Units [first, first + units) of a row of bf16 that has `row_units` units; zeros follow them up to
+/// `padded_units`.
 struct RowPart {
   const bf16* row;
   unsigned row_units, padded_units;
   unsigned first, units;
 };
 
-/// Raises magnitudes, NaN above all, to those of a unit, each of whose pairs has its own.
-__device__ __forceinline__ void raise(__nv_bfloat162 (&largest)[unit / 2], const uint4& values) {
+/// Makes each pair of `largest` the larger of itself and the magnitudes of the unit's pair at its
+/// place; NaN is above all.
+__device__ __forceinline__ void raise_magnitudes(__nv_bfloat162 (&largest)[unit / 2], const uint4& values) {
   const auto* const pairs = reinterpret_cast<const __nv_bfloat162*>(&values);
 #pragma unroll
   for (int i = 0; i < unit / 2; ++i) largest[i] = __hmax2_nan(largest[i], __habs2(pairs[i]));
@@ -25,23 +26,23 @@ __device__ __forceinline__ void raise(__nv_bfloat162 (&largest)[unit / 2], const
 
 /// Makes the codes of a part, those of its unit i at place(i), with the scale of the whole row,
 /// which it returns: the bits are those of quantize_row. Called by the first `threads` threads of a
-/// block, which alone meet at barrier 1; others may read the codes once all have returned. A thread
-/// keeps at most `units` units of the row.
-template <int threads, unsigned units, class Place>
+/// block, once in a kernel; they alone meet at barrier 1. Readers first meet all of them, products
+/// after show_to_products. A thread keeps at most `kept_units` units of the row.
+template <int threads, unsigned kept_units, class Place>
 __device__ __forceinline__ float quantize_part(const RowPart& part, const Place& place) {
-  constexpr unsigned own_units = units < max_part_units ? units : max_part_units;
+  constexpr unsigned own_units = kept_units < max_part_units ? kept_units : max_part_units;
   // All loads are under way at once: of the part, then of what follows, then of what precedes.
   const auto* const row = reinterpret_cast<const uint4*>(part.row);
-  uint4 kept[units] = {};
+  uint4 kept[kept_units] = {};
 #pragma unroll
-  for (unsigned i = 0; i < units; ++i) {
+  for (unsigned i = 0; i < kept_units; ++i) {
     const unsigned at = part.first + threadIdx.x + i * threads;
     const unsigned from = at < part.padded_units ? at : at - part.padded_units;
     if (from < part.row_units) kept[i] = row[from];
   }
   __nv_bfloat162 pairs[unit / 2] = {};
 #pragma unroll
-  for (const uint4& values : kept) raise(pairs, values);
+  for (const uint4& values : kept) raise_magnitudes(pairs, values);
   const __nv_bfloat162 pair =
       __hmax2_nan(__hmax2_nan(pairs[0], pairs[1]), __hmax2_nan(pairs[2], pairs[3]));
   // Magnitudes are ordered as their bits are, with NaN above infinity.

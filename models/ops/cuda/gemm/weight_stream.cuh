@@ -159,7 +159,7 @@ class SlabQueue {
   std::uint32_t barriers_;
   int lane_, to_ = 0, from_ = 0;
   std::uint32_t turn_ = 0;  // of the stages, odd or even
-  std::uint64_t policy_ = evicted(true);
+  std::uint64_t policy_ = make_cache_policy(true);
 };
 
 /// Reads this lane's units of a row of x, or zeros if it is null, those that it multiplies with
