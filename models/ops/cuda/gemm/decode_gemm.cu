@@ -76,8 +76,8 @@ struct Tiling {
   static constexpr int x_bytes = rows * row_bytes;
   static constexpr int stage_bytes = weight_bytes + (makes_codes ? 0 : x_bytes);
   static constexpr int max_of_stages = makes_codes ? max_coding_stages
-                                     : is_deep   ? max_deep_stages
-                                                 : max_stages;
+                                       : is_deep   ? max_deep_stages
+                                                   : max_stages;
   static constexpr int stages = std::min(max_of_stages, (max_shared - alignment) / stage_bytes);
   static constexpr int sums = rows / 2;  // per thread
   static constexpr int quads = rows / 8;
@@ -460,9 +460,8 @@ static_assert(alignment + CodingTiling<4>::stages * CodingTiling<4>::stage_bytes
               max_shared);
 
 bool makes_codes(const DecodeGemm& gemm, DecodeGemmTiling tiling) {
-  return gemm.weight_scales != nullptr && gemm.rows == 1 &&
-         gemm.k <= max_coded_k(max_kept_units) && steps_of(gemm) <= max_coded_steps * tiling.parts &&
-         reads_deep(gemm, tiling);
+  return gemm.weight_scales != nullptr && gemm.rows == 1 && gemm.k <= max_coded_k(max_kept_units) &&
+         steps_of(gemm) <= max_coded_steps * tiling.parts && reads_deep(gemm, tiling);
 }
 
 }  // namespace

@@ -8,8 +8,8 @@ namespace troupe::cuda {
 /// Units of a part that a thread makes the codes of.
 constexpr unsigned max_part_units = 8;
 
-/// Units [first, first + units) of a row of bf16 that has `row_units` units; zeros follow them up to
-/// `padded_units`.
+/// Units [first, first + units) of a row of bf16 that has `row_units` units; zeros follow them up
+/// to `padded_units`.
 struct RowPart {
   const bf16* row;
   unsigned row_units, padded_units;
@@ -18,7 +18,8 @@ struct RowPart {
 
 /// Makes each pair of `largest` the larger of itself and the magnitudes of the unit's pair at its
 /// place; NaN is above all.
-__device__ __forceinline__ void raise_magnitudes(__nv_bfloat162 (&largest)[unit / 2], const uint4& values) {
+__device__ __forceinline__ void raise_magnitudes(__nv_bfloat162 (&largest)[unit / 2],
+                                                 const uint4& values) {
   const auto* const pairs = reinterpret_cast<const __nv_bfloat162*>(&values);
 #pragma unroll
   for (int i = 0; i < unit / 2; ++i) largest[i] = __hmax2_nan(largest[i], __habs2(pairs[i]));
