@@ -188,13 +188,15 @@ TEST_P(Fp8Products, of_one_row_have_the_same_bits_as_among_others) {
         const HostTensor found = back(one);
         for (std::int64_t i = 0; i < width; ++i) {
           const float wanted = expected->as<float>()[r * width + i], value = found->as<float>()[i];
-          const std::string where = fmt::format("{}: row {}, column {} of {} by {}: {}, not {}",
-                                                what, r, i, k, n, value, wanted);
-          ASSERT_EQ(std::isnan(wanted), r == infinite || r == not_a_number) << where;
+          const auto where = [&] {
+            return fmt::format("{}: row {}, column {} of {} by {}: {}, not {}", what, r, i, k, n,
+                               value, wanted);
+          };
+          ASSERT_EQ(std::isnan(wanted), r == infinite || r == not_a_number) << where();
           ASSERT_TRUE(std::isnan(wanted) ? std::isnan(value)
                                          : std::bit_cast<std::uint32_t>(value) ==
                                                std::bit_cast<std::uint32_t>(wanted))
-              << where;
+              << where();
         }
       }
     };

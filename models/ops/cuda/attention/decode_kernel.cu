@@ -27,17 +27,13 @@ using WarpSoftmax = OnlineSoftmax<dim, FusibleArithmetic>;
 /// to 6 % faster.
 template <int dim, int blocks>
 constexpr bool swizzles = blocks == 1 && dim % 64 == 0;
-struct NoMaps {};
-template <bool swizzled>
-using MapsOf = std::conditional_t<swizzled, PageMaps, NoMaps>;
 
 /// A block per part, KV head and `tiles` of 8 of its query heads. `early`: values are in registers
 /// before their page is given back, which leaves the queue more time and other things fewer
 /// registers.
 template <int dim, int tiles, int warps, int stages, int blocks, bool early>
 __global__ void __launch_bounds__(warps * 32, blocks)
-    attend_one_row(const __grid_constant__ DecodePass pass,
-                   const __grid_constant__ MapsOf<swizzles<dim, blocks>> maps) {
+    attend_one_row(const __grid_constant__ DecodePass pass, const __grid_constant__ PageMaps maps) {
 #if __CUDA_ARCH__ >= 900
   constexpr int columns = tiles * tile_heads;
   using Lanes = HeadLanes<dim>;
@@ -58,12 +54,10 @@ __global__ void __launch_bounds__(warps * 32, blocks)
   const DecodeWork<columns> work(pass, blockIdx.x);
   if (work.pages == 0) return;
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, eighth = lane / 4, fourth = lane % 4;
-  const PageMaps* page_maps = nullptr;
   if constexpr (Rows::is_swizzled) {
-    page_maps = &maps;
     memory += -shared_address(unaligned) % swizzle_alignment / sizeof(uint4);
   }
-  Queue queue(pass, work, memory + warp * warp_units, barriers[warp], page_maps);
+  Queue queue(pass, work, memory + warp * warp_units, barriers[warp], &maps);
   int requested = 0;
   while (requested < min(stages, queue.size()) && !work.may_be_new(queue.page_of(requested))) {
     queue.request(requested++);
@@ -175,10 +169,8 @@ cudaError_t launch(const DecodePass& pass, cudaStream_t stream) {
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
   if (allowed != cudaSuccess) return allowed;
   const Grid grid{dim3(static_cast<unsigned>(pass.entries * pass.row_blocks)), warps * 32, bytes};
-  MapsOf<swizzled> maps;
-  if constexpr (swizzled) {
-    if (!make_page_maps<dim>(pass, maps)) return cudaErrorInvalidValue;
-  }
+  PageMaps maps{};  // not used unless rows are swizzled
+  if (swizzled && !make_page_maps<dim>(pass, maps)) return cudaErrorInvalidValue;
   return launch_early(kernel, grid, stream, pass, maps);
 }
 

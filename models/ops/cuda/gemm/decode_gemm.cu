@@ -2,40 +2,29 @@
 // bring tiles of weights and rows to shared memory, groups of four warps multiply them. One kernel
 // for bf16 and for 8-bit codes, whose tiles have twice the columns.
 #include <algorithm>
-#include <optional>
 #include <type_traits>
 
 #include "models/ops/cuda/common/cache_policy.cuh"
 #include "models/ops/cuda/common/cluster.cuh"
-#include "models/ops/cuda/common/hopper.hpp"
 #include "models/ops/cuda/common/ptx_sm90.cuh"
 #include "models/ops/cuda/common/tensor_map.hpp"
 #include "models/ops/cuda/gemm/decode_gemm.hpp"
+#include "models/ops/cuda/gemm/decode_gemm_tiling.hpp"
 #include "models/ops/cuda/gemm/decode_output.cuh"
 #include "models/ops/cuda/gemm/quantize_part.cuh"
 #include "parallel/device/cuda/device_math.cuh"
 #include "parallel/device/cuda/launch.cuh"
-#include "parallel/device/cuda/multiprocessors.hpp"
 
 namespace troupe {
 namespace cuda {
 namespace {
 
-constexpr int max_rows = 128;  // of a block
-constexpr int max_parts = 4;
-/// Up to 256 rows of codes are two blocks of max_rows where k is long and split, or rows are few:
-/// as measured with the matrices of Qwen3-8B, 30B-A3B and Llama-70B. Others take cuBLASLt, as
-/// blocks of 128 by 128 wait for the second-level cache.
-constexpr std::int64_t max_cut_rows = 256, max_whole_rows = 192, min_cut_k = 8192;
 constexpr int group_threads = 128;
-constexpr int group_rows = 64;  // of the weight
-constexpr int row_bytes = 128;  // of a tile in shared memory: the swizzle's row length
 constexpr int alignment = 1024;
 /// Steps of k under way. With few rows two blocks of 8 stages find room on a multiprocessor; a
 /// block that has one for itself reads faster with more.
 constexpr int max_stages = 8, max_deep_stages = 16;
 constexpr int max_coding_stages = 20;   // of blocks that make the codes of x
-constexpr int max_deep_rows = 32;       // of a block
 constexpr int max_shared = 225 * 1024;  // per block, besides its barriers and scales
 
 /// Elements of weights and rows: bf16, or E4M3 codes with a scale for each row of either.
@@ -81,7 +70,8 @@ struct Tiling {
   static constexpr int stages = std::min(max_of_stages, (max_shared - alignment) / stage_bytes);
   static constexpr int sums = rows / 2;  // per thread
   static constexpr int quads = rows / 8;
-  /// Where codes lie that a block with `steps` steps of k makes: behind the stages that it uses.
+  /// The offset of the codes that a block with `steps` steps of k makes: they follow the stages
+  /// that it uses.
   __host__ __device__ static constexpr int codes_at(int steps) {
     return (steps < stages ? steps : stages) * stage_bytes;
   }
@@ -408,109 +398,31 @@ void with_rows(std::int64_t rows, Body&& body) {
   }
 }
 
-/// The elements of k that fill 16 bytes.
-std::int64_t k_unit(const DecodeGemm& gemm) { return gemm.weight_scales != nullptr ? 16 : 8; }
-/// The steps of k.
-std::int64_t steps_of(const DecodeGemm& gemm) {
-  const std::int64_t tile_k = 8 * k_unit(gemm);
-  return (gemm.k + tile_k - 1) / tile_k;
-}
-
-/// Of codes with more than max_rows rows: the tiling with which a block has least to do while all
-/// run at once; none if there are too many, or others are faster.
-std::optional<DecodeGemmTiling> tiling_of_cut_rows(const DecodeGemm& gemm) {
-  std::optional<DecodeGemmTiling> best;
-  if (gemm.rows > max_cut_rows || gemm.k < min_cut_k) return best;
-  std::int64_t least = 0;
-  for (const int groups : {2, 3}) {
-    const std::int64_t blocks =
-        std::int64_t{blocks_of(gemm.n, groups * group_rows)} * blocks_of(gemm.rows, max_rows);
-    const int first_parts = gemm.rows > max_whole_rows ? 2 : 1;
-    for (int parts = first_parts; parts <= max_parts; ++parts) {
-      if (blocks * parts > multiprocessors()) break;
-      const std::int64_t work = groups * ((steps_of(gemm) + parts - 1) / parts);
-      if (best && work >= least) continue;
-      best = {groups, parts};
-      least = work;
-    }
-  }
-  return best;
-}
-
-/// True if each block has a multiprocessor for itself. Larger clusters would wait for kernels
-/// before that are still on some of a group of multiprocessors.
-bool reads_deep(const DecodeGemm& gemm, DecodeGemmTiling tiling) {
-  const std::int64_t blocks = std::int64_t{blocks_of(gemm.n, group_rows)} * tiling.parts;
-  return tiling.groups == 1 && tiling.parts <= 2 && gemm.rows <= max_deep_rows &&
-         blocks <= multiprocessors();
-}
-
 /// A thread keeps `kept_units` units of a row of bf16, whose codes its block makes.
 template <unsigned kept_units>
 using CodingTiling = Tiling<E4m3, 1, 8, true, kept_units>;
 
-constexpr std::int64_t max_coded_k(unsigned kept_units) {
+constexpr std::int64_t max_k_of(unsigned kept_units) {
   return std::int64_t{kept_units} * group_threads * unit;
 }
-/// Steps of k whose codes a block makes.
-constexpr int max_coded_steps = max_part_units * group_threads * unit / row_bytes;
 constexpr unsigned max_kept_units = 16;
+static_assert(max_k_of(max_kept_units) == max_coded_k &&
+              max_coded_steps * row_bytes == max_part_units * group_threads * unit);
 static_assert(alignment + CodingTiling<4>::stages * CodingTiling<4>::stage_bytes +
                   max_coded_steps * CodingTiling<4>::x_bytes <=
               max_shared);
-
-bool makes_codes(const DecodeGemm& gemm, DecodeGemmTiling tiling) {
-  return gemm.weight_scales != nullptr && gemm.rows == 1 && gemm.k <= max_coded_k(max_kept_units) &&
-         steps_of(gemm) <= max_coded_steps * tiling.parts && reads_deep(gemm, tiling);
-}
 
 }  // namespace
 }  // namespace cuda
 
 using namespace cuda;
 
-bool decode_gemm_fits(const DecodeGemm& gemm) {
-  if (!hopper_kernels_run() || gemm.k % k_unit(gemm) != 0 || gemm.n % (gemm.gated ? 16 : 8) != 0) {
-    return false;
-  }
-  if (gemm.rows <= max_rows) return true;
-  return gemm.weight_scales != nullptr && !gemm.gated && tiling_of_cut_rows(gemm).has_value();
-}
-
-DecodeGemmTiling best_tiling(const DecodeGemm& gemm) {
-  if (gemm.rows > max_rows) return tiling_of_cut_rows(gemm).value_or(DecodeGemmTiling());
-  // As measured with the matrices of Qwen3-0.6B, 8B, 30B-A3B and quarters of them: one wave of
-  // blocks, with as few rows of the weight each as that allows; clusters of more than four parts
-  // wait for free slots.
-  const unsigned large_tiles = blocks_of(gemm.n, 3 * group_rows);
-  if (large_tiles > static_cast<unsigned>(multiprocessors() * 3 / 4)) return {3, 1};
-  const auto tiles = static_cast<std::int64_t>(blocks_of(gemm.n, group_rows));
-  const std::int64_t parts =
-      std::min({multiprocessors() / tiles, steps_of(gemm) / 8, std::int64_t{max_parts}});
-  return {1, static_cast<int>(std::max<std::int64_t>(parts, 1))};
-}
-
-bool decode_gemm_suits(const DecodeGemm& gemm) {
-  if (!decode_gemm_fits(gemm)) return false;
-  const DecodeGemmTiling tiling = best_tiling(gemm);
-  // Tiles of two waves, e.g. a head's, are left to libraries; two blocks of few rows fit on a
-  // multiprocessor.
-  const unsigned tiles = blocks_of(gemm.n, tiling.groups * group_rows);
-  if (tiles > static_cast<unsigned>(multiprocessors()))
-    return tiling.groups == 1 && gemm.rows <= 32;
-  return gemm.rows <= (tiling == DecodeGemmTiling{1, 1} ? 96 : 128);
-}
-
-bool decode_gemm_makes_codes(const DecodeGemm& gemm) {
-  return decode_gemm_fits(gemm) && makes_codes(gemm, best_tiling(gemm));
-}
-
 cudaError_t launch_decode_gemm(const DecodeGemm& gemm, DecodeGemmTiling tiling,
                                cudaStream_t stream) {
   if (gemm.weight_scales != nullptr && gemm.x_scales == nullptr) {
     if (!makes_codes(gemm, tiling)) return cudaErrorInvalidValue;
-    if (gemm.k <= max_coded_k(4)) return launch<CodingTiling<4>>(gemm, tiling.parts, stream);
-    if (gemm.k <= max_coded_k(8)) return launch<CodingTiling<8>>(gemm, tiling.parts, stream);
+    if (gemm.k <= max_k_of(4)) return launch<CodingTiling<4>>(gemm, tiling.parts, stream);
+    if (gemm.k <= max_k_of(8)) return launch<CodingTiling<8>>(gemm, tiling.parts, stream);
     return launch<CodingTiling<max_kept_units>>(gemm, tiling.parts, stream);
   }
   cudaError_t error = cudaErrorInvalidValue;

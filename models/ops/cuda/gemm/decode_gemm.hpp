@@ -20,8 +20,9 @@ struct DecodeGemm {
   std::int64_t rows = 0, n = 0, k = 0;
   bool gated = false;                    ///< the first half of n is a gate: out = silu(gate) * up
   const float* weight_scales = nullptr;  ///< of codes: [n]; null: bf16
-  /// Of codes: [rows]. Null beside weight_scales: x is bf16, and blocks make its codes themselves,
-  /// with the bits of launch_quantize_rows; cudaErrorInvalidValue unless decode_gemm_makes_codes.
+  /// The scales of codes in x: [rows]. If null beside weight_scales, x is bf16, and blocks make its
+  /// codes, with the bits of launch_quantize_rows; cudaErrorInvalidValue unless
+  /// decode_gemm_makes_codes.
   const float* x_scales = nullptr;
 };
 
