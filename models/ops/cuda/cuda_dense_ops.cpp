@@ -6,8 +6,8 @@ namespace troupe {
 namespace {
 
 constexpr std::int64_t workspace_bytes = 64 << 20;
-constexpr std::int64_t segment_parts = 16 << 20;   // f32
-constexpr std::int64_t max_code_bytes = 64 << 20;  // of rows of x
+constexpr std::int64_t segment_parts = 16 << 20;    // f32
+constexpr std::int64_t max_code_bytes = 256 << 20;  // of rows of x
 constexpr std::int64_t max_coded_rows = 16384;
 
 }  // namespace

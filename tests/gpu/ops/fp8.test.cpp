@@ -57,7 +57,9 @@ TEST_P(Fp8Products, are_those_of_rounded_matrices_at_any_number_of_rows) {
                              {4112, 528},
                              {80, 8192},
                              {6144, 4096},
-                             {3072, 4608}}) {
+                             {3072, 4608},
+                             {4096, 12288},  // k is cut
+                             {5120, 2064}}) {
     const HostTensor weight = random({n, k}, 1.0F / std::sqrt(static_cast<float>(k))),
                      x = random({300, k});
     auto gpu_weight = codes(weight), cpu_weight = rounded_matrix(weight);
@@ -113,13 +115,14 @@ TEST_P(Fp8Products, write_behind_an_output_only_where_they_may) {
 }
 
 TEST_P(Fp8Products, are_gated) {
-  for (const auto& [inner, k] : {std::pair{48, 80}, {1000, 272}, {9608, 144}}) {
-    const HostTensor weight = random({2 * inner, k}, 0.1F), x = random({130, k});
+  for (const auto& [inner, k] : {std::pair{48, 80}, {1000, 272}, {9608, 144}, {9608, 2064}}) {
+    const HostTensor weight = random({2 * inner, k}, 1.2F / std::sqrt(static_cast<float>(k))),
+                     x = random({130, k});
     auto gpu_weight = codes(weight), cpu_weight = rounded_matrix(weight);
     ASSERT_TRUE(gpu_weight.ok() && cpu_weight.ok());
     const HostTensor rounded_x = rounded_rows(x);
     const DeviceTensor gpu_x = activation(x);
-    for (const std::int64_t rows : {1, 9, 40, 64, 90, 128, 130}) {
+    for (const std::int64_t rows : {1, 9, 40, 64, 90, 97, 128, 130}) {
       const HostTensor cpu_scratch(DType::f32, {rows, 2 * inner}),
           expected(DType::f32, {rows, inner});
       cpu_->dense().linear_gate_up(**cpu_weight, rounded_x->rows(0, rows), cpu_scratch, expected);

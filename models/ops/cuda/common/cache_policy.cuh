@@ -39,5 +39,17 @@ __device__ __forceinline__ void copy_box(std::uint32_t to, const CUtensorMap* ma
       "l"(map), "r"(c0), "r"(c1), "r"(c2), "r"(c3), "r"(c4), "r"(barrier), "l"(policy)
       : "memory");
 }
+/// copy_box_to_blocks with a policy.
+__device__ __forceinline__ void copy_box_to_blocks(std::uint32_t to, const CUtensorMap* map, int c0,
+                                                   int c1, int c2, int c3, int c4,
+                                                   std::uint32_t barrier, std::uint16_t blocks,
+                                                   std::uint64_t policy) {
+  asm volatile(
+      "cp.async.bulk.tensor.5d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
+      ".multicast::cluster.L2::cache_hint [%0], [%1, {%2, %3, %4, %5, %6}], [%7], %8, %9;" ::"r"(
+          to),
+      "l"(map), "r"(c0), "r"(c1), "r"(c2), "r"(c3), "r"(c4), "r"(barrier), "h"(blocks), "l"(policy)
+      : "memory");
+}
 
 }  // namespace troupe::cuda

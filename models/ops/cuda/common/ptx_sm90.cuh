@@ -44,6 +44,21 @@ __device__ __forceinline__ uint4 load_shared(std::uint32_t from) {
                : "memory");
   return unit;
 }
+/// Loads a float of shared memory.
+__device__ __forceinline__ float load_shared_float(std::uint32_t from) {
+  float number;
+  asm volatile("ld.shared.f32 %0, [%1];" : "=f"(number) : "r"(from) : "memory");
+  return number;
+}
+/// Loads four floats of shared memory, aligned to 16 bytes.
+__device__ __forceinline__ float4 load_shared_quad(std::uint32_t from) {
+  float4 quad;
+  asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
+               : "=f"(quad.x), "=f"(quad.y), "=f"(quad.z), "=f"(quad.w)
+               : "r"(from)
+               : "memory");
+  return quad;
+}
 /// Loads two floats of shared memory.
 __device__ __forceinline__ float2 load_shared_pair(std::uint32_t from) {
   float2 pair;
@@ -93,6 +108,23 @@ __device__ __forceinline__ void arrive_in_block(std::uint32_t barrier, std::uint
       "mapa.shared::cluster.u32 there, %0, %1;\n"
       "mbarrier.arrive.shared::cluster.b64 _, [there];\n}\n" ::"r"(barrier),
       "r"(block)
+      : "memory");
+}
+/// The address that this offset has in `block` of the cluster.
+__device__ __forceinline__ std::uint32_t address_in_block(std::uint32_t offset,
+                                                          std::uint32_t block) {
+  std::uint32_t there;
+  asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(offset), "r"(block));
+  return there;
+}
+/// Stores 16 bytes in another block of the cluster, for which the barrier there waits as for
+/// copies: both are addresses there.
+__device__ __forceinline__ void store_in_block(std::uint32_t to, float4 quad,
+                                               std::uint32_t barrier) {
+  asm volatile(
+      "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%1, %2, %3, %4}, "
+      "[%5];" ::"r"(to),
+      "f"(quad.x), "f"(quad.y), "f"(quad.z), "f"(quad.w), "r"(barrier)
       : "memory");
 }
 /// Arrives when this thread's copy_async calls so far are complete.
@@ -192,6 +224,7 @@ __device__ __forceinline__ void pin(float (&sums)[count]) {
 #define TROUPE_SUMS_32(i) TROUPE_SUMS_16(i), TROUPE_SUMS_16((i) + 16)
 #define TROUPE_SUMS_48 TROUPE_SUMS_32(0), TROUPE_SUMS_16(32)
 #define TROUPE_SUMS_64 TROUPE_SUMS_32(0), TROUPE_SUMS_32(32)
+#define TROUPE_SUMS_96 TROUPE_SUMS_64, TROUPE_SUMS_32(64)
 #define TROUPE_SUMS_128 TROUPE_SUMS_64, TROUPE_SUMS_32(64), TROUPE_SUMS_32(96)
 #define TROUPE_MULTIPLY(shape, types, registers, left, right, adds) \
   "{\n.reg .pred adds;\nsetp.ne.b32 adds, " adds                    \
@@ -204,6 +237,10 @@ __device__ __forceinline__ void pin(float (&sums)[count]) {
   TROUPE_NUMBERS_32 ",%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47"
 #define TROUPE_NUMBERS_64 \
   TROUPE_NUMBERS_48 ",%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63"
+#define TROUPE_NUMBERS_96                                                                        \
+  TROUPE_NUMBERS_64                                                                              \
+  ",%64,%65,%66,%67,%68,%69,%70,%71,%72,%73,%74,%75,%76,%77,%78,%79,%80,%81,%82,%83,%84,%85,%86" \
+  ",%87,%88,%89,%90,%91,%92,%93,%94,%95"
 #define TROUPE_NUMBERS_128                                                                      \
   TROUPE_NUMBERS_64                                                                             \
   ",%64,%65,%66,%67,%68,%69,%70,%71,%72,%73,%74,%75,%76,%77,%78,%79,%80,%81,%82,%83,%84,%85,"   \
@@ -230,6 +267,8 @@ __device__ __forceinline__ void pin(float (&sums)[count]) {
                "%50")                                                                              \
   TROUPE_WGMMA(name, 64, "m64n128" k, types, end, TROUPE_SUMS_64, TROUPE_NUMBERS_64, "%64", "%65", \
                "%66")                                                                              \
+  TROUPE_WGMMA(name, 96, "m64n192" k, types, end, TROUPE_SUMS_96, TROUPE_NUMBERS_96, "%96", "%97", \
+               "%98")                                                                              \
   TROUPE_WGMMA(name, 128, "m64n256" k, types, end, TROUPE_SUMS_128, TROUPE_NUMBERS_128, "%128",    \
                "%129", "%130")
 
@@ -245,12 +284,14 @@ TROUPE_WGMMAS(wgmma_e4m3, "k32", ".f32.e4m3.e4m3", ";\n}\n")
 #undef TROUPE_WGMMAS
 #undef TROUPE_WGMMA
 #undef TROUPE_NUMBERS_128
+#undef TROUPE_NUMBERS_96
 #undef TROUPE_NUMBERS_64
 #undef TROUPE_NUMBERS_48
 #undef TROUPE_NUMBERS_32
 #undef TROUPE_NUMBERS_16
 #undef TROUPE_MULTIPLY
 #undef TROUPE_SUMS_128
+#undef TROUPE_SUMS_96
 #undef TROUPE_SUMS_64
 #undef TROUPE_SUMS_48
 #undef TROUPE_SUMS_32

@@ -86,14 +86,6 @@ struct Gemm {
   const bf16* plain_x;                    // whose codes blocks make
 };
 
-/// The result of this block's rows of x.
-template <class T>
-__device__ __forceinline__ DecodeOutput output_of(const Gemm& gemm) {
-  DecodeOutput to = gemm.to;
-  to.skip_rows(static_cast<int>(blockIdx.z) * T::rows, T::rows);
-  return to;
-}
-
 /// In shared memory: the scales of codes in a block, those of the weight in the order of its rows
 /// in the tile.
 template <class T>
@@ -125,8 +117,7 @@ __device__ void read_x_scales(const Gemm& gemm, BlockScales<T>& scales) {
   static_assert(T::rows <= T::consumers);
   const int own = static_cast<int>(threadIdx.x);
   if (own >= T::rows) return;
-  const int row = static_cast<int>(blockIdx.z) * T::rows + own;
-  scales.x[own] = gemm.x_scales[min(row, gemm.to.rows - 1)];
+  scales.x[own] = gemm.x_scales[min(own, gemm.to.rows - 1)];
 }
 /// Makes the codes of this block's part of k, `steps` steps from `first`: row 0 of tiles, whose
 /// other rows stay whatever they are. Called by all consumers.
@@ -163,8 +154,7 @@ __device__ void copy_tiles(const Gemm& gemm, int first, int steps, std::uint32_t
   // Rows of the weight come in groups of eight; gated ones alternate between both halves.
   const int eights = static_cast<int>(blockIdx.y) * T::groups * group_rows / 8;
   const int tile = gemm.to.output == Output::gated ? eights / 2 : eights;
-  // Other blocks of rows read the same weights again.
-  const std::uint64_t policy = make_cache_policy(gridDim.z == 1);
+  const std::uint64_t policy = make_cache_policy(true);
   const auto copy_weights = [&](int step, int stage) {
     expect_bytes(full + 8 * stage, T::stage_bytes);
     copy_box(stages_at + stage * T::stage_bytes, &gemm.weight, (first + step) * T::tile_k, 0, 0,
@@ -172,8 +162,7 @@ __device__ void copy_tiles(const Gemm& gemm, int first, int steps, std::uint32_t
   };
   const auto copy_rows = [&](int step, int stage) {
     copy_box(stages_at + stage * T::stage_bytes + T::weight_bytes, &gemm.x,
-             (first + step) * T::tile_k, static_cast<int>(blockIdx.z) * T::rows, 0, 0, 0,
-             full + 8 * stage);
+             (first + step) * T::tile_k, 0, 0, 0, 0, full + 8 * stage);
   };
   const int ahead = min(steps, T::stages);
   for (int step = 0; step < ahead; ++step) copy_weights(step, step);
@@ -249,7 +238,7 @@ __device__ void multiply_steps(int steps, std::uint32_t stages_at, std::uint32_t
   pin(sums);
 }
 
-/// Grid: parts of k, one cluster of them for each tile of the weight's rows; tiles; blocks of rows.
+/// Grid: parts of k, one cluster of them for each tile of the weight's rows; tiles.
 template <class T>
 __global__ void __launch_bounds__(T::threads, 1)
     decode_gemm_kernel(const __grid_constant__ Gemm gemm) {
@@ -294,7 +283,6 @@ __global__ void __launch_bounds__(T::threads, 1)
   }
   float sums[T::sums];
   multiply_steps<T>(steps, stages_at, shared_address(full), shared_address(empty), sums);
-  const DecodeOutput to = output_of<T>(gemm);
   const int warp = threadIdx.x / 32;
   const int at = (static_cast<int>(blockIdx.y) * T::groups * 4 + warp) * 16;
   const auto quad_of = [&](int quad) {
@@ -302,7 +290,7 @@ __global__ void __launch_bounds__(T::threads, 1)
   };
   const auto store = [&](int quad, float4 values) {
     if constexpr (has_scales) values = scaled<T>(scales, quad, values);
-    store_quad(to, quad, at, values);
+    store_quad(gemm.to, quad, at, values);
   };
   if (parts == 1) {
 #pragma unroll
@@ -377,8 +365,7 @@ cudaError_t launch(const DecodeGemm& wanted, int parts, cudaStream_t stream) {
   const unsigned tiles = blocks_of(wanted.n, T::groups * group_rows);
   return launch_early_as(
       dim3(static_cast<unsigned>(parts)), kernel,
-      {dim3(static_cast<unsigned>(parts), tiles, blocks_of(wanted.rows, T::rows)), T::threads,
-       static_cast<std::size_t>(shared)},
+      {dim3(static_cast<unsigned>(parts), tiles), T::threads, static_cast<std::size_t>(shared)},
       stream, gemm);
 }
 
@@ -430,9 +417,6 @@ cudaError_t launch_decode_gemm(const DecodeGemm& gemm, DecodeGemmTiling tiling,
   const auto run_on = [&]<class Element>(Element) {
     if (reads_deep(gemm, tiling)) return with_rows<Element, 1, true>(gemm.rows, run);
     if (tiling.groups == 1) with_rows<Element, 1>(gemm.rows, run);
-    if constexpr (Element::has_scales) {
-      if (tiling.groups == 2) run(Tiling<Element, 2, max_rows>{});
-    }
     if (tiling.groups == 3) with_rows<Element, 3>(gemm.rows, run);
   };
   if (gemm.weight_scales != nullptr) {

@@ -26,7 +26,7 @@ struct DecodeGemm {
   const float* x_scales = nullptr;
 };
 
-/// How a GEMM is cut: `groups` times 64 rows of the weight per block (1 to 3), k split over `parts`
+/// How a GEMM is cut: `groups` times 64 rows of the weight per block (1 or 3), k split over `parts`
 /// blocks of a cluster (1 to 4), whose sums are added in order.
 struct DecodeGemmTiling {
   int groups = 1, parts = 1;
@@ -34,12 +34,11 @@ struct DecodeGemmTiling {
   bool operator==(const DecodeGemmTiling&) const = default;
 };
 
-/// True if launch_decode_gemm supports it: at most 128 rows, of codes that are not gated up to 256
-/// if blocks of 128 rows by 128 or 192 of the weight all run at once; n and k multiples of 8
-/// (gated: n of 16; codes: k of 16), and hopper_kernels_run().
+/// True if launch_decode_gemm supports it: at most 128 rows, n and k multiples of 8 (gated: n of
+/// 16; codes: k of 16), and hopper_kernels_run().
 bool decode_gemm_fits(const DecodeGemm& gemm);
 
-/// The tiling expected to be fastest; up to 128 rows a function of n and k alone.
+/// The tiling expected to be fastest; a function of n and k alone.
 DecodeGemmTiling best_tiling(const DecodeGemm& gemm);
 
 /// True if launch_decode_gemm with best_tiling can make the codes of x itself: x is one row, each
@@ -47,7 +46,7 @@ DecodeGemmTiling best_tiling(const DecodeGemm& gemm);
 /// and x_scales may be null.
 bool decode_gemm_makes_codes(const DecodeGemm& gemm);
 
-/// True if launch_decode_gemm supports it and with best_tiling is likely faster than cuBLASLt.
+/// True if launch_decode_gemm supports it and with best_tiling is likely faster than other kernels.
 bool decode_gemm_suits(const DecodeGemm& gemm);
 
 /// Enqueues out = x . weight^T. An output row is a function of its own input row, the weight and

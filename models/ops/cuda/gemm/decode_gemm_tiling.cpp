@@ -1,7 +1,6 @@
 #include "models/ops/cuda/gemm/decode_gemm_tiling.hpp"
 
 #include <algorithm>
-#include <optional>
 
 #include "models/ops/cuda/common/hopper.hpp"
 #include "parallel/device/cuda/multiprocessors.hpp"
@@ -11,10 +10,6 @@ namespace cuda {
 namespace {
 
 constexpr int max_parts = 4;
-/// Up to 256 rows of codes are two blocks of max_rows where k is long and split, or rows are few:
-/// as measured with the matrices of Qwen3-8B, 30B-A3B and Llama-70B. Others take cuBLASLt, as
-/// blocks of 128 by 128 wait for the second-level cache.
-constexpr std::int64_t max_cut_rows = 256, max_whole_rows = 192, min_cut_k = 8192;
 
 /// The number of tiles of `rows` rows of the weight, or of x.
 std::int64_t tiles_of(std::int64_t all, std::int64_t rows) { return (all + rows - 1) / rows; }
@@ -23,27 +18,6 @@ std::int64_t tiles_of(std::int64_t all, std::int64_t rows) { return (all + rows 
 std::int64_t k_unit(const DecodeGemm& gemm) { return gemm.weight_scales != nullptr ? 16 : 8; }
 /// The steps of k.
 std::int64_t steps_of(const DecodeGemm& gemm) { return tiles_of(gemm.k, 8 * k_unit(gemm)); }
-
-/// Of codes with more than max_rows rows: the tiling with which a block has least to do while all
-/// run at once; none if there are too many, or others are faster.
-std::optional<DecodeGemmTiling> tiling_of_cut_rows(const DecodeGemm& gemm) {
-  std::optional<DecodeGemmTiling> best;
-  if (gemm.rows > max_cut_rows || gemm.k < min_cut_k) return best;
-  std::int64_t least = 0;
-  for (const int groups : {2, 3}) {
-    const std::int64_t blocks =
-        tiles_of(gemm.n, groups * group_rows) * tiles_of(gemm.rows, max_rows);
-    const int first_parts = gemm.rows > max_whole_rows ? 2 : 1;
-    for (int parts = first_parts; parts <= max_parts; ++parts) {
-      if (blocks * parts > multiprocessors()) break;
-      const std::int64_t work = groups * ((steps_of(gemm) + parts - 1) / parts);
-      if (best && work >= least) continue;
-      best = {groups, parts};
-      least = work;
-    }
-  }
-  return best;
-}
 
 }  // namespace
 
@@ -68,12 +42,10 @@ bool decode_gemm_fits(const DecodeGemm& gemm) {
   if (!hopper_kernels_run() || gemm.k % k_unit(gemm) != 0 || gemm.n % (gemm.gated ? 16 : 8) != 0) {
     return false;
   }
-  if (gemm.rows <= max_rows) return true;
-  return gemm.weight_scales != nullptr && !gemm.gated && tiling_of_cut_rows(gemm).has_value();
+  return gemm.rows <= max_rows;
 }
 
 DecodeGemmTiling best_tiling(const DecodeGemm& gemm) {
-  if (gemm.rows > max_rows) return tiling_of_cut_rows(gemm).value_or(DecodeGemmTiling());
   // As measured with the matrices of Qwen3-0.6B, 8B, 30B-A3B and quarters of them: one wave of
   // blocks, with as few rows of the weight each as that allows; clusters of more than four parts
   // wait for free slots.
@@ -87,6 +59,9 @@ DecodeGemmTiling best_tiling(const DecodeGemm& gemm) {
 bool decode_gemm_suits(const DecodeGemm& gemm) {
   if (!decode_gemm_fits(gemm)) return false;
   const DecodeGemmTiling tiling = best_tiling(gemm);
+  // As measured with the matrices of Qwen3-8B and of Llama-70B's halves: three groups with 128 rows
+  // wait for the second-level cache.
+  if (gemm.weight_scales != nullptr) return tiling.groups == 1 || gemm.rows <= 96;
   // Tiles of two waves, e.g. a head's, are left to libraries; two blocks of few rows fit on a
   // multiprocessor.
   if (tiles_of(gemm.n, tiling.groups * group_rows) > multiprocessors()) {

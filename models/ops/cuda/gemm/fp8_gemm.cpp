@@ -6,6 +6,7 @@
 #include "models/ops/cuda/common/hopper.hpp"
 #include "models/ops/cuda/cuda_error.hpp"
 #include "models/ops/cuda/gemm/decode_gemm.hpp"
+#include "models/ops/cuda/gemm/scaled_gemm.hpp"
 #include "models/ops/fp8_rows.hpp"
 
 namespace troupe {
@@ -63,8 +64,19 @@ Result<void> Fp8Gemm::multiply_rows(const Fp8Matrix& weight, const Tensor& x, co
   TROUPE_CHECK(quantize(x, stream));
   few.x = memory_.codes->data();
   few.x_scales = x_scales;
-  if (decode_gemm_fits(few)) {
+  if (decode_gemm_suits(few)) {
     return cuda_done(launch_decode_gemm(few, best_tiling(few), stream), "a gemm of codes");
+  }
+  const ScaledGemm many{.weight = weight.codes->data(),
+                        .x = memory_.codes->data(),
+                        .out = out.data(),
+                        .rows = rows,
+                        .n = n,
+                        .k = k,
+                        .weight_scales = scales,
+                        .x_scales = x_scales};
+  if (const auto tiling = best_tiling(many); tiling && out.dtype() == DType::bf16) {
+    return cuda_done(launch_scaled_gemm(many, *tiling, stream), "a gemm of codes");
   }
   // Rows behind the last have whatever codes are there, and nobody reads them.
   return gemms_.multiply({n, k, padded_rows(out, k), DType::u8, out.dtype()},
@@ -95,7 +107,7 @@ Result<bool> Fp8Gemm::multiply_gated(const Fp8Matrix& weight, const Tensor& x, c
                         .k = weight.codes->shape()[1],
                         .gated = true,
                         .weight_scales = weight.scales->as<float>()};
-  if (!decode_gemm_fits(gemm)) return false;
+  if (!decode_gemm_suits(gemm)) return false;
   TROUPE_CHECK(multiply_rows(weight, x, out, true, stream));
   return true;
 }

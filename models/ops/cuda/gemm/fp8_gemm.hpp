@@ -21,8 +21,9 @@ struct Fp8Matrix {
 
 /// GEMMs of matrices in 8-bit codes (W8A8): each row of x is quantised with a scale of its own
 /// (dynamic, by token), the tensor cores multiply codes, and both scales are factors of the sum.
-/// Few rows (decode_gemm_fits) by launch_decode_gemm, which makes the codes of one row itself where
-/// it can, others by cuBLASLt. One thread at a time.
+/// Few rows (decode_gemm_suits) by launch_decode_gemm, which makes the codes of one row itself
+/// where it can, others by launch_scaled_gemm or by cuBLASLt, whichever is faster. One thread at a
+/// time.
 class Fp8Gemm {
  public:
   /// Device memory that GEMMs on one stream may use, for rows of x: more are multiplied in turns.

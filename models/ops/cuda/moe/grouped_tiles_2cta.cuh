@@ -4,6 +4,7 @@
 #include <cuda.h>
 
 #include "models/ops/cuda/common/silu.cuh"
+#include "models/ops/cuda/common/vec8.cuh"
 #include "models/ops/cuda/moe/expert_tiles.cuh"
 #include "parallel/device/cuda/device_math.cuh"
 
@@ -84,11 +85,6 @@ template <bool gated>
 __device__ __forceinline__ float output_of(const float (&sums)[tile_columns / 2], int at) {
   if constexpr (!gated) return sums[at];
   return fast_silu(sums[at]) * sums[(at + box_columns / 2) % (tile_columns / 2)];
-}
-
-__device__ __forceinline__ std::uint32_t round_pair(float a, float b) {
-  const __nv_bfloat162 pair = __floats2bfloat162_rn(a, b);
-  return *reinterpret_cast<const std::uint32_t*>(&pair);
 }
 
 /// Multiplies a thread's sums of codes, in wgmma's layout, by their scales; lane r % 16 knows that

@@ -1,0 +1,49 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include <cuda_runtime.h>
+
+namespace troupe {
+
+/// A GEMM of many rows of E4M3 codes with a matrix of such codes, a scale for each row of either
+/// (quantize_rows.hpp), accumulated in fp32 (over 512 columns by the tensor cores, whose sums are
+/// shorter). All pointers are device memory, aligned to 16 bytes.
+struct ScaledGemm {
+  const void* weight = nullptr;  ///< [n, k]
+  const void* x = nullptr;       ///< [rows, k]
+  void* out = nullptr;           ///< [rows, n] bf16
+  std::int64_t rows = 0, n = 0, k = 0;
+  const float* weight_scales = nullptr;  ///< [n]
+  const float* x_scales = nullptr;       ///< [rows], readable up to a multiple of 4 rows
+};
+
+/// What the two blocks of a pair have in common: rows of the weight or of x, half of which each
+/// reads for both, or the tile, of which each adds up half of k.
+enum class PairShares : std::uint8_t { weight, x, tile };
+
+/// How a GEMM is cut: tiles of 128 rows of x by `columns` rows of the weight (64, 96, 128 or 192),
+/// taken by pairs of blocks.
+struct ScaledGemmTiling {
+  int columns = 128;
+  PairShares shares = PairShares::weight;
+
+  bool operator==(const ScaledGemmTiling&) const = default;
+};
+
+/// True if launch_scaled_gemm supports it: k is a multiple of 16 and at least 2,048, n one of 8,
+/// and hopper_kernels_run().
+bool scaled_gemm_fits(const ScaledGemm& gemm);
+
+/// The tiling expected to be fastest; none if launch_scaled_gemm does not support it, or cuBLASLt
+/// is expected to be faster.
+std::optional<ScaledGemmTiling> best_tiling(const ScaledGemm& gemm);
+
+/// Enqueues out = x . weight^T. The kernel starts while the previous one ends, and reads its first
+/// weights meanwhile. With PairShares::tile there must be no more tiles than pairs of
+/// multiprocessors: else cudaErrorInvalidValue.
+cudaError_t launch_scaled_gemm(const ScaledGemm& gemm, ScaledGemmTiling tiling,
+                               cudaStream_t stream);
+
+}  // namespace troupe

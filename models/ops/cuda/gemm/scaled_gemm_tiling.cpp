@@ -1,0 +1,71 @@
+#include <algorithm>
+#include <array>
+
+#include "models/ops/cuda/common/hopper.hpp"
+#include "models/ops/cuda/gemm/scaled_gemm.hpp"
+#include "parallel/device/cuda/multiprocessors.hpp"
+
+namespace troupe {
+namespace {
+
+constexpr std::int64_t tile_rows = 128, step_k = 128;
+/// Larger batches leave tiles enough for all multiprocessors whatever their size.
+constexpr std::int64_t max_rows = 1024;
+constexpr std::int64_t min_k = 2048;  // 16 steps: more than are under way
+
+std::int64_t pieces_of(std::int64_t all, std::int64_t size) { return (all + size - 1) / size; }
+
+// Microseconds, as measured on an H200 with the matrices of Qwen3-8B and of Llama-70B's halves.
+constexpr double start_us = 3.5, exchange_us = 1.7;
+struct TileCost {
+  int columns;
+  double step_us, end_us;  // for 128 columns of k; for writing the tile
+};
+constexpr std::array<TileCost, 4> tile_costs{
+    {{64, 0.28, 0.4}, {96, 0.29, 0.8}, {128, 0.395, 0.8}, {192, 0.54, 1.3}}};
+/// Of tiles of 128 x 128; it clears its counters of tiles by a kernel before.
+constexpr double cublaslt_step_us = 0.3875, cublaslt_start_us = 5.1;
+
+/// How long a GEMM takes if it is cut like this.
+double time_of(const ScaledGemm& gemm, const TileCost& tile, PairShares shares) {
+  const bool pairs_rows = shares == PairShares::weight, pairs_columns = shares == PairShares::x;
+  const std::int64_t units = pieces_of(gemm.rows, pairs_rows ? 2 * tile_rows : tile_rows) *
+                             pieces_of(gemm.n, pairs_columns ? 2 * tile.columns : tile.columns);
+  const std::int64_t waves = pieces_of(units, std::max(cuda::multiprocessors() / 2, 1));
+  const auto steps = static_cast<double>(pieces_of(gemm.k, step_k));
+  if (shares == PairShares::tile) {
+    return waves > 1 ? 1e9 : start_us + steps / 2 * tile.step_us + exchange_us + tile.end_us;
+  }
+  return start_us + static_cast<double>(waves) * (steps * tile.step_us + tile.end_us);
+}
+
+/// How long cuBLASLt takes.
+double time_of_cublaslt(const ScaledGemm& gemm) {
+  const std::int64_t tiles = pieces_of(gemm.rows, tile_rows) * pieces_of(gemm.n, 128);
+  const std::int64_t waves = pieces_of(tiles, std::max(cuda::multiprocessors(), 1));
+  return cublaslt_start_us +
+         static_cast<double>(waves * pieces_of(gemm.k, step_k)) * cublaslt_step_us;
+}
+
+}  // namespace
+
+bool scaled_gemm_fits(const ScaledGemm& gemm) {
+  return hopper_kernels_run() && gemm.k % 16 == 0 && gemm.k >= min_k && gemm.n % 8 == 0;
+}
+
+std::optional<ScaledGemmTiling> best_tiling(const ScaledGemm& gemm) {
+  if (!scaled_gemm_fits(gemm) || gemm.rows > max_rows) return std::nullopt;
+  std::optional<ScaledGemmTiling> best;
+  double least = time_of_cublaslt(gemm);
+  for (const TileCost& tile : tile_costs) {
+    for (const PairShares shares : {PairShares::weight, PairShares::x, PairShares::tile}) {
+      const double time = time_of(gemm, tile, shares);
+      if (time > least) continue;
+      least = time;
+      best = {tile.columns, shares};
+    }
+  }
+  return best;
+}
+
+}  // namespace troupe
