@@ -154,7 +154,8 @@ class AttentionOps {
   virtual ~AttentionOps() = default;
 
   /// One layer's cache: `blocks` pages of `block_size` tokens. dtype f32, bf16, or i8, f8_e4m3 or
-  /// i4x2, whose pages hold scales, too (KvRowLayout).
+  /// i4x2, whose pages hold scales, too (KvRowLayout); a device may have pages of their keys and
+  /// values by turns, so that neither tensor is contiguous.
   virtual Result<std::pair<DeviceTensor, DeviceTensor>> allocate_kv(std::int64_t blocks,
                                                                     std::int32_t block_size,
                                                                     const AttentionShape& shape,

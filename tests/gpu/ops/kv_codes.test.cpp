@@ -453,11 +453,9 @@ TEST_P(KvCodes, move_between_ranks_and_to_the_host_as_they_are) {
       }
       (*swap)->copy_out(moves);
       (*swap)->join();
-      for (const Tensor& pages : {stored.gpu_layer.keys, stored.gpu_layer.values}) {
-        const HostTensor zeros(pages.dtype(), pages.shape());
-        gpu_->memory().upload(zeros, pages);
-        ASSERT_TRUE(gpu_->stream().synchronize().ok());
-      }
+      const HostTensor zeros(of_keys, rows);
+      gpu_->attention().scatter_kv(exact(zeros), shape, slots, stored.gpu_layer);
+      ASSERT_TRUE(gpu_->stream().synchronize().ok());
       (*swap)->copy_in(moves);
       (*swap)->join();
       const HostTensor again = gathered(*gpu_, stored.gpu_layer, shape, slots, room(of_keys, rows));

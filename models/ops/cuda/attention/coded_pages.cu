@@ -14,6 +14,7 @@ struct Widening {
   const std::int32_t* table;
   const std::int32_t* places;  ///< or null
   int kv_heads, block_size, head_dim, first_head;
+  std::int64_t pitch;  ///< of CodedPages
   bool by_head;
 };
 
@@ -33,7 +34,7 @@ __device__ __forceinline__ std::uint32_t scaled(std::uint32_t pair, float scale)
 /// Widens the page of the block's place and KV head: of keys (0) or of values (1).
 template <class Code>
 __device__ __forceinline__ void widen_page(const Widening& of, int which) {
-  const CodedPages pages{of.kv_heads, of.block_size, of.head_dim / Code::in_byte};
+  const CodedPages pages{of.kv_heads, of.block_size, of.head_dim / Code::in_byte, of.pitch};
   const int index = static_cast<int>(blockIdx.x), head = static_cast<int>(blockIdx.y);
   const std::int32_t place = of.places == nullptr ? index : of.places[index];
   const std::uint8_t* const page =
@@ -77,21 +78,24 @@ using namespace cuda;
 
 cudaError_t widen_pages(const CodedSource& source, const WidenedPages& what, __nv_bfloat16* keys,
                         __nv_bfloat16* values, cudaStream_t stream) {
-  const Widening of{.from = {static_cast<const std::uint8_t*>(source.cache.keys.data()),
-                             static_cast<const std::uint8_t*>(source.cache.values.data())},
-                    .to = {keys, values},
-                    .table = source.table,
-                    .places = source.places,
-                    .kv_heads = static_cast<int>(source.kv_heads),
-                    .block_size = static_cast<int>(source.block_size),
-                    .head_dim = static_cast<int>(source.head_dim),
-                    .first_head = static_cast<int>(what.heads.begin),
-                    .by_head = what.by_head};
+  Widening of{.from = {static_cast<const std::uint8_t*>(source.cache.keys.data()),
+                       static_cast<const std::uint8_t*>(source.cache.values.data())},
+              .to = {keys, values},
+              .table = source.table,
+              .places = source.places,
+              .kv_heads = static_cast<int>(source.kv_heads),
+              .block_size = static_cast<int>(source.block_size),
+              .head_dim = static_cast<int>(source.head_dim),
+              .first_head = static_cast<int>(what.heads.begin),
+              .by_head = what.by_head};
   const dim3 grid(static_cast<unsigned>(what.pages), static_cast<unsigned>(what.heads.count), 2);
   with_codes(source.cache.keys.dtype(), source.cache.values.dtype(),
              [&](auto* keys_code, auto* values_code) {
-               widen<element<decltype(keys_code)>, element<decltype(values_code)>>
-                   <<<grid, threads, 0, stream>>>(of);
+               using Keys = element<decltype(keys_code)>;
+               using Values = element<decltype(values_code)>;
+               of.pitch = coded_pitch(of.block_size, of.head_dim / Keys::in_byte,
+                                      of.head_dim / Values::in_byte);
+               widen<Keys, Values><<<grid, threads, 0, stream>>>(of);
              });
   return cudaPeekAtLastError();
 }

@@ -128,10 +128,17 @@ struct HeadPairs {
   }
 };
 
-template <class Code>
-__device__ CodedPages pages_of(const StoreShape& shape) {
-  return {shape.kv_heads, shape.block_size, shape.head_dim / Code::in_byte};
-}
+template <class Keys, class Values>
+struct PagesOfBoth {
+  CodedPages keys, values;
+
+  __device__ explicit PagesOfBoth(const StoreShape& of) {
+    const int key_bytes = of.head_dim / Keys::in_byte, value_bytes = of.head_dim / Values::in_byte;
+    const std::int64_t pitch = coded_pitch(of.block_size, key_bytes, value_bytes);
+    keys = {of.kv_heads, of.block_size, key_bytes, pitch};
+    values = {of.kv_heads, of.block_size, value_bytes, pitch};
+  }
+};
 
 /// For heads of up to 128 * turns elements, a multiple of 4. Heads are numbered queries, then keys,
 /// then values; a warp has `heads` of them in a row.
@@ -157,7 +164,7 @@ __global__ void store_heads(const __grid_constant__ CodedStore of, const T* qkv,
     pairs[h].read(qkv + (token * all + min(first + h, all - 1)) * shape.head_dim, half);
   }
   angles.read(of.rope + std::int64_t{of.positions[token]} * shape.head_dim, half);
-  const CodedPages key_pages = pages_of<Keys>(shape), value_pages = pages_of<Values>(shape);
+  const PagesOfBoth<Keys, Values> pages(shape);
   const int block = of.slots[token] / shape.block_size, offset = of.slots[token] % shape.block_size;
 #pragma unroll
   for (int h = 0; h < heads; ++h) {
@@ -175,13 +182,13 @@ __global__ void store_heads(const __grid_constant__ CodedStore of, const T* qkv,
       continue;
     }
     if (value < 0) {
-      std::uint8_t* const page = of.keys + key_pages.page(block, key);
-      pairs[h].template write_codes<Keys>(page + key_pages.row(offset),
-                                          page + key_pages.scale(offset), half, of.key_scale, row);
+      std::uint8_t* const page = of.keys + pages.keys.page(block, key);
+      pairs[h].template write_codes<Keys>(page + pages.keys.row(offset),
+                                          page + pages.keys.scale(offset), half, of.key_scale, row);
     } else {
-      std::uint8_t* const page = of.values + value_pages.page(block, value);
-      pairs[h].template write_codes<Values>(page + value_pages.row(offset),
-                                            page + value_pages.scale(offset), half, of.value_scale,
+      std::uint8_t* const page = of.values + pages.values.page(block, value);
+      pairs[h].template write_codes<Values>(page + pages.values.row(offset),
+                                            page + pages.values.scale(offset), half, of.value_scale,
                                             row);
     }
   }

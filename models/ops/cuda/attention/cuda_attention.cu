@@ -42,12 +42,14 @@ __device__ SequenceSpan span_of(const AttentionPass& pass, int row) {
 /// The keys or the values of a cache, row after row of a page.
 template <class Stored>
 struct CacheRows {
+  static constexpr int in_byte = 0;  ///< codes
   const Stored* elements;
-  int kv_heads, block_size, head_dim;
+  int kv_heads, head_dim, block_size;
+  std::int64_t pitch;  ///< from a page to that of the next KV head
 
   /// Where the row of a KV head begins.
   __device__ std::int64_t begin(std::int64_t block, int kv_head, std::int64_t offset) const {
-    return ((block * kv_heads + kv_head) * block_size + offset) * head_dim;
+    return (block * kv_heads + kv_head) * pitch + offset * head_dim;
   }
   __device__ float scale(std::int64_t /*block*/, int /*kv_head*/, std::int64_t /*offset*/) const {
     return 1.0F;
@@ -57,10 +59,14 @@ struct CacheRows {
 template <class Code>
   requires is_code_type<Code>
 struct CacheRows<Code> {
+  static constexpr int in_byte = Code::in_byte;
   const std::uint8_t* elements;
-  int kv_heads, block_size, head_dim;
+  int kv_heads, head_dim, block_size;
+  std::int64_t pitch;
 
-  __device__ CodedPages pages() const { return {kv_heads, block_size, head_dim / Code::in_byte}; }
+  __device__ CodedPages pages() const {
+    return {kv_heads, block_size, head_dim / Code::in_byte, pitch};
+  }
   __device__ std::int64_t begin(std::int64_t block, int kv_head, std::int64_t offset) const {
     return pages().page(block, kv_head) + pages().row(static_cast<int>(offset));
   }
@@ -72,6 +78,16 @@ struct CacheRows<Code> {
     return number_of<Code>(elements + begin, i);
   }
 };
+
+template <class Keys, class Values>
+std::int64_t page_pitch(const AttentionPass& pass) {
+  if constexpr (Keys::in_byte > 0) {
+    return coded_pitch(pass.block_size, pass.head_dim / Keys::in_byte,
+                       pass.head_dim / Values::in_byte);
+  } else {
+    return std::int64_t{pass.block_size} * pass.head_dim;
+  }
+}
 
 /// A block per query row and head: chunks of positions, scores by warps (a position each), then the
 /// output's elements by threads. Bytes: each row reads its whole context once per head.
@@ -259,13 +275,14 @@ void CudaAttentionOps::attention_of_any_shape(const Tensor& q, const AttentionSh
   const dim3 grid(static_cast<unsigned>(q[0]), static_cast<unsigned>(shape.heads));
   const auto launch = [&](auto* type, auto* keys_in, auto* values_in) {
     using T = element<decltype(type)>;
-    const auto rows_of = [&](const Tensor& tensor, auto* stored) {
-      using Rows = CacheRows<element<decltype(stored)>>;
+    using Keys = CacheRows<element<decltype(keys_in)>>;
+    using Values = CacheRows<element<decltype(values_in)>>;
+    const auto rows_of = [&]<class Rows>(const Tensor& tensor, Rows /*type*/) {
       return Rows{static_cast<decltype(Rows::elements)>(tensor.data()), pass.kv_heads,
-                  pass.block_size, pass.head_dim};
+                  pass.head_dim, pass.block_size, page_pitch<Keys, Values>(pass)};
     };
     cuda::attend<<<grid, attention_threads, 0, stream()>>>(
-        static_cast<const T*>(q.data()), rows_of(cache.keys, keys_in), rows_of(values, values_in),
+        static_cast<const T*>(q.data()), rows_of(cache.keys, Keys{}), rows_of(values, Values{}),
         pass, static_cast<T*>(out.data()));
   };
   with_type(q.dtype(), [&](auto* type) {

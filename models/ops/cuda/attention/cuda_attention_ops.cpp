@@ -1,5 +1,7 @@
 #include "models/ops/cuda/attention/cuda_attention_ops.hpp"
 
+#include <cstdint>
+#include <memory>
 #include <utility>
 
 #include "models/ops/attention_limits.hpp"
@@ -37,9 +39,26 @@ Result<std::pair<DeviceTensor, DeviceTensor>> CudaAttentionOps::allocate_kv(
   if (has_codes && decode_attention_ != nullptr && coded_attention_ == nullptr) {
     TROUPE_TRY(coded_attention_, CodedAttention::create(*decode_attention_, *flash_attention_));
   }
+  const auto pages_of = [&](DType stored) {
+    return Shape{blocks, shape.kv_heads, block_size, shape.row_layout(stored).row_elements};
+  };
+  if (has_codes) {
+    // A KV head's keys in a block, then its values: CodedPages.
+    const DType of_keys = shape.key_dtype(dtype), of_values = shape.value_dtype(dtype);
+    const std::int64_t heads = blocks * shape.kv_heads;
+    const std::int64_t key_bytes = pages_of(of_keys).elements() / heads,
+                       value_bytes = pages_of(of_values).elements() / heads;
+    TROUPE_TRY(DeviceTensor memory, context_.allocate(DType::u8, {heads, key_bytes + value_bytes}));
+    auto* const begin = memory->as<std::uint8_t>();
+    const auto owner = std::make_shared<const DeviceTensor>(std::move(memory));
+    const auto part = [&](std::uint8_t* from, DType stored) {
+      return DeviceTensor(Tensor(from, stored, pages_of(stored)), [owner](void*) {});
+    };
+    return std::pair(part(begin, of_keys), part(begin + key_bytes, of_values));
+  }
   const auto zeros = [&](DType stored) -> Result<DeviceTensor> {
-    const Shape pages{blocks, shape.kv_heads, block_size, shape.row_layout(stored).row_elements};
-    const std::int64_t behind = has_codes ? 0 : FlashAttention::elements_behind(shape);
+    const Shape pages = pages_of(stored);
+    const std::int64_t behind = FlashAttention::elements_behind(shape);
     TROUPE_TRY(DeviceTensor memory, context_.allocate_unset(stored, pages, behind));
     const std::size_t bytes = memory->bytes() + static_cast<std::size_t>(behind) * size_of(stored);
     check(cudaMemsetAsync(memory->data(), 0, bytes, stream()), "cudaMemset");

@@ -83,10 +83,15 @@ __global__ void __launch_bounds__(most_threads)
   }
 }
 
-CodedUnits units_of(const Tensor& pages, const AttentionShape& shape) {
-  const auto row_bytes = static_cast<int>(shape.row_layout(pages.dtype()).elements);
+/// Of the keys or of the values, `pages`.
+CodedUnits units_of(const Tensor& pages, const KvLayer& cache, const AttentionShape& shape) {
+  const auto row_bytes = [&](const Tensor& of) {
+    return static_cast<int>(shape.row_layout(of.dtype()).elements);
+  };
+  const auto block_size = static_cast<int>(pages[2]);
   return {static_cast<std::uint16_t*>(pages.data()),
-          {static_cast<int>(shape.kv_heads), static_cast<int>(pages[2]), row_bytes}};
+          {static_cast<int>(shape.kv_heads), block_size, row_bytes(pages),
+           coded_pitch(block_size, row_bytes(cache.keys), row_bytes(cache.values))}};
 }
 
 template <bool gather, class Unit>
@@ -110,8 +115,8 @@ void copy_rows(const KvLayer& cache, const AttentionShape& shape, const Tensor& 
   if (rows.empty()) return;
   if (is_code(cache.keys.dtype())) {
     copy_coded_rows<gather><<<static_cast<unsigned>(rows[0]), most_threads, 0, stream>>>(
-        units_of(cache.keys, shape), units_of(cache.values, shape), slots.as<std::int32_t>(),
-        static_cast<std::uint16_t*>(rows.data()));
+        units_of(cache.keys, cache, shape), units_of(cache.values, cache, shape),
+        slots.as<std::int32_t>(), static_cast<std::uint16_t*>(rows.data()));
     return;
   }
   const auto head_bytes = static_cast<std::size_t>(shape.head_dim) * size_of(cache.keys.dtype());

@@ -13,20 +13,19 @@
 
 namespace troupe::cuda {
 
-/// The layout of a cache's keys, or of its values, in codes: [blocks, kv_heads] pages. A page has a
-/// row of codes for each position, [block_size, row_bytes], and behind all rows their scales,
+/// The layout of a cache's keys, or of its values, in codes: [blocks, kv_heads] pages, those of
+/// keys and of values by turns, so that both of a KV head are one piece of memory. A page has a row
+/// of codes for each position, [block_size, row_bytes], and behind all rows their scales,
 /// [block_size] fp16. A row has the codes of a head in the order of its elements: of 8 bits one a
 /// byte, of 4 bits two, that of the even element in the lower half. Rows are as long as their
 /// codes, so that pages of keys are longer than those of values where only keys have residuals
 /// (KvResidual).
 struct CodedPages {
   int kv_heads, block_size, row_bytes;
+  std::int64_t pitch;  ///< from a page to that of the next KV head: coded_pitch()
 
-  __host__ __device__ std::int64_t page_bytes() const {
-    return std::int64_t{block_size} * (row_bytes + 2);
-  }
   __host__ __device__ std::int64_t page(std::int64_t block, int kv_head) const {
-    return (block * kv_heads + kv_head) * page_bytes();
+    return (block * kv_heads + kv_head) * pitch;
   }
   /// Offsets in a page: of a position's row, and of its scale.
   __host__ __device__ std::int64_t row(int offset) const {
@@ -36,6 +35,16 @@ struct CodedPages {
     return std::int64_t{block_size} * row_bytes + 2 * offset;
   }
 };
+
+/// Bytes of a page whose rows have so many.
+__host__ __device__ constexpr std::int64_t coded_page_bytes(int block_size, int row_bytes) {
+  return std::int64_t{block_size} * (row_bytes + 2);
+}
+__host__ __device__ constexpr std::int64_t coded_pitch(int block_size, int key_row_bytes,
+                                                       int value_row_bytes) {
+  return coded_page_bytes(block_size, key_row_bytes) +
+         coded_page_bytes(block_size, value_row_bytes);
+}
 
 /// Widens bytes of 128 plus a number to fp16, exactly: the first two, and the others. 1,024 plus
 /// such a byte is a number of 11 bits, of which the byte is the lowest 8.

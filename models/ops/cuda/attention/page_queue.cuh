@@ -83,9 +83,15 @@ class PageQueue {
       copy_box(shared_address(values(turn)), &maps_->values, 0, row, 0, 0, 0, barrier);
       return;
     }
+    const Source from{block * pass_.kv_heads + work_.kv_head, in_block, positions};
+    if (scale_bytes > 0 && pages_per_block == 1 && positions == page) {
+      // Values follow their keys.
+      expect_bytes(barrier, 16 * units);
+      copy_bulk(shared_address(keys(turn)), block_of(pass_.keys, from, 0), 16 * units, barrier);
+      return;
+    }
     expect_bytes(barrier, rows_bytes(Rows::key_bytes, positions) +
                               rows_bytes(Rows::value_bytes, positions) + 2 * scale_bytes);
-    const Source from{block * pass_.kv_heads + work_.kv_head, in_block, positions};
     copy<Rows::key_bytes>(pass_.keys, from, keys(turn), barrier);
     copy<Rows::value_bytes>(pass_.values, from, values(turn), barrier);
   }
@@ -110,20 +116,24 @@ class PageQueue {
     static_assert(page % 16 == 0);
     return row_bytes % 16 == 0 ? positions * row_bytes : (positions * row_bytes + 15) / 16 * 16;
   }
+  /// A block of keys or of values, whose pages have so many bytes if there are no scales; with
+  /// scales both lie in CodedPages.
+  __device__ const unsigned char* block_of(const void* pages, const Source& from,
+                                           int page_bytes) const {
+    return static_cast<const unsigned char*>(pages) +
+           from.head * pass_.pages_per_block * (scale_bytes > 0 ? 16 * units : page_bytes);
+  }
   template <int row_bytes>
   __device__ void copy(const void* pages, const Source& from, uint4* to,
                        std::uint32_t barrier) const {
     constexpr int all_rows = page * row_bytes;
     const int pages_per_block = pass_.pages_per_block;
-    const auto* const block = static_cast<const unsigned char*>(pages) +
-                              from.head * pages_per_block * (all_rows + scale_bytes);
+    const auto* const block = block_of(pages, from, all_rows);
     const auto* const rows = block + from.in_block * all_rows;
     const int bytes = rows_bytes(row_bytes, from.positions);
     const std::uint32_t there = shared_address(to);
     if constexpr (scale_bytes == 0) {
       copy_bulk(there, rows, bytes, barrier);
-    } else if (pages_per_block == 1 && bytes == all_rows) {
-      copy_bulk(there, rows, all_rows + scale_bytes, barrier);
     } else {
       const auto* const scales = block + std::int64_t{pages_per_block} * all_rows;
       copy_bulk(there, rows, bytes, barrier);

@@ -109,18 +109,24 @@ class CudaKvSwap final : public KvSwap {
       event->reset(created);
     }
     std::vector<CachePages> tensors;
-    for (const KvLayer& cache : caches) {
-      for (const Tensor& tensor : {cache.keys, cache.values}) {
-        if (tensor.empty()) continue;
-        const std::size_t bytes = tensor.bytes() / static_cast<std::size_t>(tensor[0]);
-        if (bytes % sizeof(uint4) != 0) {
-          return fail(ErrorCode::unsupported,
-                      "the GPU swaps blocks of multiples of 16 bytes; this cache's have {}", bytes);
-        }
-        const auto units = static_cast<unsigned>(bytes / sizeof(uint4));
-        tensors.push_back({static_cast<uint4*>(tensor.data()), units, units_of_block_});
-        units_of_block_ += units;
+    const auto add = [&](const Tensor& pages, std::size_t all_bytes) -> Result<void> {
+      const std::size_t bytes = all_bytes / static_cast<std::size_t>(pages[0]);
+      if (bytes % sizeof(uint4) != 0) {
+        return fail(ErrorCode::unsupported,
+                    "the GPU swaps blocks of multiples of 16 bytes; this cache's have {}", bytes);
       }
+      const auto units = static_cast<unsigned>(bytes / sizeof(uint4));
+      tensors.push_back({static_cast<uint4*>(pages.data()), units, units_of_block_});
+      units_of_block_ += units;
+      return {};
+    };
+    for (const KvLayer& cache : caches) {
+      if (is_code(cache.keys.dtype())) {  // a block has keys and values by turns
+        TROUPE_CHECK(add(cache.keys, cache.keys.bytes() + cache.values.bytes()));
+        continue;
+      }
+      TROUPE_CHECK(add(cache.keys, cache.keys.bytes()));
+      if (!cache.values.empty()) TROUPE_CHECK(add(cache.values, cache.values.bytes()));
     }
     tensors_ = static_cast<unsigned>(tensors.size());
     const std::size_t block_bytes = units_of_block_ * sizeof(uint4);
