@@ -59,7 +59,7 @@ SharedMlp DenseMlp::shared_mlp() const {
 
 void DenseMlp::project(const Tensor& x, const Tensor& gate_up, const Tensor& activated) const {
   if (gate_up_bias_->empty() && activation_ == Activation::silu_gated) {
-    ops_.dense().linear_gate_up(*gate_up_, x, gate_up, activated);
+    ops_.dense().linear_gate_up(*gate_up_, x, gate_up, activated, down_.get());
     return;
   }
   ops_.dense().linear(*gate_up_, x, gate_up);

@@ -59,11 +59,13 @@ class DenseOps {
   /// nowhere. Captured passes keep theirs.
   virtual void watch_rows(const Tensor& peak);
 
-  /// linear, then silu_mul: out [rows, n / 2]. `scratch` [rows, n] may be overwritten.
+  /// linear, then silu_mul: out [rows, n / 2]. `scratch` [rows, n] may be overwritten. `next`, if
+  /// there is one: nothing but linear(*next, out, ...) reads `out`, and it is enqueued next; what
+  /// `out` holds is then left open.
   void linear_gate_up(const Linear& weight, const Tensor& x, const Tensor& scratch,
-                      const Tensor& out) {
+                      const Tensor& out, const Linear* next = nullptr) {
     if constexpr (op_checks::enabled) op_checks::linear_gate_up(weight, x, scratch, out);
-    do_linear_gate_up(weight, x, scratch, out);
+    do_linear_gate_up(weight, x, scratch, out, next);
   }
 
   /// out = silu(gate) * up. gate_up [rows, 2 * inner] (gate first), out [rows, inner].
@@ -129,7 +131,7 @@ class DenseOps {
   virtual void do_add_bias(const Tensor& x, const Tensor& bias) = 0;
   virtual void do_linear(const Linear& weight, const Tensor& x, const Tensor& out) = 0;
   virtual void do_linear_gate_up(const Linear& weight, const Tensor& x, const Tensor& scratch,
-                                 const Tensor& out) = 0;
+                                 const Tensor& out, const Linear* next) = 0;
   virtual void do_silu_mul(const Tensor& gate_up, const Tensor& out) = 0;
   virtual void do_activate(const Tensor& x, Activation activation, const Tensor& out) = 0;
   virtual void do_layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, float eps,

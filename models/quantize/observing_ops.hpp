@@ -72,9 +72,9 @@ class ObservingDenseOps final : public DenseOps {
     inner_.linear(weight, x, out);
   }
   void do_linear_gate_up(const Linear& weight, const Tensor& x, const Tensor& scratch,
-                         const Tensor& out) override {
+                         const Tensor& out, const Linear* /*next*/) override {
     observer_.on_input(weight, x);
-    inner_.linear_gate_up(weight, x, scratch, out);
+    inner_.linear_gate_up(weight, x, scratch, out);  // whose numbers are observed
   }
   void do_embed(const Tensor& table, const Tensor& ids, std::int64_t vocab_begin,
                 const Tensor& out) override {

@@ -106,7 +106,7 @@ class CpuDenseOps final : public DenseOps {
   void do_add_bias(const Tensor& x, const Tensor& bias) override;
   void do_linear(const Linear& weight, const Tensor& x, const Tensor& out) override;
   void do_linear_gate_up(const Linear& weight, const Tensor& x, const Tensor& scratch,
-                         const Tensor& out) override {
+                         const Tensor& out, const Linear* /*next*/) override {
     do_linear(weight, x, scratch);
     do_silu_mul(scratch, out);
   }

@@ -56,6 +56,9 @@ void CudaDenseOps::check_codes() {
 void CudaDenseOps::do_linear(const Linear& weight, const Tensor& x, const Tensor& out) {
   if (x[0] == 0) return;
   check_codes();
+  if (std::exchange(only_coded_, nullptr) == x.data() && !gemms_.fp8->is_coded(x)) {
+    return check(fail(ErrorCode::internal, "rows whose codes alone were made have lost them"));
+  }
   check(static_cast<const CudaLinear&>(weight).multiply(gemms_, x, out, stream()));
   if (out.data() == x.data()) return;
   // Another matrix may take the codes of x, which has not changed; other rows may be in `out` now.
@@ -64,7 +67,7 @@ void CudaDenseOps::do_linear(const Linear& weight, const Tensor& x, const Tensor
 }
 
 void CudaDenseOps::do_linear_gate_up(const Linear& weight, const Tensor& x, const Tensor& scratch,
-                                     const Tensor& out) {
+                                     const Tensor& out, const Linear* next) {
   if (x[0] == 0) return;
   check_codes();
   const Result<bool> done =
@@ -73,6 +76,12 @@ void CudaDenseOps::do_linear_gate_up(const Linear& weight, const Tensor& x, cons
   if (*done) return;
   coded_at_ = context_.uses();  // nothing was enqueued: codes of x are still those
   do_linear(weight, x, scratch);
+  const bool takes_codes =
+      next != nullptr && static_cast<const CudaLinear&>(*next).codes() != nullptr;
+  if (takes_codes && silu_mul_coded(scratch, out, true)) {
+    only_coded_ = out.data();
+    return;
+  }
   do_silu_mul(scratch, out);
 }
 

@@ -37,7 +37,7 @@ class CudaDenseOps final : public DenseOps, private CudaComponent {
   void do_add_bias(const Tensor& x, const Tensor& bias) override;
   void do_linear(const Linear& weight, const Tensor& x, const Tensor& out) override;
   void do_linear_gate_up(const Linear& weight, const Tensor& x, const Tensor& scratch,
-                         const Tensor& out) override;
+                         const Tensor& out, const Linear* next) override;
   void do_silu_mul(const Tensor& gate_up, const Tensor& out) override;
   // In layer_variants.cu.
   void do_activate(const Tensor& x, Activation activation, const Tensor& out) override;
@@ -52,13 +52,17 @@ class CudaDenseOps final : public DenseOps, private CudaComponent {
   /// Where an operation may put the codes of rows [rows, k] that it makes, if matrices in codes may
   /// be multiplied with them.
   std::optional<CodedRows> room_for_codes(const Tensor& rows) const;
+  /// Enqueues silu_mul with codes of `out`, or with `only_codes` these alone; false, and nothing is
+  /// enqueued, if there is no room for them.
+  bool silu_mul_coded(const Tensor& gate_up, const Tensor& out, bool only_codes);
   /// The operation enqueued last has made the codes of `rows`.
   void set_coded(const Tensor& rows);
   /// Before a GEMM: forgets codes if anything was enqueued since they were made.
   void check_codes();
 
   CudaGemms gemms_;
-  std::uint64_t coded_at_ = 0;  ///< CudaContext::uses() when codes were made
+  const void* only_coded_ = nullptr;  ///< rows whose numbers are not there
+  std::uint64_t coded_at_ = 0;        ///< CudaContext::uses() when codes were made
 };
 
 }  // namespace troupe

@@ -278,14 +278,18 @@ void CudaDenseOps::do_add_bias(const Tensor& x, const Tensor& bias) {
   check_launch("add_bias");
 }
 
+bool CudaDenseOps::silu_mul_coded(const Tensor& gate_up, const Tensor& out, bool only_codes) {
+  const auto room = room_for_codes(out);
+  if (!room || !has_units(gate_up, out[1]) || !has_units(out, out[1])) return false;
+  check(launch_silu_mul_coded(gate_up.data(), out[0], out[1], only_codes ? nullptr : out.data(),
+                              *room, stream()),
+        "silu_mul");
+  set_coded(out);
+  return true;
+}
+
 void CudaDenseOps::do_silu_mul(const Tensor& gate_up, const Tensor& out) {
-  if (out.empty()) return;
-  if (const auto room = room_for_codes(out);
-      room && has_units(gate_up, out[1]) && has_units(out, out[1])) {
-    check(launch_silu_mul_coded(gate_up.data(), out[0], out[1], out.data(), *room, stream()),
-          "silu_mul");
-    return set_coded(out);
-  }
+  if (out.empty() || silu_mul_coded(gate_up, out, false)) return;
   with_type(out.dtype(), [&](auto* type) {
     using T = element<decltype(type)>;
     if (has_units(gate_up, out[1]) && has_units(out, out[1])) {

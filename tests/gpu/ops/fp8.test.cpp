@@ -273,6 +273,14 @@ TEST_P(Fp8Products, take_codes_that_a_norm_or_an_activation_has_made) {
     gpu_->dense().linear_gate_up(**gate_up, x, scratch, made);
     gpu_->dense().linear(**weight, made, out);
     expect_as_of_a_copy("activation");
+    const HostTensor wanted = back(out);
+    gpu_->dense().linear_gate_up(**gate_up, x, scratch, copy, weight->get());
+    gpu_->dense().linear(**weight, copy, out);
+    const HostTensor found = back(out);
+    for (std::int64_t i = 0; i < found->elements(); ++i) {
+      ASSERT_EQ(found->as<float>()[i], wanted->as<float>()[i])
+          << "codes alone, " << rows << " rows, element " << i;
+    }
   }
 }
 

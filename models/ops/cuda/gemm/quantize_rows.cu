@@ -25,7 +25,7 @@ template <int units>
 __global__ void silu_mul_coded(const bf16* gate_up, int k, bf16* out, CodedRows to) {
   begin_early_kernel();
   const bf16* const gates = gate_up + std::int64_t{blockIdx.x} * 2 * k;
-  bf16* const row = out + std::int64_t{blockIdx.x} * k;
+  bf16* const row = out == nullptr ? nullptr : out + std::int64_t{blockIdx.x} * k;
   // Nothing is written before all is read: loads do not wait for each other.
   const auto read = [&](int at, float(&values)[unit]) {
     float ups[unit];
@@ -36,8 +36,9 @@ __global__ void silu_mul_coded(const bf16* gate_up, int k, bf16* out, CodedRows 
       values[i] = __bfloat162float(__float2bfloat16_rn(fast_silu(values[i]) * ups[i]));
     }
   };
-  quantize_row<units>(k, to, read,
-                      [&](int at, const float(&values)[unit]) { store_unit(row + at, values); });
+  quantize_row<units>(k, to, read, [&](int at, const float(&values)[unit]) {
+    if (row != nullptr) store_unit(row + at, values);
+  });
 }
 
 constexpr int warp_columns = 32 * unit;

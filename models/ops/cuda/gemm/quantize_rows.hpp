@@ -32,7 +32,7 @@ cudaError_t launch_quantize_scaled_rows(const void* x, std::int64_t rows, std::i
                                         const CodedRows& to, cudaStream_t stream);
 
 /// Enqueues out = silu(gate) * up, and its codes: gate_up [rows, 2 * k] (gate first), out [rows,
-/// k], both bf16. Otherwise like launch_quantize_rows.
+/// k], both bf16; out may be null. Otherwise like launch_quantize_rows.
 cudaError_t launch_silu_mul_coded(const void* gate_up, std::int64_t rows, std::int64_t k, void* out,
                                   const CodedRows& to, cudaStream_t stream);
 

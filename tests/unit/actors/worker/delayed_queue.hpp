@@ -119,8 +119,8 @@ class DelayedDenseOps final : public DenseOps {
     queue_.enqueue([=, this, &weight] { inner_.linear(weight, x, out); });
   }
   void do_linear_gate_up(const Linear& weight, const Tensor& x, const Tensor& scratch,
-                         const Tensor& out) override {
-    queue_.enqueue([=, this, &weight] { inner_.linear_gate_up(weight, x, scratch, out); });
+                         const Tensor& out, const Linear* next) override {
+    queue_.enqueue([=, this, &weight] { inner_.linear_gate_up(weight, x, scratch, out, next); });
   }
   void do_silu_mul(const Tensor& gate_up, const Tensor& out) override {
     queue_.enqueue([=, this] { inner_.silu_mul(gate_up, out); });
