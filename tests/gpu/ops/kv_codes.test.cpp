@@ -424,6 +424,39 @@ TEST_P(KvCodes, are_attended_to_by_long_prompts) {
   for (const Codes& codes : all_codes) expect_attention(windows, codes);
 }
 
+TEST_P(KvCodes, of_a_token_do_not_depend_on_the_number_of_tokens) {
+  constexpr std::int64_t most = 600;  // a warp takes more heads of many tokens
+  const AttentionShape shape{.heads = 32, .kv_heads = 8, .head_dim = 128};
+  const HostTensor qkv = random_qkv(shape, most);
+  const DeviceTensor rope = exact(random({most, shape.head_dim})),
+                     q_norm = exact(random({shape.head_dim})),
+                     k_norm = exact(random({shape.head_dim}));
+  std::vector<std::int32_t> numbers(most);
+  for (std::int64_t i = 0; i < most; ++i) numbers[i] = static_cast<std::int32_t>(i);
+  for (const DType codes : {DType::f8_e4m3, DType::i8, DType::i4x2}) {
+    const auto run = [&](std::int64_t count) {
+      auto kv = gpu_->attention().allocate_kv((most + 15) / 16, 16, shape, codes);
+      EXPECT_TRUE(kv.ok());
+      const KvLayer layer{kv->first, kv->second};
+      const DeviceTensor at = exact(integers({numbers.begin(), numbers.begin() + count}, {count})),
+                         q = room(GetParam(), {count, shape.heads * shape.head_dim}),
+                         rows = room(codes, {count, shape.stored_elements(codes)});
+      gpu_->attention().norm_rope_store(activation(qkv->rows(0, count)), q_norm, k_norm, 1e-6F,
+                                        rope, shape, AttentionBatch{at, at, {}, {}, 16, {}}, layer,
+                                        q);
+      return std::pair{back(q), gathered(*gpu_, layer, shape, at, rows)};
+    };
+    const auto [all_queries, all_rows] = run(most);
+    for (const std::int64_t count : {1, 100}) {
+      const auto [queries, rows] = run(count);
+      EXPECT_EQ(std::memcmp(queries->data(), all_queries->data(), queries->bytes()), 0)
+          << "queries of " << count << " tokens, " << to_string(codes);
+      EXPECT_EQ(std::memcmp(rows->data(), all_rows->data(), rows->bytes()), 0)
+          << "codes of " << count << " tokens, " << to_string(codes);
+    }
+  }
+}
+
 TEST_P(KvCodes, move_between_ranks_and_to_the_host_as_they_are) {
   for (const Codes& of : all_codes) {
     for (const AttentionShape& plain : {shape_of(8, 8, 128), shape_of(2, 1, 80)}) {

@@ -1,26 +1,47 @@
-// Keys and values as codes into the paged cache: a warp has a head.
+// Keys and values as codes into the paged cache: a warp, or half of one, has a head.
+#include <type_traits>
+
 #include "models/ops/cuda/attention/coded_store.hpp"
 #include "models/ops/cuda/attention/int4_scale.cuh"
 #include "models/ops/cuda/attention/kv_code.cuh"
 #include "models/ops/cuda/attention/rope_store.cuh"
+#include "models/ops/cuda/common/vec8.cuh"
 #include "parallel/device/cuda/launch.cuh"
 
 namespace troupe {
 namespace cuda {
 namespace {
 
-/// Two adjacent elements.
-__device__ __forceinline__ float2 load_pair(const float* from) {
-  return *reinterpret_cast<const float2*>(from);
+/// Two adjacent elements: as they are loaded and stored, and as numbers.
+template <class T>
+using Pair = std::conditional_t<std::is_same_v<T, bf16>, std::uint32_t, float2>;
+
+__device__ __forceinline__ float2 numbers_of(float2 pair) { return pair; }
+__device__ __forceinline__ float2 numbers_of(std::uint32_t pair) {
+  return {__uint_as_float(pair << 16), __uint_as_float(pair & 0xffff0000U)};
 }
-__device__ __forceinline__ float2 load_pair(const bf16* from) {
-  return __bfloat1622float2(*reinterpret_cast<const __nv_bfloat162*>(from));
+__device__ __forceinline__ void round_to(float2& pair, float2 numbers) { pair = numbers; }
+__device__ __forceinline__ void round_to(std::uint32_t& pair, float2 numbers) {
+  pair = round_pair(numbers.x, numbers.y);
 }
-__device__ __forceinline__ void store_pair(float* to, float2 pair) {
-  *reinterpret_cast<float2*>(to) = pair;
-}
-__device__ __forceinline__ void store_pair(bf16* to, float2 pair) {
-  *reinterpret_cast<__nv_bfloat162*>(to) = __floats2bfloat162_rn(pair.x, pair.y);
+
+/// `pairs` adjacent pairs, which are loaded and stored at once.
+template <class T, int pairs>
+struct alignas(pairs * sizeof(Pair<T>)) AdjacentPairs {
+  Pair<T> at[pairs];
+};
+
+/// The lowest `bytes` bytes of codes, stored at once.
+template <int bytes>
+__device__ __forceinline__ void store_codes(std::uint8_t* to, std::uint32_t codes) {
+  if constexpr (bytes == 1) {
+    *to = static_cast<std::uint8_t>(codes);
+  } else if constexpr (bytes == 2) {
+    *reinterpret_cast<std::uint16_t*>(to) = static_cast<std::uint16_t>(codes);
+  } else {
+    static_assert(bytes == 4);
+    *reinterpret_cast<std::uint32_t*>(to) = codes;
+  }
 }
 
 struct CodedStore {
@@ -35,162 +56,274 @@ struct CodedStore {
   std::uint8_t* values;
 };
 
-/// A head of which each lane has up to `turns` pairs of elements in either half.
+/// How heads lie in a warp: each of the `lanes` lanes of a head has `adjacent` adjacent pairs of
+/// elements in either half, `turns` times.
+template <int lanes_, int adjacent_, int turns_>
+struct HeadLayout {
+  static constexpr int lanes = lanes_, adjacent = adjacent_, turns = turns_;
+  static constexpr int heads = warp / lanes;      ///< of a warp at a time
+  static constexpr int pairs = adjacent * turns;  ///< of a lane in either half
+  static constexpr int max_dim = 4 * lanes * pairs;
+  /// Heads have max_dim elements, no less.
+  static constexpr bool is_full = lanes < warp;
+
+  static __device__ __forceinline__ int half(const StoreShape& shape) {
+    return (is_full ? max_dim : shape.head_dim) / 2;
+  }
+  /// This thread's lane among those of its head, and its head among those of the warp.
+  static __device__ __forceinline__ int lane() { return static_cast<int>(threadIdx.x % lanes); }
+  static __device__ __forceinline__ int head() {
+    return static_cast<int>(threadIdx.x % warp / lanes);
+  }
+  /// The first element of this lane's pairs, in the lower half.
+  static __device__ __forceinline__ int element(int turn) {
+    return 2 * adjacent * (turn * lanes + lane());
+  }
+  static __device__ __forceinline__ bool has(int turn, int half) {
+    return is_full || element(turn) < half;
+  }
+};
 template <int turns>
-struct HeadPairs {
-  float2 low[turns] = {}, high[turns] = {};
+using WarpPerHead = HeadLayout<warp, 1, turns>;  ///< of any dimension that is a multiple of 4
+using HalfWarpPerHead = HeadLayout<warp / 2, 2, 1>;
 
-  /// The first element of this lane's pair; beyond the half if there is none.
-  static __device__ __forceinline__ int element(int turn) { return 2 * (turn * warp + lane()); }
+/// A lane's elements of a head as they are in memory: between loads and their first use these take
+/// half of the registers of numbers.
+template <class T, class Layout>
+struct HeadElements {
+  AdjacentPairs<T, Layout::adjacent> low[Layout::turns] = {}, high[Layout::turns] = {};
 
-  template <class T>
   __device__ void read(const T* x, int half) {
 #pragma unroll
-    for (int i = 0; i < turns; ++i) {
-      if (element(i) >= half) continue;
-      low[i] = load_pair(x + element(i));
-      high[i] = load_pair(x + half + element(i));
+    for (int i = 0; i < Layout::turns; ++i) {
+      if (!Layout::has(i, half)) continue;
+      using Pairs = AdjacentPairs<T, Layout::adjacent>;
+      low[i] = *reinterpret_cast<const Pairs*>(x + Layout::element(i));
+      high[i] = *reinterpret_cast<const Pairs*>(x + half + Layout::element(i));
     }
   }
-  __device__ void normalise(const HeadPairs& weight, int half, float eps) {
-    float squares = 0.0F;
+};
+
+/// A lane's elements of a head as numbers. Fused operations are written out: compilers choose
+/// others for other layouts, but a head's result depends on that head alone.
+template <class Layout>
+struct HeadNumbers {
+  static constexpr int pairs = Layout::pairs;
+  float2 low[pairs] = {}, high[pairs] = {};
+
+  HeadNumbers() = default;
+  template <class T>
+  __device__ explicit HeadNumbers(const HeadElements<T, Layout>& elements) {
 #pragma unroll
-    for (int i = 0; i < turns; ++i) {
-      squares +=
-          low[i].x * low[i].x + low[i].y * low[i].y + high[i].x * high[i].x + high[i].y * high[i].y;
+    for (int i = 0; i < pairs; ++i) {
+      low[i] = numbers_of(elements.low[i / Layout::adjacent].at[i % Layout::adjacent]);
+      high[i] = numbers_of(elements.high[i / Layout::adjacent].at[i % Layout::adjacent]);
     }
-    const float scale = rsqrtf(warp_sum(squares) / static_cast<float>(2 * half) + eps);
+  }
+  static __device__ HeadNumbers read(const float* x, int half) {
+    HeadElements<float, Layout> elements;
+    elements.read(x, half);
+    return HeadNumbers(elements);
+  }
+  __device__ void normalise(const HeadNumbers& weight, int half, float eps) {
+    float squares[Layout::adjacent] = {};
 #pragma unroll
-    for (int i = 0; i < turns; ++i) {
+    for (int i = 0; i < pairs; ++i) {
+      const float2 a = low[i], b = high[i];
+      squares[i % Layout::adjacent] +=
+          __fmaf_rn(b.y, b.y, __fmaf_rn(b.x, b.x, __fmaf_rn(a.x, a.x, __fmul_rn(a.y, a.y))));
+    }
+    const float scale = rsqrtf(sum_of_head(squares) / static_cast<float>(2 * half) + eps);
+#pragma unroll
+    for (int i = 0; i < pairs; ++i) {
       const float2 a = weight.low[i], b = weight.high[i];
       low[i] = {low[i].x * scale * a.x, low[i].y * scale * a.y};
       high[i] = {high[i].x * scale * b.x, high[i].y * scale * b.y};
     }
   }
   /// `angles`: cosines in the lower half, sines in the upper.
-  __device__ void rotate(const HeadPairs& angles) {
+  __device__ void rotate(const HeadNumbers& angles) {
 #pragma unroll
-    for (int i = 0; i < turns; ++i) {
+    for (int i = 0; i < pairs; ++i) {
       const float2 c = angles.low[i], s = angles.high[i], a = low[i], b = high[i];
-      low[i] = {a.x * c.x - b.x * s.x, a.y * c.y - b.y * s.y};
-      high[i] = {b.x * c.x + a.x * s.x, b.y * c.y + a.y * s.y};
+      low[i] = {__fmaf_rn(a.x, c.x, -__fmul_rn(b.x, s.x)),
+                __fmaf_rn(a.y, c.y, -__fmul_rn(b.y, s.y))};
+      high[i] = {__fmaf_rn(a.x, s.x, __fmul_rn(b.x, c.x)),
+                 __fmaf_rn(a.y, s.y, __fmul_rn(b.y, c.y))};
     }
   }
   template <class T>
   __device__ void write(T* to, int half) const {
+    for_each_turn(half, [&](int at, const float2* of) {
+      AdjacentPairs<T, Layout::adjacent> rounded;
 #pragma unroll
-    for (int i = 0; i < turns; ++i) {
-      if (element(i) >= half) continue;
-      store_pair(to + element(i), low[i]);
-      store_pair(to + half + element(i), high[i]);
-    }
+      for (int i = 0; i < Layout::adjacent; ++i) round_to(rounded.at[i], of[i]);
+      *reinterpret_cast<AdjacentPairs<T, Layout::adjacent>*>(to + at) = rounded;
+    });
   }
-  /// `row`: shared memory of this warp for the head's elements, of 4-bit codes.
-  template <class Code>
-  __device__ void write_codes(std::uint8_t* to, std::uint8_t* to_scale, int half, float fixed_scale,
-                              float* row) const {
-    const __half scale = scale_of<Code>(half, fixed_scale, row);
-    const float inverse = inverse_of(scale);
-    if (lane() == 0) *reinterpret_cast<__half*>(to_scale) = scale;
-    const auto write_two = [&](int at, float2 of) {
-      const uchar2 codes{Code::narrow(of.x, inverse), Code::narrow(of.y, inverse)};
-      if constexpr (Code::in_byte == 2) {
-        to[at / 2] = static_cast<std::uint8_t>(codes.x | codes.y << 4);
-      } else {
-        *reinterpret_cast<uchar2*>(to + at) = codes;
-      }
-    };
-#pragma unroll
-    for (int i = 0; i < turns; ++i) {
-      if (element(i) >= half) continue;
-      write_two(element(i), low[i]);
-      write_two(half + element(i), high[i]);
-    }
-  }
-
- private:
+  /// The scale of the head's codes. All lanes of the warp call. `row`: shared memory of this warp
+  /// for the head's elements, of 4-bit codes.
   template <class Code>
   __device__ __half scale_of(int half, float fixed_scale, float* row) const {
     if constexpr (Code::in_byte == 2) {
+      static_assert(Layout::heads == 1);
       __syncwarp();  // what was there is read
       write(row, half);
       __syncwarp();
-      return int4_scale<8 * turns>(row, 2 * half);
+      return int4_scale<Layout::max_dim / 16>(row, 2 * half);
     } else {
       float largest = 0.0F;
 #pragma unroll
-      for (int i = 0; i < turns; ++i) {
+      for (int i = 0; i < pairs; ++i) {
         largest = fmaxf(largest, fmaxf(fmaxf(fabsf(low[i].x), fabsf(low[i].y)),
                                        fmaxf(fabsf(high[i].x), fabsf(high[i].y))));
       }
-      return row_scale<Code>(warp_max(largest), fixed_scale);
+#pragma unroll
+      for (int lanes = Layout::lanes / 2; lanes > 0; lanes /= 2) {
+        largest = fmaxf(largest, __shfl_xor_sync(~0U, largest, lanes));
+      }
+      return row_scale<Code>(largest, fixed_scale);
+    }
+  }
+  template <class Code>
+  __device__ void write_codes(std::uint8_t* to, __half scale, int half) const {
+    const float inverse = inverse_of(scale);
+    constexpr int bits = 8 / Code::in_byte;
+    for_each_turn(half, [&](int at, const float2* of) {
+      std::uint32_t codes = 0;
+#pragma unroll
+      for (int i = 0; i < Layout::adjacent; ++i) {
+        const std::uint32_t first = Code::narrow(of[i].x, inverse);
+        const std::uint32_t second = Code::narrow(of[i].y, inverse);
+        codes |= (first | second << bits) << (2 * bits * i);
+      }
+      store_codes<2 * Layout::adjacent / Code::in_byte>(to + at / Code::in_byte, codes);
+    });
+  }
+
+ private:
+  /// body(element, pairs): where the lane's adjacent pairs of a turn and a half belong.
+  template <class Body>
+  __device__ __forceinline__ void for_each_turn(int half, Body&& body) const {
+#pragma unroll
+    for (int i = 0; i < Layout::turns; ++i) {
+      if (!Layout::has(i, half)) continue;
+      body(Layout::element(i), low + i * Layout::adjacent);
+      body(half + Layout::element(i), high + i * Layout::adjacent);
+    }
+  }
+  /// The sum over a head's lanes. With two sums a lane it has the bits of a sum over twice as many
+  /// lanes with one each, whose last step adds neighbours: half of the lanes add up the first sums,
+  /// the others the second.
+  static __device__ __forceinline__ float sum_of_head(const float (&of)[Layout::adjacent]) {
+    if constexpr (Layout::adjacent == 1) {
+      return warp_sum(of[0]);
+    } else {
+      static_assert(Layout::adjacent == 2);
+      constexpr int apart = Layout::lanes / 2;
+      const bool has_second = (Layout::lane() & apart) != 0;
+      float sum = has_second ? of[1] : of[0];
+      sum += __shfl_xor_sync(~0U, has_second ? of[0] : of[1], apart);
+#pragma unroll
+      for (int lanes = apart / 2; lanes > 0; lanes /= 2) sum += __shfl_xor_sync(~0U, sum, lanes);
+      return sum + __shfl_xor_sync(~0U, sum, apart);
     }
   }
 };
 
-template <class Keys, class Values>
-struct PagesOfBoth {
-  CodedPages keys, values;
+/// The warps of a token. Each has up to `heads` heads, all queries, all keys or all values.
+struct WarpSplit {
+  int heads;
+  int of_queries, of_keys;  ///< warps that have these; as many have values as have keys
 
-  __device__ explicit PagesOfBoth(const StoreShape& of) {
-    const int key_bytes = of.head_dim / Keys::in_byte, value_bytes = of.head_dim / Values::in_byte;
-    const std::int64_t pitch = coded_pitch(of.block_size, key_bytes, value_bytes);
-    keys = {of.kv_heads, of.block_size, key_bytes, pitch};
-    values = {of.kv_heads, of.block_size, value_bytes, pitch};
-  }
+  WarpSplit(const StoreShape& shape, int heads)
+      : heads(heads),
+        of_queries(static_cast<int>(blocks_of(shape.heads, heads))),
+        of_keys(static_cast<int>(blocks_of(shape.kv_heads, heads))) {}
+  unsigned warps() const { return static_cast<unsigned>(of_queries + 2 * of_keys); }
 };
+enum class Role { query, key, value };
+struct HeadsOfWarp {
+  Role role;
+  int first, end;  ///< among the heads of the role; none if first >= end
+};
+__device__ __forceinline__ HeadsOfWarp heads_of_warp(const StoreShape& shape,
+                                                     const WarpSplit& split) {
+  const int place = static_cast<int>(blockIdx.y * (blockDim.x / warp) + threadIdx.x / warp);
+  const int key = place - split.of_queries, value = key - split.of_keys;
+  const Role role = key < 0 ? Role::query : value < 0 ? Role::key : Role::value;
+  const int first = split.heads * (key < 0 ? place : value < 0 ? key : value);
+  return {role, first, min(first + split.heads, key < 0 ? shape.heads : shape.kv_heads)};
+}
 
-/// For heads of up to 128 * turns elements, a multiple of 4. Heads are numbered queries, then keys,
-/// then values; a warp has `heads` of them in a row.
-template <class T, class Keys, class Values, int turns, int heads>
-__global__ void store_heads(const __grid_constant__ CodedStore of, const T* qkv, T* q_out) {
+constexpr int max_warps = 8;  ///< of a block
+
+/// A block has a token, or some warps of it. `split.heads` is a multiple of Layout::heads.
+template <class T, class Keys, class Values, class Layout>
+__global__ void __launch_bounds__(warp* max_warps, Layout::turns == 1 ? 4 : 2)
+    store_heads(const __grid_constant__ CodedStore of, const T* qkv, T* q_out, WarpSplit split) {
   constexpr bool is_searched = Keys::in_byte == 2 || Values::in_byte == 2;
-  __shared__ float rows[store_warps][is_searched ? 128 * turns : 1];
+  __shared__ float rows[max_warps][is_searched ? Layout::max_dim : 1];
   float* const row = rows[threadIdx.x / warp];
   let_next_kernel_start();
   const StoreShape& shape = of.shape;
-  const int all = shape.heads + 2 * shape.kv_heads, half = shape.head_dim / 2;
-  const int first = head_of_warp() * heads;
+  const int half = Layout::half(shape), dim = 2 * half;
   const std::int64_t token = blockIdx.x;
-  // Data that no kernel writes is loaded while earlier kernels end.
-  HeadPairs<turns> q_weight, k_weight;
-  if (of.q_norm != nullptr) q_weight.read(of.q_norm, half);
-  if (of.k_norm != nullptr) k_weight.read(of.k_norm, half);
-  wait_for_kernels_before();
-  if (first >= all) return;
-  HeadPairs<turns> pairs[heads], angles;
-#pragma unroll
-  for (int h = 0; h < heads; ++h) {
-    pairs[h].read(qkv + (token * all + min(first + h, all - 1)) * shape.head_dim, half);
+  const auto [role, first, end] = heads_of_warp(shape, split);
+  if (first >= end) return;
+  const bool is_query = role == Role::query, is_key = role == Role::key;
+  const int own = first + Layout::head();
+  // What no kernel writes is loaded while earlier kernels end: also positions and slots, as the
+  // copy that brings them (copy_small) lets no later kernel start before its end.
+  const int position = of.positions[token], slot = of.slots[token];
+  const float* const norm = is_query ? of.q_norm : is_key ? of.k_norm : nullptr;
+  HeadNumbers<Layout> weight, angles;
+  if (norm != nullptr) weight = HeadNumbers<Layout>::read(norm, half);
+  if (role != Role::value) {
+    angles = HeadNumbers<Layout>::read(of.rope + std::int64_t{position} * dim, half);
   }
-  angles.read(of.rope + std::int64_t{of.positions[token]} * shape.head_dim, half);
-  const PagesOfBoth<Keys, Values> pages(shape);
-  const int block = of.slots[token] / shape.block_size, offset = of.slots[token] % shape.block_size;
-#pragma unroll
-  for (int h = 0; h < heads; ++h) {
-    const int head = first + h;
-    if (head >= all) return;
-    const int key = head - shape.heads, value = key - shape.kv_heads;
-    if (value < 0) {
-      if ((key < 0 ? of.q_norm : of.k_norm) != nullptr) {
-        pairs[h].normalise(key < 0 ? q_weight : k_weight, half, shape.eps);
-      }
-      pairs[h].rotate(angles);
-    }
-    if (key < 0) {
-      pairs[h].write(q_out + (token * shape.heads + head) * shape.head_dim, half);
-      continue;
-    }
-    if (value < 0) {
-      std::uint8_t* const page = of.keys + pages.keys.page(block, key);
-      pairs[h].template write_codes<Keys>(page + pages.keys.row(offset),
-                                          page + pages.keys.scale(offset), half, of.key_scale, row);
+  // Where a head goes: in q_out, or its page.
+  auto* to = reinterpret_cast<std::uint8_t*>(q_out + (token * shape.heads + own) * dim);
+  int head_bytes = dim * static_cast<int>(sizeof(T)), row_place = 0, scale_place = 0;
+  if (!is_query) {
+    const int block = slot / shape.block_size, offset = slot - block * shape.block_size;
+    const int key_bytes = dim / Keys::in_byte, value_bytes = dim / Values::in_byte;
+    const CodedPages pages{shape.kv_heads, shape.block_size, is_key ? key_bytes : value_bytes,
+                           coded_pitch(shape.block_size, key_bytes, value_bytes)};
+    to = (is_key ? of.keys : of.values) + pages.page(block, own);
+    head_bytes = static_cast<int>(pages.pitch);
+    row_place = static_cast<int>(pages.row(offset));
+    scale_place = static_cast<int>(pages.scale(offset));
+  }
+  const float fixed_scale = is_key ? of.key_scale : of.value_scale;
+  const int before = is_query ? 0 : shape.heads + (is_key ? 0 : shape.kv_heads);
+  const T* from = qkv + (token * (shape.heads + 2 * shape.kv_heads) + before + own) * dim;
+  wait_for_kernels_before();
+  HeadElements<T, Layout> next;
+  if (own < end) next.read(from, half);
+#pragma unroll 1
+  for (int i = 0; first + i < end; i += Layout::heads) {
+    const bool is_there = own + i < end;
+    HeadNumbers<Layout> numbers(next);
+    from += Layout::heads * dim;
+    if (own + i + Layout::heads < end) next.read(from, half);
+    if (norm != nullptr) numbers.normalise(weight, half, shape.eps);
+    if (role != Role::value) numbers.rotate(angles);
+    const auto write_codes = [&](auto* code) {
+      using Code = element<decltype(code)>;
+      const __half scale = numbers.template scale_of<Code>(half, fixed_scale, row);
+      if (!is_there) return;
+      if (Layout::lane() == 0) *reinterpret_cast<__half*>(to + scale_place) = scale;
+      numbers.template write_codes<Code>(to + row_place, scale, half);
+    };
+    if (is_query) {
+      if (is_there) numbers.write(reinterpret_cast<T*>(to), half);
+    } else if (is_key || std::is_same_v<Keys, Values>) {
+      write_codes(static_cast<Keys*>(nullptr));
     } else {
-      std::uint8_t* const page = of.values + pages.values.page(block, value);
-      pairs[h].template write_codes<Values>(page + pages.values.row(offset),
-                                            page + pages.values.scale(offset), half, of.value_scale,
-                                            row);
+      write_codes(static_cast<Values*>(nullptr));
     }
+    to += Layout::heads * head_bytes;
   }
 }
 
@@ -198,29 +331,36 @@ const float* floats_of(const Tensor& tensor) {
   return tensor.empty() ? nullptr : tensor.as<float>();
 }
 
-template <class T, class Keys, class Values, int turns>
+template <class T, class Keys, class Values, class Layout>
 cudaError_t launch(const CodedStore& of, const Tensor& qkv, const Tensor& q_out,
                    cudaStream_t stream) {
-  // Several heads of a warp share what they load of a token, but wait for each other: measured on
-  // an H200 for 48 heads of 128, one head takes 4.3 in place of 5.5 us for 256 tokens, four
-  // take 13.9 in place of 16.3 for 1,024.
-  constexpr std::int64_t few_tokens = 512;
-  constexpr int heads_at_once = 4;
-  const int heads = qkv[0] <= few_tokens ? 1 : heads_at_once;
-  const Grid grid{dim3(static_cast<unsigned>(qkv[0]),
-                       blocks_of(of.shape.heads + 2 * of.shape.kv_heads, store_warps * heads)),
-                  warp * store_warps};
-  const auto kernel = heads == 1 ? store_heads<T, Keys, Values, turns, 1>
-                                 : store_heads<T, Keys, Values, turns, heads_at_once>;
-  return launch_early(kernel, grid, stream, of, static_cast<const T*>(qkv.data()),
-                      static_cast<T*>(q_out.data()));
+  // Several heads of a warp share what it loads of a token, but wait for each other: they are for
+  // passes with more warps than these, 24 a multiprocessor of an H200 for half warps.
+  constexpr std::int64_t few_warps = Layout::heads == 1 ? 24576 : 3168;
+  int rounds = 1;
+  while (rounds < 4 && qkv[0] * WarpSplit(of.shape, rounds * Layout::heads).warps() > few_warps) {
+    rounds *= 2;
+  }
+  const WarpSplit split(of.shape, rounds * Layout::heads);
+  const unsigned blocks = blocks_of(split.warps(), max_warps);
+  const Grid grid{dim3(static_cast<unsigned>(qkv[0]), blocks),
+                  warp * blocks_of(split.warps(), blocks)};
+  return launch_early(store_heads<T, Keys, Values, Layout>, grid, stream, of,
+                      static_cast<const T*>(qkv.data()), static_cast<T*>(q_out.data()), split);
 }
 
 template <class T, class Keys, class Values>
 cudaError_t launch(const CodedStore& of, const Tensor& qkv, const Tensor& q_out,
                    cudaStream_t stream) {
-  return of.shape.head_dim <= 128 ? launch<T, Keys, Values, 1>(of, qkv, q_out, stream)
-                                  : launch<T, Keys, Values, 2>(of, qkv, q_out, stream);
+  if constexpr (std::is_same_v<T, bf16> && Keys::in_byte == 1 && Values::in_byte == 1) {
+    // Four codes are stored at once: pages have scales of two bytes behind their rows.
+    if (of.shape.head_dim == HalfWarpPerHead::max_dim && of.shape.block_size % 2 == 0) {
+      return launch<T, Keys, Values, HalfWarpPerHead>(of, qkv, q_out, stream);
+    }
+  }
+  return of.shape.head_dim <= WarpPerHead<1>::max_dim
+             ? launch<T, Keys, Values, WarpPerHead<1>>(of, qkv, q_out, stream)
+             : launch<T, Keys, Values, WarpPerHead<2>>(of, qkv, q_out, stream);
 }
 
 }  // namespace
