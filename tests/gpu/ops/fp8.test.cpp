@@ -5,8 +5,12 @@
 
 #include <fmt/format.h>
 
+#include "models/ops/cuda/cuda_linear.hpp"
+#include "models/ops/cuda/gemm/quantize_rows.hpp"
+#include "models/ops/cuda/gemm/scaled_gemm.hpp"
 #include "models/ops/fp8_rows.hpp"
 #include "models/ops/weight_format.hpp"
+#include "parallel/device/cuda/multiprocessors.hpp"
 #include "tests/gpu/ops/both_devices.hpp"
 
 namespace troupe {
@@ -76,6 +80,58 @@ TEST_P(Fp8Products, are_those_of_rounded_matrices_at_any_number_of_rows) {
       const std::string what = fmt::format("{} rows of {} by {}", rows, k, n);
       expect_equal(out, expected, what);
       expect_equal(own, expected, what);
+    }
+  }
+}
+
+TEST_P(Fp8Products, are_the_same_by_every_tiling_of_many_rows) {
+  for (const auto& [n, k] : {std::pair{1032, 2064}, {208, 2048}, {4096, 4096}}) {
+    const HostTensor weight = random({n, k}, 1.0F / std::sqrt(static_cast<float>(k))),
+                     x = random({700, k});
+    auto gpu_weight = codes(weight), cpu_weight = rounded_matrix(weight);
+    ASSERT_TRUE(gpu_weight.ok() && cpu_weight.ok());
+    const Fp8Matrix* const matrix = static_cast<const CudaLinear&>(**gpu_weight).codes();
+    ASSERT_NE(matrix, nullptr);
+    const HostTensor expected(DType::f32, {700, n});
+    cpu_->dense().linear(**cpu_weight, rounded_rows(x), expected);
+    const DeviceTensor gpu_x = activation(x);
+    const DeviceTensor x_codes = room(DType::u8, {700, k}), x_scales = room(DType::f32, {700});
+    ASSERT_TRUE(gpu_->stream().synchronize().ok());
+    ASSERT_EQ(launch_quantize_rows(gpu_x->data(), 700, k,
+                                   {x_codes->as<std::uint8_t>(), x_scales->as<float>()}, nullptr),
+              cudaSuccess);
+    for (const std::int64_t rows : {97, 128, 129, 200, 256, 384, 513, 700}) {
+      // Nothing is written behind the rows.
+      const DeviceTensor out = activation(random({rows + 1, n}));
+      const HostTensor before = back(out);
+      ScaledGemm gemm{.weight = matrix->codes->data(),
+                      .x = x_codes->data(),
+                      .out = out->data(),
+                      .rows = rows,
+                      .n = n,
+                      .k = k,
+                      .weight_scales = matrix->scales->as<float>(),
+                      .x_scales = x_scales->as<float>()};
+      for (const int columns : {64, 96, 128, 192}) {
+        for (const PairShares shares : {PairShares::weight, PairShares::x, PairShares::tile}) {
+          const std::int64_t tiles = (rows + 127) / 128 * ((n + columns - 1) / columns);
+          const bool fits = shares != PairShares::tile || tiles <= cuda::multiprocessors() / 2;
+          ASSERT_EQ(cudaMemset(out->data(), 0xff,
+                               static_cast<std::size_t>(rows * n) * size_of(DType::bf16)),
+                    cudaSuccess);
+          ASSERT_EQ(launch_scaled_gemm(gemm, {columns, shares}, nullptr),
+                    fits ? cudaSuccess : cudaErrorInvalidValue);
+          ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
+          if (!fits) continue;
+          const std::string what = fmt::format("{} rows of {} by {}, tiles of {} that share {}",
+                                               rows, k, n, columns, static_cast<int>(shares));
+          expect_equal(out->rows(0, rows), expected->rows(0, rows), what);
+          const HostTensor after = back(out);
+          for (std::int64_t i = 0; i < n; ++i) {
+            ASSERT_EQ(after->as<float>()[rows * n + i], before->as<float>()[rows * n + i]) << what;
+          }
+        }
+      }
     }
   }
 }
