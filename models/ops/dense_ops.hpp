@@ -59,9 +59,9 @@ class DenseOps {
   /// nowhere. Captured passes keep theirs.
   virtual void watch_rows(const Tensor& peak);
 
-  /// linear, then silu_mul: out [rows, n / 2]. `scratch` [rows, n] may be overwritten. `next`, if
-  /// there is one: nothing but linear(*next, out, ...) reads `out`, and it is enqueued next; what
-  /// `out` holds is then left open.
+  /// linear, then silu_mul: out [rows, n / 2]. `scratch` [rows, n] may be overwritten. `next`,
+  /// if given, is the matrix that the very next operation multiplies `out` with, and nothing else
+  /// reads `out`: a device may then leave `out` unset.
   void linear_gate_up(const Linear& weight, const Tensor& x, const Tensor& scratch,
                       const Tensor& out, const Linear* next = nullptr) {
     if constexpr (op_checks::enabled) op_checks::linear_gate_up(weight, x, scratch, out);

@@ -74,7 +74,7 @@ class ObservingDenseOps final : public DenseOps {
   void do_linear_gate_up(const Linear& weight, const Tensor& x, const Tensor& scratch,
                          const Tensor& out, const Linear* /*next*/) override {
     observer_.on_input(weight, x);
-    inner_.linear_gate_up(weight, x, scratch, out);  // whose numbers are observed
+    inner_.linear_gate_up(weight, x, scratch, out);  // without next: observers read `out`
   }
   void do_embed(const Tensor& table, const Tensor& ids, std::int64_t vocab_begin,
                 const Tensor& out) override {

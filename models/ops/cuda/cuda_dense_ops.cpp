@@ -7,7 +7,7 @@ namespace {
 
 constexpr std::int64_t workspace_bytes = 64 << 20;
 constexpr std::int64_t segment_parts = 16 << 20;    // f32
-constexpr std::int64_t max_code_bytes = 256 << 20;  // of rows of x
+constexpr std::int64_t max_code_bytes = 256 << 20;  // of rows of x: 16,384 of 16,384 columns
 constexpr std::int64_t max_coded_rows = 16384;
 
 }  // namespace
@@ -53,12 +53,17 @@ void CudaDenseOps::check_codes() {
   if (gemms_.fp8 != nullptr && context_.uses() != coded_at_) gemms_.fp8->set_coded({});
 }
 
+bool CudaDenseOps::has_numbers_or_codes(const Tensor& x) {
+  const void* const rows = std::exchange(only_coded_, nullptr);
+  if (rows == nullptr || (rows == x.data() && gemms_.fp8->is_coded(x))) return true;
+  check(fail(ErrorCode::internal, "rows of which only codes were made are not multiplied next"));
+  return false;
+}
+
 void CudaDenseOps::do_linear(const Linear& weight, const Tensor& x, const Tensor& out) {
   if (x[0] == 0) return;
   check_codes();
-  if (std::exchange(only_coded_, nullptr) == x.data() && !gemms_.fp8->is_coded(x)) {
-    return check(fail(ErrorCode::internal, "rows whose codes alone were made have lost them"));
-  }
+  if (!has_numbers_or_codes(x)) return;
   check(static_cast<const CudaLinear&>(weight).multiply(gemms_, x, out, stream()));
   if (out.data() == x.data()) return;
   // Another matrix may take the codes of x, which has not changed; other rows may be in `out` now.
@@ -70,6 +75,7 @@ void CudaDenseOps::do_linear_gate_up(const Linear& weight, const Tensor& x, cons
                                      const Tensor& out, const Linear* next) {
   if (x[0] == 0) return;
   check_codes();
+  if (!has_numbers_or_codes(x)) return;
   const Result<bool> done =
       static_cast<const CudaLinear&>(weight).multiply_gated(gemms_, x, out, stream());
   if (!done.ok()) return check(done.error());

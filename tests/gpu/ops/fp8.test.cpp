@@ -33,6 +33,11 @@ class Fp8Products : public BothDevices {
   Result<std::unique_ptr<Linear>> codes(const Tensor& weight) {
     return gpu_->weights().prepare(narrow(weight), 1, WeightEncoding::fp8);
   }
+  static HostTensor back_of_nan(const Shape& shape) {
+    HostTensor rows(DType::bf16, shape);
+    std::ranges::fill(rows->span<std::uint16_t>(), std::uint16_t{0x7fff});
+    return rows;
+  }
   Result<std::unique_ptr<Linear>> rounded_matrix(const Tensor& weight) {
     return cpu_->weights().prepare(rounded_rows(weight), 1, WeightEncoding::plain);
   }
@@ -85,7 +90,7 @@ TEST_P(Fp8Products, are_those_of_rounded_matrices_at_any_number_of_rows) {
 }
 
 TEST_P(Fp8Products, are_the_same_by_every_tiling_of_many_rows) {
-  for (const auto& [n, k] : {std::pair{1032, 2064}, {208, 2048}, {4096, 4096}}) {
+  for (const auto& [n, k] : {std::pair{1040, 2064}, {208, 2048}, {12288, 2064}}) {
     const HostTensor weight = random({n, k}, 1.0F / std::sqrt(static_cast<float>(k))),
                      x = random({700, k});
     auto gpu_weight = codes(weight), cpu_weight = rounded_matrix(weight);
@@ -137,7 +142,7 @@ TEST_P(Fp8Products, are_the_same_by_every_tiling_of_many_rows) {
 }
 
 TEST_P(Fp8Products, write_behind_an_output_only_where_they_may) {
-  constexpr std::int64_t n = 1536, k = 2048, all = 400;
+  constexpr std::int64_t n = 1536, k = 1536, all = 400;  // cuBLASLt's
   auto weight = codes(random({n, k}, 0.05F));
   ASSERT_TRUE(weight.ok());
   const HostTensor numbers = random({all, k}), before = random({all, n});
@@ -330,12 +335,40 @@ TEST_P(Fp8Products, take_codes_that_a_norm_or_an_activation_has_made) {
     gpu_->dense().linear(**weight, made, out);
     expect_as_of_a_copy("activation");
     const HostTensor wanted = back(out);
+    gpu_->memory().upload(back_of_nan({rows, k}), copy);
     gpu_->dense().linear_gate_up(**gate_up, x, scratch, copy, weight->get());
     gpu_->dense().linear(**weight, copy, out);
     const HostTensor found = back(out);
     for (std::int64_t i = 0; i < found->elements(); ++i) {
       ASSERT_EQ(found->as<float>()[i], wanted->as<float>()[i])
           << "codes alone, " << rows << " rows, element " << i;
+    }
+  }
+}
+
+TEST_P(Fp8Products, of_rows_of_which_only_codes_were_made_are_next_or_refused) {
+  constexpr std::int64_t k = 2048, rows = 200;
+  auto weight = codes(random({k, k}, 0.05F)), gate_up = codes(random({2 * k, k}, 0.05F));
+  ASSERT_TRUE(weight.ok() && gate_up.ok());
+  const DeviceTensor x = activation(random({rows, k})), made = room(DType::bf16, {rows, k}),
+                     scratch = room(DType::bf16, {rows, 2 * k}), out = room(DType::bf16, {rows, k});
+  gpu_->dense().linear_gate_up(**gate_up, x, scratch, made, weight->get());
+  gpu_->dense().linear(**weight, made, out);
+  ASSERT_TRUE(gpu_->stream().synchronize().ok());
+  gpu_->dense().linear_gate_up(**gate_up, x, scratch, made, weight->get());
+  gpu_->dense().linear(**weight, x, out);
+  EXPECT_FALSE(gpu_->stream().synchronize().ok());
+}
+
+TEST_P(Fp8Products, of_many_rows_are_cut_into_no_more_tiles_than_run_at_once_if_k_is_cut) {
+  for (const std::int64_t n : {512, 4096, 6144, 24576}) {
+    EXPECT_EQ(best_tiling(ScaledGemm{.rows = 256, .n = n, .k = 1024}), std::nullopt);
+    EXPECT_EQ(best_tiling(ScaledGemm{.rows = 2000, .n = n, .k = 4096}), std::nullopt);
+    for (std::int64_t rows = 97; rows <= 1024; ++rows) {
+      const auto tiling = best_tiling(ScaledGemm{.rows = rows, .n = n, .k = 4096});
+      if (!tiling || tiling->shares != PairShares::tile) continue;
+      const std::int64_t tiles = (rows + 127) / 128 * ((n + tiling->columns - 1) / tiling->columns);
+      ASSERT_LE(tiles, cuda::multiprocessors() / 2) << rows << " rows by " << n;
     }
   }
 }

@@ -42,7 +42,7 @@ __device__ SequenceSpan span_of(const AttentionPass& pass, int row) {
 /// The keys or the values of a cache, row after row of a page.
 template <class Stored>
 struct CacheRows {
-  static constexpr int in_byte = 0;  ///< codes
+  static constexpr int in_byte = 0;  ///< no codes
   const Stored* elements;
   int kv_heads, head_dim, block_size;
   std::int64_t pitch;  ///< from a page to that of the next KV head
@@ -79,6 +79,7 @@ struct CacheRows<Code> {
   }
 };
 
+/// CacheRows::pitch of keys and of values.
 template <class Keys, class Values>
 std::int64_t page_pitch(const AttentionPass& pass) {
   if constexpr (Keys::in_byte > 0) {

@@ -46,8 +46,8 @@ Result<std::pair<DeviceTensor, DeviceTensor>> CudaAttentionOps::allocate_kv(
     // A KV head's keys in a block, then its values: CodedPages.
     const DType of_keys = shape.key_dtype(dtype), of_values = shape.value_dtype(dtype);
     const std::int64_t heads = blocks * shape.kv_heads;
-    const std::int64_t key_bytes = pages_of(of_keys).elements() / heads,
-                       value_bytes = pages_of(of_values).elements() / heads;
+    const std::int64_t key_bytes = shape.row_layout(of_keys).page_elements(block_size),
+                       value_bytes = shape.row_layout(of_values).page_elements(block_size);
     TROUPE_TRY(DeviceTensor memory, context_.allocate(DType::u8, {heads, key_bytes + value_bytes}));
     auto* const begin = memory->as<std::uint8_t>();
     const auto owner = std::make_shared<const DeviceTensor>(std::move(memory));

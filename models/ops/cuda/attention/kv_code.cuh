@@ -40,6 +40,7 @@ struct CodedPages {
 __host__ __device__ constexpr std::int64_t coded_page_bytes(int block_size, int row_bytes) {
   return std::int64_t{block_size} * (row_bytes + 2);
 }
+/// From a KV head's page of keys, or of values, to that of the next head.
 __host__ __device__ constexpr std::int64_t coded_pitch(int block_size, int key_row_bytes,
                                                        int value_row_bytes) {
   return coded_page_bytes(block_size, key_row_bytes) +

@@ -84,11 +84,15 @@ class PageQueue {
       return;
     }
     const Source from{block * pass_.kv_heads + work_.kv_head, in_block, positions};
-    if (scale_bytes > 0 && pages_per_block == 1 && positions == page) {
-      // Values follow their keys.
-      expect_bytes(barrier, 16 * units);
-      copy_bulk(shared_address(keys(turn)), block_of(pass_.keys, from, 0), 16 * units, barrier);
-      return;
+    if constexpr (scale_bytes > 0) {
+      if (pages_per_block == 1 && positions == page) {
+        // Values follow their keys.
+        const auto* const both =
+            reinterpret_cast<const unsigned char*>(pass_.keys) + from.head * pitch;
+        expect_bytes(barrier, pitch);
+        copy_bulk(shared_address(keys(turn)), both, pitch, barrier);
+        return;
+      }
     }
     expect_bytes(barrier, rows_bytes(Rows::key_bytes, positions) +
                               rows_bytes(Rows::value_bytes, positions) + 2 * scale_bytes);
@@ -109,6 +113,8 @@ class PageQueue {
     int in_block, positions;
   };
   static constexpr int scale_bytes = page * Rows::scale_bytes;  // of keys or of values
+  /// With scales: from a page of a KV head to that of the next (CodedPages).
+  static constexpr int pitch = 16 * units;
 
   /// What is copied of the rows of `positions`. Of an odd number of short rows the last unit has a
   /// part of the next row, which is in the page.
@@ -116,19 +122,14 @@ class PageQueue {
     static_assert(page % 16 == 0);
     return row_bytes % 16 == 0 ? positions * row_bytes : (positions * row_bytes + 15) / 16 * 16;
   }
-  /// A block of keys or of values, whose pages have so many bytes if there are no scales; with
-  /// scales both lie in CodedPages.
-  __device__ const unsigned char* block_of(const void* pages, const Source& from,
-                                           int page_bytes) const {
-    return static_cast<const unsigned char*>(pages) +
-           from.head * pass_.pages_per_block * (scale_bytes > 0 ? 16 * units : page_bytes);
-  }
   template <int row_bytes>
   __device__ void copy(const void* pages, const Source& from, uint4* to,
                        std::uint32_t barrier) const {
     constexpr int all_rows = page * row_bytes;
     const int pages_per_block = pass_.pages_per_block;
-    const auto* const block = block_of(pages, from, all_rows);
+    constexpr int page_bytes = scale_bytes > 0 ? pitch : all_rows;
+    const auto* const block =
+        static_cast<const unsigned char*>(pages) + from.head * pages_per_block * page_bytes;
     const auto* const rows = block + from.in_block * all_rows;
     const int bytes = rows_bytes(row_bytes, from.positions);
     const std::uint32_t there = shared_address(to);

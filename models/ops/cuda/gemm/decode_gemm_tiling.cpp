@@ -61,7 +61,10 @@ bool decode_gemm_suits(const DecodeGemm& gemm) {
   const DecodeGemmTiling tiling = best_tiling(gemm);
   // As measured with the matrices of Qwen3-8B and of Llama-70B's halves: three groups with 128 rows
   // wait for the second-level cache.
-  if (gemm.weight_scales != nullptr) return tiling.groups == 1 || gemm.rows <= 96;
+  constexpr std::int64_t min_measured_k = 2048, max_rows_of_three = 96;
+  if (gemm.weight_scales != nullptr) {
+    return tiling.groups == 1 || gemm.k < min_measured_k || gemm.rows <= max_rows_of_three;
+  }
   // Tiles of two waves, e.g. a head's, are left to libraries; two blocks of few rows fit on a
   // multiprocessor.
   if (tiles_of(gemm.n, tiling.groups * group_rows) > multiprocessors()) {

@@ -22,8 +22,8 @@ struct Fp8Matrix {
 /// GEMMs of matrices in 8-bit codes (W8A8): each row of x is quantised with a scale of its own
 /// (dynamic, by token), the tensor cores multiply codes, and both scales are factors of the sum.
 /// Few rows (decode_gemm_suits) by launch_decode_gemm, which makes the codes of one row itself
-/// where it can, others by launch_scaled_gemm or by cuBLASLt, whichever is faster. One thread at a
-/// time.
+/// where it can, others by launch_scaled_gemm or by cuBLASLt, whichever is expected to be faster.
+/// One thread at a time.
 class Fp8Gemm {
  public:
   /// Device memory that GEMMs on one stream may use, for rows of x: more are multiplied in turns.
@@ -43,7 +43,7 @@ class Fp8Gemm {
   Result<void> multiply(const Fp8Matrix& weight, const Tensor& x, const Tensor& out,
                         cudaStream_t stream);
   /// Like multiply for a weight whose first half of n is a gate: out [rows, n / 2] = silu(gate) *
-  /// up; false, and nothing is enqueued, if there are too many rows.
+  /// up; false, and nothing is enqueued, unless decode_gemm_suits.
   Result<bool> multiply_gated(const Fp8Matrix& weight, const Tensor& x, const Tensor& out,
                               cudaStream_t stream);
 

@@ -9,6 +9,7 @@
 #include "models/ops/cuda/common/tensor_map.hpp"
 #include "models/ops/cuda/common/vec8.cuh"
 #include "models/ops/cuda/gemm/scaled_gemm.hpp"
+#include "models/ops/cuda/gemm/scaled_gemm_tiling.hpp"
 #include "parallel/device/cuda/device_math.cuh"
 #include "parallel/device/cuda/launch.cuh"
 #include "parallel/device/cuda/multiprocessors.hpp"
@@ -22,8 +23,8 @@ constexpr int consumers = 2 * group_threads, threads = consumers + group_threads
 constexpr int producer_registers = 40, consumer_registers = 232;  // per thread
 static_assert((producer_registers + 2 * consumer_registers) * group_threads <= 1 << 16);
 constexpr int alignment = 1024;
-constexpr int row_bytes = 128, tile_k = 128;  // of a step
-constexpr int group_rows = 64, tile_rows = 2 * group_rows;
+constexpr int row_bytes = tile_k;  // of a tile in shared memory: the swizzle's row length
+constexpr int group_rows = tile_rows / 2;
 constexpr int half_x_bytes = group_rows * row_bytes, x_bytes = 2 * half_x_bytes;
 constexpr int warp_rows = 16, warps = consumers / 32;
 constexpr int pair_blocks = 2;
@@ -387,9 +388,13 @@ __global__ void __launch_bounds__(threads, 1)
   const int steps = gemm.k_steps * (part + 1) / parts - first;
   if (threadIdx.x >= consumers) {
     leave_registers<producer_registers>();
-    if (threadIdx.x == consumers) Producer<T>(gemm, places, first, steps).run();
-    __syncwarp();
-    let_next_kernel_start();
+    if (threadIdx.x / 32 == warps) {
+      if (threadIdx.x == consumers) Producer<T>(gemm, places, first, steps).run();
+      __syncwarp();
+      // Not before its copies are issued: blocks of the next kernel would crowd on multiprocessors
+      // that have none of this one.
+      let_next_kernel_start();
+    }
   } else {
     take_registers<consumer_registers>();
     wait_for_kernels_before();  // which may read what is written here
@@ -422,6 +427,7 @@ cudaError_t launch(const ScaledGemm& wanted, PairShares shares, cudaStream_t str
   gemm.rows = static_cast<int>(rows);
   gemm.n = static_cast<int>(n);
   gemm.k_steps = static_cast<int>((k + tile_k - 1) / tile_k);
+  if (gemm.k_steps < (T::cuts_k ? 2 : 1) * T::stages) return cudaErrorInvalidValue;
   const auto units_of = [&](std::int64_t all, int size, bool pairs) {
     return static_cast<int>(blocks_of(all, pairs ? 2 * size : size));
   };

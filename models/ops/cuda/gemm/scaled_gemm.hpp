@@ -40,9 +40,10 @@ bool scaled_gemm_fits(const ScaledGemm& gemm);
 /// is expected to be faster.
 std::optional<ScaledGemmTiling> best_tiling(const ScaledGemm& gemm);
 
-/// Enqueues out = x . weight^T. The kernel starts while the previous one ends, and reads its first
-/// weights meanwhile. With PairShares::tile there must be no more tiles than pairs of
-/// multiprocessors: else cudaErrorInvalidValue.
+/// Enqueues out = x . weight^T. The bits of a row depend on whether k is cut (PairShares::tile) and
+/// on nothing else. The kernel starts while the previous one ends, and reads its first weights
+/// meanwhile. With PairShares::tile there must be no more tiles than pairs of multiprocessors, and
+/// k must be as scaled_gemm_fits says: else cudaErrorInvalidValue.
 cudaError_t launch_scaled_gemm(const ScaledGemm& gemm, ScaledGemmTiling tiling,
                                cudaStream_t stream);
 

@@ -1,5 +1,9 @@
+#include "models/ops/cuda/gemm/scaled_gemm_tiling.hpp"
+
 #include <algorithm>
 #include <array>
+#include <cstdint>
+#include <optional>
 
 #include "models/ops/cuda/common/hopper.hpp"
 #include "models/ops/cuda/gemm/scaled_gemm.hpp"
@@ -8,7 +12,8 @@
 namespace troupe {
 namespace {
 
-constexpr std::int64_t tile_rows = 128, step_k = 128;
+using cuda::tile_k, cuda::tile_rows;
+
 /// Larger batches leave tiles enough for all multiprocessors whatever their size.
 constexpr std::int64_t max_rows = 1024;
 constexpr std::int64_t min_k = 2048;  // 16 steps: more than are under way
@@ -32,7 +37,7 @@ double time_of(const ScaledGemm& gemm, const TileCost& tile, PairShares shares) 
   const std::int64_t units = pieces_of(gemm.rows, pairs_rows ? 2 * tile_rows : tile_rows) *
                              pieces_of(gemm.n, pairs_columns ? 2 * tile.columns : tile.columns);
   const std::int64_t waves = pieces_of(units, std::max(cuda::multiprocessors() / 2, 1));
-  const auto steps = static_cast<double>(pieces_of(gemm.k, step_k));
+  const auto steps = static_cast<double>(pieces_of(gemm.k, tile_k));
   if (shares == PairShares::tile) {
     return waves > 1 ? 1e9 : start_us + steps / 2 * tile.step_us + exchange_us + tile.end_us;
   }
@@ -44,7 +49,7 @@ double time_of_cublaslt(const ScaledGemm& gemm) {
   const std::int64_t tiles = pieces_of(gemm.rows, tile_rows) * pieces_of(gemm.n, 128);
   const std::int64_t waves = pieces_of(tiles, std::max(cuda::multiprocessors(), 1));
   return cublaslt_start_us +
-         static_cast<double>(waves * pieces_of(gemm.k, step_k)) * cublaslt_step_us;
+         static_cast<double>(waves * pieces_of(gemm.k, tile_k)) * cublaslt_step_us;
 }
 
 }  // namespace
