@@ -16,6 +16,12 @@ __device__ __forceinline__ float load(const bf16* x) { return __bfloat162float(*
 __device__ __forceinline__ void store(float* to, float value) { *to = value; }
 __device__ __forceinline__ void store(bf16* to, float value) { *to = __float2bfloat16_rn(value); }
 
+/// Two numbers as bf16, the first in the lower half.
+__device__ __forceinline__ std::uint32_t round_pair(float first, float second) {
+  const __nv_bfloat162 pair = __floats2bfloat162_rn(first, second);
+  return *reinterpret_cast<const std::uint32_t*>(&pair);
+}
+
 __device__ __forceinline__ float warp_sum(float value) {
   for (int offset = 16; offset > 0; offset /= 2) value += __shfl_xor_sync(~0U, value, offset);
   return value;

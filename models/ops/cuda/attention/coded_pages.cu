@@ -14,7 +14,6 @@ struct Widening {
   const std::int32_t* table;
   const std::int32_t* places;  ///< or null
   int kv_heads, block_size, head_dim, first_head;
-  std::int64_t pitch;  ///< of CodedPages
   bool by_head;
 };
 
@@ -27,14 +26,14 @@ struct __align__(unit / Code::in_byte) CodeUnit {
 /// Two numbers in bf16.
 __device__ __forceinline__ std::uint32_t scaled(std::uint32_t pair, float scale) {
   const float2 numbers = __half22float2(*reinterpret_cast<const __half2*>(&pair));
-  const __nv_bfloat162 rounded = __floats2bfloat162_rn(numbers.x * scale, numbers.y * scale);
-  return *reinterpret_cast<const std::uint32_t*>(&rounded);
+  return round_pair(numbers.x * scale, numbers.y * scale);
 }
 
 /// Widens the page of the block's place and KV head: of keys (0) or of values (1).
-template <class Code>
+template <class Code, class Other>
 __device__ __forceinline__ void widen_page(const Widening& of, int which) {
-  const CodedPages pages{of.kv_heads, of.block_size, of.head_dim / Code::in_byte, of.pitch};
+  const CodedPages pages{of.kv_heads, of.block_size, of.head_dim / Code::in_byte,
+                         of.head_dim / Other::in_byte};
   const int index = static_cast<int>(blockIdx.x), head = static_cast<int>(blockIdx.y);
   const std::int32_t place = of.places == nullptr ? index : of.places[index];
   const std::uint8_t* const page =
@@ -65,9 +64,9 @@ __device__ __forceinline__ void widen_page(const Widening& of, int which) {
 template <class Keys, class Values>
 __global__ void __launch_bounds__(threads) widen(const __grid_constant__ Widening of) {
   if (blockIdx.z == 0) {
-    widen_page<Keys>(of, 0);
+    widen_page<Keys, Values>(of, 0);
   } else {
-    widen_page<Values>(of, 1);
+    widen_page<Values, Keys>(of, 1);
   }
 }
 
@@ -78,24 +77,21 @@ using namespace cuda;
 
 cudaError_t widen_pages(const CodedSource& source, const WidenedPages& what, __nv_bfloat16* keys,
                         __nv_bfloat16* values, cudaStream_t stream) {
-  Widening of{.from = {static_cast<const std::uint8_t*>(source.cache.keys.data()),
-                       static_cast<const std::uint8_t*>(source.cache.values.data())},
-              .to = {keys, values},
-              .table = source.table,
-              .places = source.places,
-              .kv_heads = static_cast<int>(source.kv_heads),
-              .block_size = static_cast<int>(source.block_size),
-              .head_dim = static_cast<int>(source.head_dim),
-              .first_head = static_cast<int>(what.heads.begin),
-              .by_head = what.by_head};
+  const Widening of{.from = {static_cast<const std::uint8_t*>(source.cache.keys.data()),
+                             static_cast<const std::uint8_t*>(source.cache.values.data())},
+                    .to = {keys, values},
+                    .table = source.table,
+                    .places = source.places,
+                    .kv_heads = static_cast<int>(source.kv_heads),
+                    .block_size = static_cast<int>(source.block_size),
+                    .head_dim = static_cast<int>(source.head_dim),
+                    .first_head = static_cast<int>(what.heads.begin),
+                    .by_head = what.by_head};
   const dim3 grid(static_cast<unsigned>(what.pages), static_cast<unsigned>(what.heads.count), 2);
   with_codes(source.cache.keys.dtype(), source.cache.values.dtype(),
              [&](auto* keys_code, auto* values_code) {
-               using Keys = element<decltype(keys_code)>;
-               using Values = element<decltype(values_code)>;
-               of.pitch = coded_pitch(of.block_size, of.head_dim / Keys::in_byte,
-                                      of.head_dim / Values::in_byte);
-               widen<Keys, Values><<<grid, threads, 0, stream>>>(of);
+               widen<element<decltype(keys_code)>, element<decltype(values_code)>>
+                   <<<grid, threads, 0, stream>>>(of);
              });
   return cudaPeekAtLastError();
 }

@@ -5,7 +5,6 @@
 #include "models/ops/cuda/attention/int4_scale.cuh"
 #include "models/ops/cuda/attention/kv_code.cuh"
 #include "models/ops/cuda/attention/rope_store.cuh"
-#include "models/ops/cuda/common/vec8.cuh"
 #include "parallel/device/cuda/launch.cuh"
 
 namespace troupe {
@@ -289,9 +288,9 @@ __global__ void __launch_bounds__(warp* max_warps, Layout::turns == 1 ? 4 : 2)
     const int block = slot / shape.block_size, offset = slot - block * shape.block_size;
     const int key_bytes = dim / Keys::in_byte, value_bytes = dim / Values::in_byte;
     const CodedPages pages{shape.kv_heads, shape.block_size, is_key ? key_bytes : value_bytes,
-                           coded_pitch(shape.block_size, key_bytes, value_bytes)};
+                           is_key ? value_bytes : key_bytes};
     to = (is_key ? of.keys : of.values) + pages.page(block, own);
-    head_bytes = static_cast<int>(pages.pitch);
+    head_bytes = static_cast<int>(pages.pitch());
     row_place = static_cast<int>(pages.row(offset));
     scale_place = static_cast<int>(pages.scale(offset));
   }

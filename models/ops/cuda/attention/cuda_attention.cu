@@ -39,33 +39,29 @@ __device__ SequenceSpan span_of(const AttentionPass& pass, int row) {
   return pass.spans[low];
 }
 
-/// The keys or the values of a cache, row after row of a page.
-template <class Stored>
+/// The keys or the values of a cache, row after row of a page; `Other`: of values, or of keys.
+template <class Stored, class Other>
 struct CacheRows {
-  static constexpr int in_byte = 0;  ///< no codes
   const Stored* elements;
-  int kv_heads, head_dim, block_size;
-  std::int64_t pitch;  ///< from a page to that of the next KV head
+  int kv_heads, block_size, head_dim;
 
   /// Where the row of a KV head begins.
   __device__ std::int64_t begin(std::int64_t block, int kv_head, std::int64_t offset) const {
-    return (block * kv_heads + kv_head) * pitch + offset * head_dim;
+    return ((block * kv_heads + kv_head) * block_size + offset) * head_dim;
   }
   __device__ float scale(std::int64_t /*block*/, int /*kv_head*/, std::int64_t /*offset*/) const {
     return 1.0F;
   }
   __device__ float number(std::int64_t begin, int i) const { return load(elements + begin + i); }
 };
-template <class Code>
+template <class Code, class Other>
   requires is_code_type<Code>
-struct CacheRows<Code> {
-  static constexpr int in_byte = Code::in_byte;
+struct CacheRows<Code, Other> {
   const std::uint8_t* elements;
-  int kv_heads, head_dim, block_size;
-  std::int64_t pitch;
+  int kv_heads, block_size, head_dim;
 
   __device__ CodedPages pages() const {
-    return {kv_heads, block_size, head_dim / Code::in_byte, pitch};
+    return {kv_heads, block_size, head_dim / Code::in_byte, head_dim / Other::in_byte};
   }
   __device__ std::int64_t begin(std::int64_t block, int kv_head, std::int64_t offset) const {
     return pages().page(block, kv_head) + pages().row(static_cast<int>(offset));
@@ -79,21 +75,10 @@ struct CacheRows<Code> {
   }
 };
 
-/// CacheRows::pitch of keys and of values.
-template <class Keys, class Values>
-std::int64_t page_pitch(const AttentionPass& pass) {
-  if constexpr (Keys::in_byte > 0) {
-    return coded_pitch(pass.block_size, pass.head_dim / Keys::in_byte,
-                       pass.head_dim / Values::in_byte);
-  } else {
-    return std::int64_t{pass.block_size} * pass.head_dim;
-  }
-}
-
 /// A block per query row and head: chunks of positions, scores by warps (a position each), then the
 /// output's elements by threads. Bytes: each row reads its whole context once per head.
 template <class T, class Keys, class Values>
-__global__ void attend(const T* q, CacheRows<Keys> keys, CacheRows<Values> values,
+__global__ void attend(const T* q, CacheRows<Keys, Values> keys, CacheRows<Values, Keys> values,
                        AttentionPass pass, T* out) {
   __shared__ float query[max_head_dim];
   __shared__ float scores[attention_chunk];
@@ -276,15 +261,15 @@ void CudaAttentionOps::attention_of_any_shape(const Tensor& q, const AttentionSh
   const dim3 grid(static_cast<unsigned>(q[0]), static_cast<unsigned>(shape.heads));
   const auto launch = [&](auto* type, auto* keys_in, auto* values_in) {
     using T = element<decltype(type)>;
-    using Keys = CacheRows<element<decltype(keys_in)>>;
-    using Values = CacheRows<element<decltype(values_in)>>;
+    using Keys = element<decltype(keys_in)>;
+    using Values = element<decltype(values_in)>;
     const auto rows_of = [&]<class Rows>(const Tensor& tensor, Rows /*type*/) {
       return Rows{static_cast<decltype(Rows::elements)>(tensor.data()), pass.kv_heads,
-                  pass.head_dim, pass.block_size, page_pitch<Keys, Values>(pass)};
+                  pass.block_size, pass.head_dim};
     };
     cuda::attend<<<grid, attention_threads, 0, stream()>>>(
-        static_cast<const T*>(q.data()), rows_of(cache.keys, Keys{}), rows_of(values, Values{}),
-        pass, static_cast<T*>(out.data()));
+        static_cast<const T*>(q.data()), rows_of(cache.keys, CacheRows<Keys, Values>{}),
+        rows_of(values, CacheRows<Values, Keys>{}), pass, static_cast<T*>(out.data()));
   };
   with_type(q.dtype(), [&](auto* type) {
     if (is_code(cache.keys.dtype())) {

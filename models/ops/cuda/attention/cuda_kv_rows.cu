@@ -83,15 +83,14 @@ __global__ void __launch_bounds__(most_threads)
   }
 }
 
-/// Of the keys or of the values, `pages`.
-CodedUnits units_of(const Tensor& pages, const KvLayer& cache, const AttentionShape& shape) {
+/// Of keys, beside which `others` are the values, or of values beside keys.
+CodedUnits units_of(const Tensor& pages, const Tensor& others, const AttentionShape& shape) {
   const auto row_bytes = [&](const Tensor& of) {
     return static_cast<int>(shape.row_layout(of.dtype()).elements);
   };
-  const auto block_size = static_cast<int>(pages[2]);
   return {static_cast<std::uint16_t*>(pages.data()),
-          {static_cast<int>(shape.kv_heads), block_size, row_bytes(pages),
-           coded_pitch(block_size, row_bytes(cache.keys), row_bytes(cache.values))}};
+          {static_cast<int>(shape.kv_heads), static_cast<int>(pages[2]), row_bytes(pages),
+           row_bytes(others)}};
 }
 
 template <bool gather, class Unit>
@@ -115,7 +114,7 @@ void copy_rows(const KvLayer& cache, const AttentionShape& shape, const Tensor& 
   if (rows.empty()) return;
   if (is_code(cache.keys.dtype())) {
     copy_coded_rows<gather><<<static_cast<unsigned>(rows[0]), most_threads, 0, stream>>>(
-        units_of(cache.keys, cache, shape), units_of(cache.values, cache, shape),
+        units_of(cache.keys, cache.values, shape), units_of(cache.values, cache.keys, shape),
         slots.as<std::int32_t>(), static_cast<std::uint16_t*>(rows.data()));
     return;
   }

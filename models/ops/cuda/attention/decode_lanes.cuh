@@ -4,14 +4,13 @@
 
 #include <cstdint>
 
-#include <cuda_bf16.h>
+#include "parallel/device/cuda/device_math.cuh"
 
 namespace troupe::cuda {
 
 /// Transposes an 8 x 8 matrix of bf16, of which a lane has two adjacent elements of row lane / 4.
 __device__ __forceinline__ std::uint32_t transposed(float left, float right) {
-  const __nv_bfloat162 pair = __floats2bfloat162_rn(left, right);
-  std::uint32_t value = *reinterpret_cast<const std::uint32_t*>(&pair);
+  std::uint32_t value = round_pair(left, right);
   asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %0;" : "+r"(value));
   return value;
 }

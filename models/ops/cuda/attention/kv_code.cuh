@@ -21,11 +21,15 @@ namespace troupe::cuda {
 /// codes, so that pages of keys are longer than those of values where only keys have residuals
 /// (KvResidual).
 struct CodedPages {
-  int kv_heads, block_size, row_bytes;
-  std::int64_t pitch;  ///< from a page to that of the next KV head: coded_pitch()
+  int kv_heads, block_size;
+  int row_bytes, other_row_bytes;  ///< of the pages between these: of values, or of keys
 
+  /// From a page to that of the next KV head.
+  __host__ __device__ std::int64_t pitch() const {
+    return std::int64_t{block_size} * (row_bytes + other_row_bytes + 4);
+  }
   __host__ __device__ std::int64_t page(std::int64_t block, int kv_head) const {
-    return (block * kv_heads + kv_head) * pitch;
+    return (block * kv_heads + kv_head) * pitch();
   }
   /// Offsets in a page: of a position's row, and of its scale.
   __host__ __device__ std::int64_t row(int offset) const {
@@ -35,17 +39,6 @@ struct CodedPages {
     return std::int64_t{block_size} * row_bytes + 2 * offset;
   }
 };
-
-/// Bytes of a page whose rows have so many.
-__host__ __device__ constexpr std::int64_t coded_page_bytes(int block_size, int row_bytes) {
-  return std::int64_t{block_size} * (row_bytes + 2);
-}
-/// From a KV head's page of keys, or of values, to that of the next head.
-__host__ __device__ constexpr std::int64_t coded_pitch(int block_size, int key_row_bytes,
-                                                       int value_row_bytes) {
-  return coded_page_bytes(block_size, key_row_bytes) +
-         coded_page_bytes(block_size, value_row_bytes);
-}
 
 /// Widens bytes of 128 plus a number to fp16, exactly: the first two, and the others. 1,024 plus
 /// such a byte is a number of 11 bits, of which the byte is the lowest 8.

@@ -109,10 +109,6 @@ __device__ __forceinline__ float sum_of_row(float value) {
   value += __shfl_xor_sync(~0U, value, 1);
   return value + __shfl_xor_sync(~0U, value, 2);
 }
-__device__ __forceinline__ std::uint32_t packed(float left, float right) {
-  const __nv_bfloat162 pair = __floats2bfloat162_rn(left, right);
-  return *reinterpret_cast<const std::uint32_t*>(&pair);
-}
 
 /// 2^x; 0 of -infinity, and of what is below the normal numbers.
 __device__ __forceinline__ float power_of_two(float x) {
@@ -239,8 +235,8 @@ struct QuerySoftmax {
     for (int pair = 0; pair < octets / 2; ++pair) {
       const float(&left)[4] = terms[2 * pair];
       const float(&right)[4] = terms[2 * pair + 1];
-      const std::uint32_t p[4] = {packed(left[0], left[1]), packed(left[2], left[3]),
-                                  packed(right[0], right[1]), packed(right[2], right[3])};
+      const std::uint32_t p[4] = {round_pair(left[0], left[1]), round_pair(left[2], left[3]),
+                                  round_pair(right[0], right[1]), round_pair(right[2], right[3])};
 #pragma unroll
       for (int first = 0; first < steps; first += at_once) {
         std::uint32_t v[at_once][4];

@@ -52,12 +52,9 @@ __device__ __forceinline__ float load_shared_float(std::uint32_t from) {
 }
 /// Loads four floats of shared memory, aligned to 16 bytes.
 __device__ __forceinline__ float4 load_shared_quad(std::uint32_t from) {
-  float4 quad;
-  asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
-               : "=f"(quad.x), "=f"(quad.y), "=f"(quad.z), "=f"(quad.w)
-               : "r"(from)
-               : "memory");
-  return quad;
+  const uint4 unit = load_shared(from);
+  return {__uint_as_float(unit.x), __uint_as_float(unit.y), __uint_as_float(unit.z),
+          __uint_as_float(unit.w)};
 }
 /// Loads two floats of shared memory.
 __device__ __forceinline__ float2 load_shared_pair(std::uint32_t from) {

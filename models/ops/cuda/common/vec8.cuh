@@ -1,19 +1,11 @@
 // Eight adjacent elements of a row, which a thread reads and writes at once: 16 bytes of bf16.
 #pragma once
 
-#include <cstdint>
-
 #include "parallel/device/cuda/device_math.cuh"
 
 namespace troupe::cuda {
 
 constexpr int unit = 8;  // elements
-
-/// Two numbers as bf16, the first in the lower half.
-__device__ __forceinline__ std::uint32_t round_pair(float first, float second) {
-  const __nv_bfloat162 pair = __floats2bfloat162_rn(first, second);
-  return *reinterpret_cast<const std::uint32_t*>(&pair);
-}
 
 __device__ __forceinline__ void load_unit(const float* from, float (&values)[unit]) {
 #pragma unroll

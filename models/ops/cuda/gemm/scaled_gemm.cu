@@ -102,12 +102,11 @@ class Consumer {
   __device__ void exchange(const float (&sums)[T::sums], float (&own)[T::sums / 2]) {
     constexpr int quads = T::sums / 8;
     const auto quad_of = [&](int half, int quad) {
-      float4 four;
-      four.x = half == 0 ? sums[4 * quad] : sums[T::sums / 2 + 4 * quad];
-      four.y = half == 0 ? sums[4 * quad + 1] : sums[T::sums / 2 + 4 * quad + 1];
-      four.z = half == 0 ? sums[4 * quad + 2] : sums[T::sums / 2 + 4 * quad + 2];
-      four.w = half == 0 ? sums[4 * quad + 3] : sums[T::sums / 2 + 4 * quad + 3];
-      return four;
+      // Registers have no addresses: `half` chooses between two.
+      const auto sum = [&](int i) {
+        return half == 0 ? sums[4 * quad + i] : sums[T::sums / 2 + 4 * quad + i];
+      };
+      return float4{sum(0), sum(1), sum(2), sum(3)};
     };
     const int other = block_ ^ 1;
     const std::uint32_t to = address_in_block(passing_, other),

@@ -4,7 +4,6 @@
 #include <cuda.h>
 
 #include "models/ops/cuda/common/silu.cuh"
-#include "models/ops/cuda/common/vec8.cuh"
 #include "models/ops/cuda/moe/expert_tiles.cuh"
 #include "parallel/device/cuda/device_math.cuh"
 
