@@ -2,10 +2,9 @@
 // of the speed of bf16's kernel for one row and a large matrix the codes' bytes come at. Shapes of
 // Qwen3-8B. Arguments: kinds (int4, int8, fp8, mxfp4; int4 and int8 by default).
 #include <algorithm>
-#include <array>
 #include <cstdio>
-#include <cstdlib>
 #include <functional>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -16,6 +15,7 @@
 #include "models/ops/cuda/gemm/decode_codes.hpp"
 #include "models/ops/cuda/gemm/decode_gemm.hpp"
 #include "models/ops/cuda/gemm/skinny_gemm.hpp"
+#include "tests/bench/gpu_codes/device_bench.hpp"
 
 namespace troupe {
 namespace {
@@ -23,53 +23,12 @@ namespace {
 constexpr std::int64_t cache_bytes = 192'000'000;  // more than any GPU's cache
 constexpr std::int64_t most_rows = 1024;
 
-void check(cudaError_t error, const char* what) {
-  if (error == cudaSuccess) return;
-  std::fprintf(stderr, "%s: %s\n", what, cudaGetErrorString(error));
-  std::exit(1);
-}
-
-void* device_memory(std::int64_t bytes) {
-  void* memory = nullptr;
-  check(cudaMalloc(&memory, static_cast<std::size_t>(bytes)), "cudaMalloc");
-  check(cudaMemset(memory, 0x2B, static_cast<std::size_t>(bytes)), "cudaMemset");
-  return memory;
-}
-
-struct Bench {
-  cudaStream_t stream = nullptr;
-  cudaEvent_t begin = nullptr, end = nullptr;
+struct Bench : GraphTimer {
   double read_speed = 0;  ///< bytes a second
 
-  Bench() {
-    check(cudaStreamCreate(&stream), "a stream");
-    check(cudaEventCreate(&begin), "an event");
-    check(cudaEventCreate(&end), "an event");
-  }
-
-  /// Microseconds of one of many, the median of five runs as a graph.
+  /// Microseconds of one of many.
   double time(const std::function<cudaError_t(int turn)>& enqueue) const {
-    constexpr int count = 60;
-    cudaGraph_t graph = nullptr;
-    cudaGraphExec_t executable = nullptr;
-    check(enqueue(0), "a kernel");
-    check(cudaStreamSynchronize(stream), "a kernel");
-    check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "capture");
-    for (int turn = 0; turn < count; ++turn) check(enqueue(turn), "a kernel");
-    check(cudaStreamEndCapture(stream, &graph), "capture");
-    check(cudaGraphInstantiate(&executable, graph, 0), "a graph");
-    std::array<float, 6> times{};
-    for (float& ms : times) {
-      check(cudaEventRecord(begin, stream), "an event");
-      check(cudaGraphLaunch(executable, stream), "a graph");
-      check(cudaEventRecord(end, stream), "an event");
-      check(cudaEventSynchronize(end), "kernels");
-      check(cudaEventElapsedTime(&ms, begin, end), "an event");
-    }
-    check(cudaGraphExecDestroy(executable), "a graph");
-    check(cudaGraphDestroy(graph), "a graph");
-    std::ranges::nth_element(times, times.begin() + 2);
-    return double{times[2]} * 1e3 / count;
+    return GraphTimer::time(60, enqueue);
   }
 };
 
@@ -85,13 +44,13 @@ void measure(const Bench& bench, const Matrix& matrix, CodeKind kind, std::int32
   layout.scale_dtype = group > 0 ? DType::bf16 : DType::f32;
   const std::int64_t bytes = layout.code_bytes();
   const auto copies = static_cast<int>(cache_bytes / bytes + 1);
-  auto* const panels = static_cast<std::byte*>(device_memory(copies * bytes));
+  std::byte* const panels = device_memory(copies * bytes);
   void* const row_scales = device_memory(4 * matrix.n);
   void* const x = device_memory(2 * most_rows * matrix.k);
   void* const out = device_memory(4 * most_rows * matrix.n);
   const std::int64_t plain_bytes = 2 * matrix.n * matrix.k;
   const auto plain_copies = static_cast<int>(cache_bytes / plain_bytes + 1);
-  auto* const plain = static_cast<std::byte*>(device_memory(plain_copies * plain_bytes));
+  std::byte* const plain = device_memory(plain_copies * plain_bytes);
   const auto plain_at = [&](int turn) { return plain + turn % plain_copies * plain_bytes; };
   const auto weight = [&](int turn) {
     return CodedWeight{.layout = layout,
@@ -99,8 +58,8 @@ void measure(const Bench& bench, const Matrix& matrix, CodeKind kind, std::int32
                        .row_scales = static_cast<const float*>(row_scales)};
   };
   const auto print = [&](const char* kernel, std::int64_t rows, double us, double plain_us) {
-    std::printf("%-5s %-8s %5lld rows: %-7s %8.2f us", matrix.name, name_of(kind).data(),
-                static_cast<long long>(rows), kernel, us);
+    std::printf("%-5s %-8s %5lld rows: %-7s %8.2f us", matrix.name,
+                std::string(name_of(kind)).c_str(), static_cast<long long>(rows), kernel, us);
     std::printf(", %5.1f %% of the best",
                 100 * static_cast<double>(bytes) / us * 1e6 / bench.read_speed);
     if (plain_us > 0) std::printf("; bf16 %8.2f us (%.2f times)", plain_us, plain_us / us);
@@ -144,8 +103,9 @@ void measure(const Bench& bench, const Matrix& matrix, CodeKind kind, std::int32
   const std::int64_t part = std::min<std::int64_t>(matrix.n, 4096);
   const double us = bench.time(
       [&](int turn) { return launch_decode_rows(weight(turn), 0, part, plain, bench.stream); });
-  std::printf("%-5s %-8s %lld of %lld rows to bf16: %.2f us\n", matrix.name, name_of(kind).data(),
-              static_cast<long long>(part), static_cast<long long>(matrix.n), us);
+  std::printf("%-5s %-8s %lld of %lld rows to bf16: %.2f us\n", matrix.name,
+              std::string(name_of(kind)).c_str(), static_cast<long long>(part),
+              static_cast<long long>(matrix.n), us);
   for (void* memory : {static_cast<void*>(panels), row_scales, x, out, static_cast<void*>(plain)})
     cudaFree(memory);
 }

@@ -9,7 +9,7 @@
 #include <functional>
 #include <numeric>
 #include <random>
-#include <string_view>
+#include <string>
 #include <vector>
 
 #include <cuda_runtime.h>
@@ -17,22 +17,10 @@
 #include "models/ops/coded_matrix.hpp"
 #include "models/ops/cuda/moe/coded_grouped_gemm.hpp"
 #include "models/ops/cuda/moe/grouped_gemm.hpp"
+#include "tests/bench/gpu_codes/device_bench.hpp"
 
 namespace troupe {
 namespace {
-
-void check(cudaError_t error, const char* what) {
-  if (error == cudaSuccess) return;
-  std::fprintf(stderr, "%s: %s\n", what, cudaGetErrorString(error));
-  std::exit(1);
-}
-
-std::byte* device_memory(std::int64_t bytes, int value = 0x3B) {
-  void* memory = nullptr;
-  check(cudaMalloc(&memory, static_cast<std::size_t>(bytes)), "cudaMalloc");
-  check(cudaMemset(memory, value, static_cast<std::size_t>(bytes)), "cudaMemset");
-  return static_cast<std::byte*>(memory);
-}
 
 struct Matrix {
   const char* name;
@@ -114,7 +102,7 @@ void measure(const Bench& bench, const Matrix& matrix, CodeKind kind,
                            .group_columns = kind == CodeKind::e2m1 ? 32 : 128,
                            .scale_dtype = DType::bf16};
   const std::int64_t most = tokens_list.back() * matrix.top_k;
-  std::byte* const panels = device_memory(matrix.experts * layout.code_bytes());
+  std::byte* const panels = device_memory(matrix.experts * layout.code_bytes(), 0x3B);
   std::byte* const plain = device_memory(2 * matrix.experts * matrix.n * matrix.k, 0);
   std::byte* const x = device_memory(2 * most * matrix.k, 0);
   std::byte* const out = device_memory(2 * most * matrix.n);
@@ -141,8 +129,8 @@ void measure(const Bench& bench, const Matrix& matrix, CodeKind kind,
     const double operations = 2.0 * static_cast<double>(rows * matrix.n * matrix.k);
     std::printf(
         "%-5s %-14s %5lld tokens: %8.1f us, %6.0f GB/s, %5.0f TFLOP/s; bf16 %8.1f us (%.2f)\n",
-        name_of(kind).data(), matrix.name, static_cast<long long>(tokens), us, bytes / us / 1e3,
-        operations / us / 1e6, bf16_us, bf16_us / us);
+        std::string(name_of(kind)).c_str(), matrix.name, static_cast<long long>(tokens), us,
+        bytes / us / 1e3, operations / us / 1e6, bf16_us, bf16_us / us);
     cudaFree(choices.offsets), cudaFree(choices.source);
   }
   for (void* memory : {panels, plain, x, out}) cudaFree(memory);
@@ -156,11 +144,11 @@ int main(int argc, char** argv) {
   std::setvbuf(stdout, nullptr, _IOLBF, 0);
   std::vector<CodeKind> kinds;
   std::vector<std::int64_t> tokens;
-  for (const std::string_view argument : std::vector<std::string_view>(argv + 1, argv + argc)) {
+  for (const std::string& argument : std::vector<std::string>(argv + 1, argv + argc)) {
     if (argument == "mxfp4" || argument == "int4") {
       kinds.push_back(argument == "int4" ? CodeKind::int4 : CodeKind::e2m1);
     } else {
-      tokens.push_back(std::atoll(argument.data()));
+      tokens.push_back(std::atoll(argument.c_str()));
     }
   }
   if (kinds.empty()) kinds = {CodeKind::e2m1};

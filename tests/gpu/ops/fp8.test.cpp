@@ -33,10 +33,18 @@ class Fp8Products : public BothDevices {
   Result<std::unique_ptr<Linear>> codes(const Tensor& weight) {
     return gpu_->weights().prepare(narrow(weight), 1, WeightEncoding::fp8);
   }
-  static HostTensor back_of_nan(const Shape& shape) {
+  static HostTensor rows_of_nan(const Shape& shape) {
     HostTensor rows(DType::bf16, shape);
     std::ranges::fill(rows->span<std::uint16_t>(), std::uint16_t{0x7fff});
     return rows;
+  }
+  /// Of f32 tensors on the GPU.
+  void expect_same_numbers(const Tensor& device, const Tensor& expected, const std::string& what) {
+    const HostTensor found = back(device), wanted = back(expected);
+    ASSERT_EQ(found->elements(), wanted->elements()) << what;
+    for (std::int64_t i = 0; i < found->elements(); ++i) {
+      ASSERT_EQ(found->as<float>()[i], wanted->as<float>()[i]) << what << ", element " << i;
+    }
   }
   Result<std::unique_ptr<Linear>> rounded_matrix(const Tensor& weight) {
     return cpu_->weights().prepare(rounded_rows(weight), 1, WeightEncoding::plain);
@@ -292,10 +300,7 @@ TEST_P(Fp8Products, take_no_codes_of_a_row_that_another_product_has_overwritten)
     gpu_->dense().linear(**weight, row, out);
     const DeviceTensor copy = activation(back(row));
     gpu_->dense().linear(**weight, copy, expected);
-    const HostTensor found = back(out), wanted = back(expected);
-    for (std::int64_t i = 0; i < k; ++i) {
-      ASSERT_EQ(found->as<float>()[i], wanted->as<float>()[i]) << "column " << i;
-    }
+    expect_same_numbers(out, expected, "one row");
   }
 }
 
@@ -316,11 +321,7 @@ TEST_P(Fp8Products, take_codes_that_a_norm_or_an_activation_has_made) {
       ASSERT_TRUE(gpu_->stream().synchronize().ok());
       gpu_->memory().upload(numbers, copy);
       gpu_->dense().linear(**weight, copy, expected);
-      const HostTensor found = back(out), wanted = back(expected);
-      for (std::int64_t i = 0; i < found->elements(); ++i) {
-        ASSERT_EQ(found->as<float>()[i], wanted->as<float>()[i])
-            << what << ", " << rows << " rows, element " << i;
-      }
+      expect_same_numbers(out, expected, fmt::format("{}, {} rows", what, rows));
     };
     gpu_->dense().add_rms_norm(residual, x, scale, 1e-6F, made);
     gpu_->dense().linear(**weight, made, out);
@@ -334,15 +335,11 @@ TEST_P(Fp8Products, take_codes_that_a_norm_or_an_activation_has_made) {
     gpu_->dense().linear_gate_up(**gate_up, x, scratch, made);
     gpu_->dense().linear(**weight, made, out);
     expect_as_of_a_copy("activation");
-    const HostTensor wanted = back(out);
-    gpu_->memory().upload(back_of_nan({rows, k}), copy);
+    const HostTensor unread = rows_of_nan({rows, k});
+    gpu_->memory().upload(unread, copy);
     gpu_->dense().linear_gate_up(**gate_up, x, scratch, copy, weight->get());
-    gpu_->dense().linear(**weight, copy, out);
-    const HostTensor found = back(out);
-    for (std::int64_t i = 0; i < found->elements(); ++i) {
-      ASSERT_EQ(found->as<float>()[i], wanted->as<float>()[i])
-          << "codes alone, " << rows << " rows, element " << i;
-    }
+    gpu_->dense().linear(**weight, copy, expected);
+    expect_same_numbers(expected, out, fmt::format("codes alone, {} rows", rows));
   }
 }
 
