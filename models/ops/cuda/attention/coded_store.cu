@@ -272,8 +272,8 @@ __global__ void __launch_bounds__(warp* max_warps, Layout::turns == 1 ? 4 : 2)
   if (first >= end) return;
   const bool is_query = role == Role::query, is_key = role == Role::key;
   const int own = first + Layout::head();
-  // What no kernel writes is loaded while earlier kernels end: also positions and slots, as the
-  // copy that brings them (copy_small) lets no later kernel start before its end.
+  // Loads of what no kernel writes do not wait for earlier kernels. Positions and slots are there,
+  // too: the copy that brings them (copy_small) lets no later kernel start before its end.
   const int position = of.positions[token], slot = of.slots[token];
   const float* const norm = is_query ? of.q_norm : is_key ? of.k_norm : nullptr;
   HeadNumbers<Layout> weight, angles;
@@ -281,7 +281,7 @@ __global__ void __launch_bounds__(warp* max_warps, Layout::turns == 1 ? 4 : 2)
   if (role != Role::value) {
     angles = HeadNumbers<Layout>::read(of.rope + std::int64_t{position} * dim, half);
   }
-  // Where a head goes: in q_out, or its page.
+  // The head's place: in q_out, or in its page.
   auto* to = reinterpret_cast<std::uint8_t*>(q_out + (token * shape.heads + own) * dim);
   int head_bytes = dim * static_cast<int>(sizeof(T)), row_place = 0, scale_place = 0;
   if (!is_query) {

@@ -83,7 +83,7 @@ __global__ void __launch_bounds__(most_threads)
   }
 }
 
-/// Of keys, beside which `others` are the values, or of values beside keys.
+/// The units of keys (`others`: the values), or of values (`others`: the keys).
 CodedUnits units_of(const Tensor& pages, const Tensor& others, const AttentionShape& shape) {
   const auto row_bytes = [&](const Tensor& of) {
     return static_cast<int>(shape.row_layout(of.dtype()).elements);

@@ -59,8 +59,8 @@ DecodeGemmTiling best_tiling(const DecodeGemm& gemm) {
 bool decode_gemm_suits(const DecodeGemm& gemm) {
   if (!decode_gemm_fits(gemm)) return false;
   const DecodeGemmTiling tiling = best_tiling(gemm);
-  // As measured with the matrices of Qwen3-8B and of Llama-70B's halves: three groups with 128 rows
-  // wait for the second-level cache.
+  // Three groups with 128 rows wait for the second-level cache, as measured with the matrices of
+  // Qwen3-8B and of Llama-70B's halves.
   constexpr std::int64_t min_measured_k = 2048, max_rows_of_three = 96;
   if (gemm.weight_scales != nullptr) {
     return tiling.groups == 1 || gemm.k < min_measured_k || gemm.rows <= max_rows_of_three;
