@@ -1,6 +1,7 @@
 // Many rows of 8-bit codes times matrices of such codes, a scale a row: microseconds by each tiling
-// of scaled_gemm, the one that best_tiling takes, and cuBLASLt. Shapes of Qwen3-8B and of half of
-// Llama-70B. Arguments: numbers of rows (128, 256, 384, 512, 768 and 1,024 by default).
+// of scaled_gemm, the one that best_tiling takes, cuBLASLt, and quantising the rows; TFLOP/s
+// without and with the latter. Shapes of Qwen3-8B, of half of Llama-70B and a square. Arguments:
+// numbers of rows (128, 256, 384, 512, 768 and 1,024 by default).
 #include <algorithm>
 #include <array>
 #include <cstdint>
@@ -14,32 +15,40 @@
 
 #include "models/ops/cuda/gemm/cublaslt_gemm.hpp"
 #include "models/ops/cuda/gemm/cublaslt_heuristic.hpp"
+#include "models/ops/cuda/gemm/quantize_rows.hpp"
 #include "models/ops/cuda/gemm/scaled_gemm.hpp"
 #include "models/ops/fp8_rows.hpp"
+#include "parallel/device/dtype.hpp"
 #include "tests/bench/gpu_codes/device_bench.hpp"
 
 namespace troupe {
 namespace {
 
-constexpr std::int64_t most_rows = 1024, cache_bytes = 192'000'000;  // more than any GPU's cache
+constexpr std::int64_t few_rows = 1024, most_rows = 16384;  // of more, narrow tiles are left out
+constexpr std::int64_t cache_bytes = 192'000'000;           // more than any GPU's cache
 constexpr std::size_t workspace_bytes = std::size_t{64} << 20;
 
-/// Codes of normal numbers: products of equal ones take less power, and so less time.
-std::byte* random_codes(std::int64_t bytes) {
-  static const std::vector<std::uint8_t> some = [] {
-    std::vector<std::uint8_t> codes(std::size_t{1} << 24);
+/// `count` normal numbers: products of equal ones take less power, and so less time.
+template <class Number, class Convert>
+std::byte* random_numbers(std::int64_t count, const Convert& convert) {
+  static const std::vector<Number> some = [&] {
+    std::vector<Number> numbers(std::size_t{1} << 24);
     std::mt19937 engine{7};
     std::normal_distribution<float> normal(0.0F, 100.0F);
-    for (std::uint8_t& code : codes) code = float_to_e4m3(normal(engine));
-    return codes;
+    for (Number& number : numbers) number = convert(normal(engine));
+    return numbers;
   }();
-  std::byte* const memory = device_memory(bytes);
-  for (std::int64_t done = 0; done < bytes; done += std::ssize(some)) {
-    const auto count =
-        static_cast<std::size_t>(std::min<std::int64_t>(bytes - done, std::ssize(some)));
-    check(cudaMemcpy(memory + done, some.data(), count, cudaMemcpyHostToDevice), "a copy");
+  std::byte* const memory = device_memory(count * std::int64_t{sizeof(Number)});
+  for (std::int64_t done = 0; done < count; done += std::ssize(some)) {
+    const std::int64_t more = std::min<std::int64_t>(count - done, std::ssize(some));
+    check(cudaMemcpy(memory + done * std::int64_t{sizeof(Number)}, some.data(),
+                     static_cast<std::size_t>(more) * sizeof(Number), cudaMemcpyHostToDevice),
+          "a copy");
   }
   return memory;
+}
+std::byte* random_codes(std::int64_t count) {
+  return random_numbers<std::uint8_t>(count, float_to_e4m3);
 }
 
 float* equal_scales(std::int64_t count) {
@@ -66,20 +75,22 @@ class Bench {
   void measure(const Matrix& matrix, const std::vector<std::int64_t>& all_rows) const {
     const std::int64_t bytes = matrix.n * matrix.k;
     const auto copies = cache_bytes / bytes + 2;
+    const std::int64_t most = std::ranges::max(all_rows);
     std::byte* const weights = random_codes(copies * bytes);
-    void* const x = random_codes(most_rows * matrix.k);
-    void* const out = device_memory(2 * most_rows * matrix.n);
+    void* const numbers = random_numbers<BFloat16>(most * matrix.k, to_bfloat16);
+    std::byte* const x = random_codes(most * matrix.k);
+    void* const out = device_memory(2 * most * matrix.n);
     float* const of_weight = equal_scales(matrix.n);
-    float* const of_x = equal_scales(most_rows);
+    float* const of_x = equal_scales(most);
     const auto weight = [&](int turn) { return weights + turn % copies * bytes; };
     for (const std::int64_t rows : all_rows) {
       std::printf("%-22s %5lld x %5lld, %4lld rows:", matrix.name, static_cast<long long>(matrix.n),
                   static_cast<long long>(matrix.k), static_cast<long long>(rows));
       const GemmKind kind{matrix.n, matrix.k, rows, DType::u8, DType::bf16};
       const auto advised = advised_algorithms(handle_, kind, workspace_bytes, 1);
-      double theirs = 0;
-      if (!advised.empty()) {
-        theirs = timer_.time(turns, [&](int turn) {
+      const auto time_theirs = [&] {
+        if (advised.empty()) return 0.0;
+        return timer_.time(turns, [&](int turn) {
           const GemmMemory memory{.weight = weight(turn),
                                   .x = x,
                                   .out = out,
@@ -92,8 +103,8 @@ class Bench {
                      ? cudaSuccess
                      : cudaErrorUnknown;
         });
-        std::printf(" cuBLASLt %.1f us;", theirs);
-      }
+      };
+      const double before = time_theirs();
       ScaledGemm gemm{.weight = nullptr,
                       .x = x,
                       .out = out,
@@ -105,6 +116,7 @@ class Bench {
       const auto chosen = best_tiling(gemm);
       double ours = 0;
       for (const int columns : {64, 96, 128, 192}) {
+        if (rows > few_rows && columns < 192) continue;
         for (const PairShares shares : {PairShares::weight, PairShares::x, PairShares::tile}) {
           const ScaledGemmTiling tiling{columns, shares};
           gemm.weight = weight(0);
@@ -118,13 +130,20 @@ class Bench {
           if (chosen == tiling) ours = us;
         }
       }
+      const double theirs = (before + time_theirs()) / 2;
+      std::printf("; cuBLASLt %.1f us", theirs);
+      const CodedRows codes{.codes = reinterpret_cast<std::uint8_t*>(x), .scales = of_x};
+      const double quantising = timer_.time(turns, [&](int) {
+        return launch_quantize_rows(numbers, rows, matrix.k, codes, timer_.stream);
+      });
       const double taken = chosen ? ours : theirs;
       const auto flop = 2.0 * static_cast<double>(rows * matrix.n * matrix.k);
-      std::printf("; taken: %s, %.0f TFLOP/s, %.2f of cuBLASLt's time\n",
-                  chosen ? "ours" : "cuBLASLt", flop / taken * 1e-6, taken / theirs);
+      std::printf("; taken: %s, %.0f TFLOP/s, %.2f of cuBLASLt's time; codes of x %.1f us, %.0f\n",
+                  chosen ? "ours" : "cuBLASLt", flop / taken * 1e-6, taken / theirs, quantising,
+                  flop / (taken + quantising) * 1e-6);
     }
-    for (void* memory : {static_cast<void*>(weights), x, out, static_cast<void*>(of_weight),
-                         static_cast<void*>(of_x)})
+    for (void* memory : {static_cast<void*>(weights), numbers, static_cast<void*>(x), out,
+                         static_cast<void*>(of_weight), static_cast<void*>(of_x)})
       cudaFree(memory);
   }
 
@@ -144,7 +163,8 @@ void run(const std::vector<std::int64_t>& rows) {
                                  {"70B/2 qkv", 5120, 8192},
                                  {"70B/2 attention out", 8192, 4096},
                                  {"70B/2 gate and up", 28672, 8192},
-                                 {"70B/2 down", 8192, 14336}};
+                                 {"70B/2 down", 8192, 14336},
+                                 {"square", 8192, 8192}};
   const Bench bench;
   for (const Matrix& matrix : matrices) bench.measure(matrix, rows);
 }
