@@ -22,12 +22,13 @@ Result<std::unique_ptr<CudaDenseOps>> CudaDenseOps::create(CudaContext& context)
                InvariantGemm::create({std::move(workspace), std::move(parts)}, tunes));
   } else {
     TROUPE_TRY(dense->gemms_.dense, DenseGemm::create(std::move(workspace), tunes));
-    if (context.options().has_fp8_weights) {
+    const WeightEncoding encoding = context.options().encoding;
+    if (encoding == WeightEncoding::fp8 || encoding == WeightEncoding::w8a8) {
       TROUPE_TRY(DeviceTensor codes, context.allocate(DType::u8, {max_code_bytes}));
       TROUPE_TRY(DeviceTensor scales, context.allocate(DType::f32, {max_coded_rows}));
-      dense->gemms_.fp8 =
-          std::make_unique<Fp8Gemm>(*dense->gemms_.dense, *context.outputs(),
-                                    Fp8Gemm::Memory{std::move(codes), std::move(scales)});
+      dense->gemms_.fp8 = std::make_unique<Fp8Gemm>(
+          encoding == WeightEncoding::fp8 ? CodeKind::e4m3 : CodeKind::int8, *dense->gemms_.dense,
+          *context.outputs(), Fp8Gemm::Memory{std::move(codes), std::move(scales)});
     }
   }
   return dense;

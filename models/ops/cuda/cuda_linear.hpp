@@ -16,7 +16,10 @@
 namespace troupe {
 
 /// What matrices in 8-bit codes are multiplied as (Linear::kernel).
-inline constexpr std::string_view fp8_kernel = "fp8 codes, activations as fp8 (W8A8)";
+constexpr std::string_view rounding_kernel(CodeKind kind) {
+  return kind == CodeKind::int8 ? "int8 codes, activations as int8 (W8A8)"
+                                : "fp8 codes, activations as fp8 (W8A8)";
+}
 
 /// The GEMMs of matrices, by the ways to store them.
 struct CudaGemms {
@@ -92,7 +95,7 @@ class CudaGroupedLinear final : public GroupedLinear {
                     std::shared_ptr<const DeviceTensor> room)
       : weights_(std::move(codes)),
         scales_(std::move(scales)),
-        kernel_(fp8_kernel),
+        kernel_(rounding_kernel(CodeKind::e4m3)),
         room_(std::move(room)) {}
   /// `panels` [experts, layout.code_bytes()] u8, of expert_panels(); `row_scales` [experts, n] f32
   /// if the layout has them.

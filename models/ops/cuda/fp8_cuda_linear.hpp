@@ -27,7 +27,7 @@ class Fp8CudaLinear final : public CudaLinear {
     return weight_.codes->bytes() + weight_.scales->bytes();
   }
   std::string kernel() const override {
-    return widened_ != nullptr ? widened_->kernel() : std::string(fp8_kernel);
+    return widened_ != nullptr ? widened_->kernel() : std::string(rounding_kernel(weight_.kind));
   }
   bool rounds_rows() const override { return widened_ == nullptr; }
   Result<void> multiply(CudaGemms& gemms, const Tensor& x, const Tensor& out,

@@ -21,7 +21,7 @@ class Fp8Products : public BothDevices {
   void SetUp() override {
     BothDevices::SetUp();
     if (IsSkipped()) return;
-    auto cuda = make_cuda_ops({.device = 0, .dtype = DType::bf16, .has_fp8_weights = true});
+    auto cuda = make_cuda_ops({.device = 0, .dtype = DType::bf16, .encoding = WeightEncoding::fp8});
     ASSERT_TRUE(cuda.ok()) << cuda.error().message;
     gpu_ = *std::move(cuda);
     // In f32 the CPU computes with the codes' own numbers.

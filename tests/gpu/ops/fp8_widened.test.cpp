@@ -21,7 +21,7 @@ class WidenedFp8 : public BothDevices {
     BothDevices::SetUp();
     if (IsSkipped()) return;
     auto cuda = make_cuda_ops(
-        {.device = 0, .dtype = DType::bf16, .has_fp8_weights = true, .widens_fp8 = true});
+        {.device = 0, .dtype = DType::bf16, .encoding = WeightEncoding::fp8, .widens_codes = true});
     ASSERT_TRUE(cuda.ok()) << cuda.error().message;
     gpu_ = *std::move(cuda);
     auto cpu = make_cpu_ops({.threads = 4, .dtype = DType::f32});

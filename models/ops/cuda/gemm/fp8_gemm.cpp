@@ -5,7 +5,6 @@
 
 #include "models/ops/cuda/common/hopper.hpp"
 #include "models/ops/cuda/cuda_error.hpp"
-#include "models/ops/cuda/gemm/decode_gemm.hpp"
 #include "models/ops/cuda/gemm/scaled_gemm.hpp"
 #include "models/ops/fp8_rows.hpp"
 
@@ -44,6 +43,20 @@ Result<void> Fp8Gemm::quantize(const Tensor& x, cudaStream_t stream) {
   return cuda_done(launch_quantize_rows(x.data(), x[0], x[1], room(), stream), "quantising rows");
 }
 
+Result<void> Fp8Gemm::multiply_in_turns(DecodeGemm gemm, const Tensor& out, cudaStream_t stream) {
+  const auto* const codes = memory_.codes->as<std::uint8_t>();
+  const auto* const scales = memory_.scales->as<float>();
+  const std::int64_t rows = gemm.rows;
+  for (std::int64_t first = 0; first < rows; first += max_decode_rows) {
+    gemm.rows = std::min(max_decode_rows, rows - first);
+    gemm.x = codes + first * gemm.k;
+    gemm.x_scales = scales + first;
+    gemm.out = out.rows(first, gemm.rows).data();
+    TROUPE_CHECK(cuda_done(launch_decode_gemm(gemm, best_tiling(gemm), stream), "a gemm of codes"));
+  }
+  return {};
+}
+
 Result<void> Fp8Gemm::multiply_rows(const Fp8Matrix& weight, const Tensor& x, const Tensor& out,
                                     bool gated, cudaStream_t stream) {
   const auto* const scales = weight.scales->as<float>();
@@ -57,7 +70,8 @@ Result<void> Fp8Gemm::multiply_rows(const Fp8Matrix& weight, const Tensor& x, co
                  .n = n,
                  .k = k,
                  .gated = gated,
-                 .weight_scales = scales};
+                 .weight_scales = scales,
+                 .kind = kind_};
   if (peak_ == nullptr && !is_coded(x) && decode_gemm_makes_codes(few)) {
     return cuda_done(launch_decode_gemm(few, best_tiling(few), stream), "a gemm of codes");
   }
@@ -74,10 +88,12 @@ Result<void> Fp8Gemm::multiply_rows(const Fp8Matrix& weight, const Tensor& x, co
                         .n = n,
                         .k = k,
                         .weight_scales = scales,
-                        .x_scales = x_scales};
+                        .x_scales = x_scales,
+                        .kind = kind_};
   if (const auto tiling = best_tiling(many); tiling && out.dtype() == DType::bf16) {
     return cuda_done(launch_scaled_gemm(many, *tiling, stream), "a gemm of codes");
   }
+  if (kind_ == CodeKind::int8) return multiply_in_turns(few, out, stream);
   // Rows behind the last have whatever codes are there, and nobody reads them.
   return gemms_.multiply({n, k, padded_rows(out, k), DType::u8, out.dtype()},
                          {.weight = weight.codes->data(),
@@ -106,7 +122,8 @@ Result<bool> Fp8Gemm::multiply_gated(const Fp8Matrix& weight, const Tensor& x, c
                         .n = weight.codes->shape()[0],
                         .k = weight.codes->shape()[1],
                         .gated = true,
-                        .weight_scales = weight.scales->as<float>()};
+                        .weight_scales = weight.scales->as<float>(),
+                        .kind = kind_};
   if (!decode_gemm_suits(gemm)) return false;
   TROUPE_CHECK(multiply_rows(weight, x, out, true, stream));
   return true;

@@ -65,8 +65,19 @@ Result<void> CudaWeightOps::upload_weight(const Tensor& weight, const Tensor& de
 }
 
 bool CudaWeightOps::encodes(WeightEncoding encoding, std::int64_t n, std::int64_t k) const {
-  return encoding == WeightEncoding::fp8 && context_.options().has_fp8_weights && !deterministic_ &&
-         dtype_ == DType::bf16 && Fp8Gemm::fits(n, k);
+  return encoding == WeightEncoding::fp8 && multiplies_codes(WeightEncoding::fp8, n, k);
+}
+
+bool CudaWeightOps::multiplies_codes(WeightEncoding encoding, std::int64_t n,
+                                     std::int64_t k) const {
+  return context_.options().encoding == encoding && !deterministic_ && dtype_ == DType::bf16 &&
+         Fp8Gemm::fits(n, k);
+}
+
+bool CudaWeightOps::rounds_rows_to_int8(const StoredMatrix& weight, WeightEncoding encoding) const {
+  if (!multiplies_codes(WeightEncoding::w8a8, weight.rows, weight.columns)) return false;
+  const auto form = coded_form(weight, encoding).form;
+  return form && form->rounds_whole_rows();
 }
 
 bool CudaWeightOps::encodes_experts(WeightEncoding encoding, std::int64_t experts, std::int64_t n,
@@ -81,14 +92,14 @@ bool CudaWeightOps::encodes_experts(WeightEncoding encoding, std::int64_t expert
   return encodes(encoding, n, k) && grouped_gemm_fits(gemm);
 }
 
-Result<Fp8Matrix> CudaWeightOps::allocate_codes(const Shape& shape) {
-  Fp8Matrix matrix;
+Result<Fp8Matrix> CudaWeightOps::allocate_codes(const Shape& shape, CodeKind kind) {
+  Fp8Matrix matrix{.codes = {}, .scales = {}, .kind = kind};
   const std::int64_t k = shape[shape.rank() - 1];
   const std::int64_t padding = (k + unit_columns - 1) / unit_columns * unit_columns - k;
   const std::int64_t rows = shape.elements() / k;
   TROUPE_TRY(matrix.codes,
              context_.allocate_unset(DType::u8, shape,
-                                     context_.options().widens_fp8 ? rows * padding : 0));
+                                     context_.options().widens_codes ? rows * padding : 0));
   const Shape of_rows = shape.rank() == 3 ? Shape{shape[0], shape[1]} : Shape{shape[0]};
   TROUPE_TRY(matrix.scales, context_.allocate(DType::f32, of_rows));
   return matrix;
@@ -113,8 +124,8 @@ Result<void> CudaWeightOps::allocate_decoded() {
   return {};
 }
 
-Result<std::unique_ptr<Linear>> CudaWeightOps::fp8_linear(Fp8Matrix matrix) {
-  if (!context_.options().widens_fp8) {
+Result<std::unique_ptr<Linear>> CudaWeightOps::rounding_linear(Fp8Matrix matrix) {
+  if (!context_.options().widens_codes) {
     return std::unique_ptr<Linear>(std::make_unique<Fp8CudaLinear>(std::move(matrix), nullptr));
   }
   TROUPE_CHECK(allocate_decoded());
@@ -122,7 +133,7 @@ Result<std::unique_ptr<Linear>> CudaWeightOps::fp8_linear(Fp8Matrix matrix) {
 }
 
 Result<std::unique_ptr<GroupedLinear>> CudaWeightOps::fp8_grouped(Fp8Matrix all) {
-  const bool is_widened = context_.options().widens_fp8;
+  const bool is_widened = context_.options().widens_codes;
   if (is_widened) TROUPE_CHECK(allocate_decoded());
   return std::unique_ptr<GroupedLinear>(std::make_unique<CudaGroupedLinear>(
       std::move(all.codes), std::move(all.scales), is_widened ? decoded_ : nullptr));
@@ -141,6 +152,14 @@ std::unique_ptr<WeightUpload> CudaWeightOps::new_upload() {
   check(cudaGetDeviceCount(&devices), "cudaGetDeviceCount");
   return std::make_unique<WeightUpload>(WeightUpload::Options{
       .device = context_.device(), .dtype = dtype_, .threads = WeightUpload::threads_for(devices)});
+}
+
+Result<std::unique_ptr<Linear>> CudaWeightOps::load_row_codes(const StoredMatrix& weight,
+                                                              WeightEncoding encoding,
+                                                              WeightUpload& upload) {
+  TROUPE_TRY(Fp8Matrix matrix, allocate_codes({weight.rows, weight.columns}, CodeKind::int8));
+  upload.add_row_codes(weight, encoding, matrix.codes, matrix.scales);
+  return rounding_linear(std::move(matrix));
 }
 
 Result<std::unique_ptr<Linear>> CudaWeightOps::load_codes(const StoredMatrix& weight,
@@ -180,6 +199,12 @@ Result<std::unique_ptr<GroupedLinear>> CudaWeightOps::load_codes(
 Result<std::unique_ptr<Linear>> CudaWeightOps::prepare(const Tensor& weight, int segments,
                                                        WeightEncoding encoding) {
   const StoredMatrix stored = stored_matrix_of(weight, dtype_);
+  if (rounds_rows_to_int8(stored, encoding)) {
+    const auto upload = new_upload();
+    TROUPE_TRY(auto linear, load_row_codes(stored, encoding, *upload));
+    TROUPE_TRY([[maybe_unused]] const LoadedWeights loaded, upload->finish({}));
+    return linear;
+  }
   if (const auto panels = panels_of({&stored, 1}, encoding, false).panels) {
     const auto upload = new_upload();
     TROUPE_TRY(auto linear, load_codes(stored, encoding, *panels, *upload));
@@ -194,7 +219,7 @@ Result<std::unique_ptr<Linear>> CudaWeightOps::prepare(const Tensor& weight, int
                              stream()),
         "quantising a matrix");
   TROUPE_CHECK(context_.synchronize());
-  return fp8_linear(std::move(matrix));
+  return rounding_linear(std::move(matrix));
 }
 
 Result<std::unique_ptr<GroupedLinear>> CudaWeightOps::prepare_grouped(
@@ -234,7 +259,11 @@ Result<std::unique_ptr<Linear>> CudaWeightOps::load(const StoredMatrix& weight, 
   if (encodes(encoding, weight.rows, weight.columns)) {
     TROUPE_TRY(Fp8Matrix matrix, allocate_codes({weight.rows, weight.columns}));
     begin_load(weight, matrix.codes, matrix.scales);
-    return fp8_linear(std::move(matrix));
+    return rounding_linear(std::move(matrix));
+  }
+  if (rounds_rows_to_int8(weight, encoding)) {
+    if (upload_ == nullptr) upload_ = new_upload();
+    return load_row_codes(weight, encoding, *upload_);
   }
   const PanelChoice choice = panels_of({&weight, 1}, encoding, false);
   if (choice.panels) {
