@@ -103,7 +103,7 @@ TEST_P(Fp8Products, are_the_same_by_every_tiling_of_many_rows) {
                      x = random({700, k});
     auto gpu_weight = codes(weight), cpu_weight = rounded_matrix(weight);
     ASSERT_TRUE(gpu_weight.ok() && cpu_weight.ok());
-    const Fp8Matrix* const matrix = static_cast<const CudaLinear&>(**gpu_weight).codes();
+    const W8a8Matrix* const matrix = static_cast<const CudaLinear&>(**gpu_weight).codes();
     ASSERT_NE(matrix, nullptr);
     const HostTensor expected(DType::f32, {700, n});
     cpu_->dense().linear(**cpu_weight, rounded_rows(x), expected);

@@ -7,7 +7,7 @@
 #include <fmt/format.h>
 
 #include "models/ops/coded_panels.hpp"
-#include "models/ops/cuda/fp8_cuda_linear.hpp"
+#include "models/ops/cuda/w8a8_cuda_linear.hpp"
 #include "models/ops/fp8_rows.hpp"
 #include "models/ops/stored_matrix.hpp"
 #include "tests/gpu/ops/both_devices.hpp"
@@ -133,7 +133,7 @@ TEST_P(WidenedFp8, codes_are_arranged_in_place_whatever_memory_there_is_beside_t
       const DeviceTensor memory = exact(codes);
       auto decoded = gpu_->memory().allocate(DType::u8, {rows_at_once * k});
       ASSERT_TRUE(decoded.ok());
-      Fp8CudaLinear linear(
+      W8a8CudaLinear linear(
           {DeviceTensor(memory->rows(0, n * k).reshaped({n, k}), [](void*) {}), exact(scales)},
           std::make_shared<const DeviceTensor>(*std::move(decoded)));
       const Tensor row_scales = linear.codes()->scales;

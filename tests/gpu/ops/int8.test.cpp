@@ -80,7 +80,7 @@ class Int8Products : public BothDevices {
     EXPECT_TRUE(loaded.ok()) << loaded.error().message;
     return *std::move(linear);
   }
-  static const Fp8Matrix& matrix_of(const Linear& weight) {
+  static const W8a8Matrix& matrix_of(const Linear& weight) {
     return *static_cast<const CudaLinear&>(weight).codes();
   }
 

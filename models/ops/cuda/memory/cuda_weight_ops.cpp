@@ -8,10 +8,10 @@
 
 #include "models/ops/coded_matrix.hpp"
 #include "models/ops/cuda/common/hopper.hpp"
-#include "models/ops/cuda/fp8_cuda_linear.hpp"
 #include "models/ops/cuda/gemm/invariant_gemm_kernel.hpp"
 #include "models/ops/cuda/gemm/quantize_rows.hpp"
 #include "models/ops/cuda/moe/grouped_gemm.hpp"
+#include "models/ops/cuda/w8a8_cuda_linear.hpp"
 #include "models/ops/expert_panels.hpp"
 #include "parallel/device/convert.hpp"
 
@@ -29,11 +29,11 @@ std::unique_ptr<Linear> linear_of(DeviceTensor weight, int segments, std::string
 }
 
 /// The codes and scales of expert `e`, as a matrix of its own.
-Tensor codes_of(const Fp8Matrix& all, std::int64_t e) {
+Tensor codes_of(const W8a8Matrix& all, std::int64_t e) {
   const Shape& shape = all.codes->shape();
   return all.codes->rows(e, 1).reshaped({shape[1], shape[2]});
 }
-Tensor scales_of(const Fp8Matrix& all, std::int64_t e) {
+Tensor scales_of(const W8a8Matrix& all, std::int64_t e) {
   return all.scales->rows(e, 1).reshaped({all.scales->shape()[1]});
 }
 
@@ -71,7 +71,7 @@ bool CudaWeightOps::encodes(WeightEncoding encoding, std::int64_t n, std::int64_
 bool CudaWeightOps::multiplies_codes(WeightEncoding encoding, std::int64_t n,
                                      std::int64_t k) const {
   return context_.options().encoding == encoding && !deterministic_ && dtype_ == DType::bf16 &&
-         Fp8Gemm::fits(n, k);
+         W8a8Gemm::fits(n, k);
 }
 
 bool CudaWeightOps::rounds_rows_to_int8(const StoredMatrix& weight, WeightEncoding encoding) const {
@@ -92,8 +92,8 @@ bool CudaWeightOps::encodes_experts(WeightEncoding encoding, std::int64_t expert
   return encodes(encoding, n, k) && grouped_gemm_fits(gemm);
 }
 
-Result<Fp8Matrix> CudaWeightOps::allocate_codes(const Shape& shape, CodeKind kind) {
-  Fp8Matrix matrix{.codes = {}, .scales = {}, .kind = kind};
+Result<W8a8Matrix> CudaWeightOps::allocate_codes(const Shape& shape, CodeKind kind) {
+  W8a8Matrix matrix{.codes = {}, .scales = {}, .kind = kind};
   const std::int64_t k = shape[shape.rank() - 1];
   const std::int64_t padding = (k + unit_columns - 1) / unit_columns * unit_columns - k;
   const std::int64_t rows = shape.elements() / k;
@@ -124,15 +124,15 @@ Result<void> CudaWeightOps::allocate_decoded() {
   return {};
 }
 
-Result<std::unique_ptr<Linear>> CudaWeightOps::rounding_linear(Fp8Matrix matrix) {
+Result<std::unique_ptr<Linear>> CudaWeightOps::rounding_linear(W8a8Matrix matrix) {
   if (!context_.options().widens_codes) {
-    return std::unique_ptr<Linear>(std::make_unique<Fp8CudaLinear>(std::move(matrix), nullptr));
+    return std::unique_ptr<Linear>(std::make_unique<W8a8CudaLinear>(std::move(matrix), nullptr));
   }
   TROUPE_CHECK(allocate_decoded());
-  return std::unique_ptr<Linear>(std::make_unique<Fp8CudaLinear>(std::move(matrix), decoded_));
+  return std::unique_ptr<Linear>(std::make_unique<W8a8CudaLinear>(std::move(matrix), decoded_));
 }
 
-Result<std::unique_ptr<GroupedLinear>> CudaWeightOps::fp8_grouped(Fp8Matrix all) {
+Result<std::unique_ptr<GroupedLinear>> CudaWeightOps::fp8_grouped(W8a8Matrix all) {
   const bool is_widened = context_.options().widens_codes;
   if (is_widened) TROUPE_CHECK(allocate_decoded());
   return std::unique_ptr<GroupedLinear>(std::make_unique<CudaGroupedLinear>(
@@ -157,7 +157,7 @@ std::unique_ptr<WeightUpload> CudaWeightOps::new_upload() {
 Result<std::unique_ptr<Linear>> CudaWeightOps::load_row_codes(const StoredMatrix& weight,
                                                               WeightEncoding encoding,
                                                               WeightUpload& upload) {
-  TROUPE_TRY(Fp8Matrix matrix, allocate_codes({weight.rows, weight.columns}, CodeKind::int8));
+  TROUPE_TRY(W8a8Matrix matrix, allocate_codes({weight.rows, weight.columns}, CodeKind::int8));
   upload.add_row_codes(weight, encoding, matrix.codes, matrix.scales);
   return rounding_linear(std::move(matrix));
 }
@@ -213,7 +213,7 @@ Result<std::unique_ptr<Linear>> CudaWeightOps::prepare(const Tensor& weight, int
   }
   TROUPE_TRY(DeviceTensor table, prepare_table(weight));
   if (!encodes(encoding, weight[0], weight[1])) return linear_of(std::move(table), segments);
-  TROUPE_TRY(Fp8Matrix matrix, allocate_codes(weight.shape()));
+  TROUPE_TRY(W8a8Matrix matrix, allocate_codes(weight.shape()));
   check(launch_quantize_rows(table->data(), weight[0], weight[1],
                              {matrix.codes->as<std::uint8_t>(), matrix.scales->as<float>()},
                              stream()),
@@ -227,7 +227,7 @@ Result<std::unique_ptr<GroupedLinear>> CudaWeightOps::prepare_grouped(
   const Shape& shape = weights.front().shape();
   const auto experts = static_cast<std::int64_t>(weights.size());
   if (encodes_experts(encoding, experts, shape[0], shape[1])) {
-    TROUPE_TRY(Fp8Matrix codes, allocate_codes({experts, shape[0], shape[1]}));
+    TROUPE_TRY(W8a8Matrix codes, allocate_codes({experts, shape[0], shape[1]}));
     TROUPE_TRY(const DeviceTensor numbers, context_.allocate_unset(dtype_, shape));
     for (std::int64_t e = 0; e < experts; ++e) {
       TROUPE_CHECK(upload_weight(weights[static_cast<std::size_t>(e)], numbers));
@@ -257,7 +257,7 @@ Result<std::unique_ptr<GroupedLinear>> CudaWeightOps::prepare_grouped(
 Result<std::unique_ptr<Linear>> CudaWeightOps::load(const StoredMatrix& weight, int segments,
                                                     WeightEncoding encoding) {
   if (encodes(encoding, weight.rows, weight.columns)) {
-    TROUPE_TRY(Fp8Matrix matrix, allocate_codes({weight.rows, weight.columns}));
+    TROUPE_TRY(W8a8Matrix matrix, allocate_codes({weight.rows, weight.columns}));
     begin_load(weight, matrix.codes, matrix.scales);
     return rounding_linear(std::move(matrix));
   }
@@ -285,7 +285,7 @@ Result<std::unique_ptr<GroupedLinear>> CudaWeightOps::load_grouped(
   const auto experts = static_cast<std::int64_t>(weights.size());
   if (encodes_experts(encoding, experts, shape[0], shape[1]) &&
       coded_form(weights, encoding).form) {
-    TROUPE_TRY(Fp8Matrix codes, allocate_codes({experts, shape[0], shape[1]}));
+    TROUPE_TRY(W8a8Matrix codes, allocate_codes({experts, shape[0], shape[1]}));
     for (std::int64_t e = 0; e < experts; ++e) {
       begin_load(weights[static_cast<std::size_t>(e)], codes_of(codes, e), scales_of(codes, e));
     }

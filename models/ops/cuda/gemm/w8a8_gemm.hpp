@@ -15,7 +15,7 @@
 namespace troupe {
 
 /// A matrix [n, k] in 8-bit codes: element [r, i] is codes[r, i] * scales[r] (quantize_rows.hpp).
-struct Fp8Matrix {
+struct W8a8Matrix {
   DeviceTensor codes;              ///< [n, k] u8
   DeviceTensor scales;             ///< [n] f32
   CodeKind kind = CodeKind::e4m3;  ///< e4m3 or int8
@@ -26,7 +26,7 @@ struct Fp8Matrix {
 /// Few rows (decode_gemm_suits) by launch_decode_gemm, which makes the codes of one row itself
 /// where it can, others by launch_scaled_gemm or, of E4M3 codes, by cuBLASLt, whichever is expected
 /// to be faster. One thread at a time.
-class Fp8Gemm {
+class W8a8Gemm {
  public:
   /// Device memory that GEMMs on one stream may use, for rows of x: more are multiplied in turns.
   struct Memory {
@@ -37,16 +37,16 @@ class Fp8Gemm {
   static bool fits(std::int64_t n, std::int64_t k);
 
   /// All codes are of `kind`. `gemms` is not deterministic. It and `outputs` outlive the object.
-  Fp8Gemm(CodeKind kind, DenseGemm& gemms, const OutputMemory& outputs, Memory memory)
+  W8a8Gemm(CodeKind kind, DenseGemm& gemms, const OutputMemory& outputs, Memory memory)
       : kind_(kind), gemms_(gemms), outputs_(outputs), memory_(std::move(memory)) {}
 
   /// Enqueues out = x . weight^T: x [rows, k] bf16, out [rows, n] f32 or bf16. Errors: those of
   /// cuda_done.
-  Result<void> multiply(const Fp8Matrix& weight, const Tensor& x, const Tensor& out,
+  Result<void> multiply(const W8a8Matrix& weight, const Tensor& x, const Tensor& out,
                         cudaStream_t stream);
   /// Like multiply for a weight whose first half of n is a gate: out [rows, n / 2] = silu(gate) *
   /// up; false, and nothing is enqueued, unless decode_gemm_suits.
-  Result<bool> multiply_gated(const Fp8Matrix& weight, const Tensor& x, const Tensor& out,
+  Result<bool> multiply_gated(const W8a8Matrix& weight, const Tensor& x, const Tensor& out,
                               cudaStream_t stream);
 
   /// Where a kernel that makes x [rows, k] may put its codes itself; none if there are too many.
@@ -69,7 +69,7 @@ class Fp8Gemm {
   Result<void> quantize(const Tensor& x, cudaStream_t stream);
   /// Enqueues the product of rows whose codes find room in memory_; makes the codes if they are not
   /// there.
-  Result<void> multiply_rows(const Fp8Matrix& weight, const Tensor& x, const Tensor& out,
+  Result<void> multiply_rows(const W8a8Matrix& weight, const Tensor& x, const Tensor& out,
                              bool gated, cudaStream_t stream);
 
   /// Enqueues the product of any number of rows whose codes are in memory_, as `gemm` describes it

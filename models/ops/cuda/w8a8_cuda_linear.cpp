@@ -1,11 +1,11 @@
-#include "models/ops/cuda/fp8_cuda_linear.hpp"
+#include "models/ops/cuda/w8a8_cuda_linear.hpp"
 
 #include "models/ops/cuda/cuda_error.hpp"
 #include "models/ops/cuda/gemm/arrange_panels.hpp"
 
 namespace troupe {
 
-Result<void> Fp8CudaLinear::widen(cudaStream_t stream) {
+Result<void> W8a8CudaLinear::widen(cudaStream_t stream) {
   if (widened_ != nullptr) return {};
   if (decoded_ == nullptr) return CudaLinear::widen(stream);
   const CodedPanels layout{.kind = weight_.kind, .rows = n_, .columns = k_};
