@@ -54,9 +54,6 @@ class WeightUpload {
   /// those of rows without groups to `row_scales` [rows] f32. `encoding` makes codes of numbers.
   void add_codes(const StoredMatrix& matrix, WeightEncoding encoding, const CodedPanels& panels,
                  const Tensor& device, const Tensor& row_scales);
-  /// The same of 8-bit codes without groups that lie in rows: `device` [rows, columns] u8.
-  void add_row_codes(const StoredMatrix& matrix, WeightEncoding encoding, const Tensor& device,
-                     const Tensor& row_scales);
 
   /// Returns when everything is uploaded; calls `progress`, if set, now and then. Errors: io, with
   /// the file; internal and resource_exhausted, with the device.
@@ -67,7 +64,7 @@ class WeightUpload {
   struct Codes {
     StoredMatrix matrix;
     CodedForm form;
-    std::optional<CodedPanels> panels;  ///< none: codes lie in rows
+    CodedPanels panels;
   };
   /// Rows of a part that are copied at once, or of a matrix of codes.
   struct Piece {
@@ -75,7 +72,7 @@ class WeightUpload {
     std::byte* device = nullptr;
     float* scales = nullptr;                       ///< of codes
     std::size_t bytes = 0;                         ///< copied
-    std::shared_ptr<const Codes> codes = nullptr;  ///< in panels or in rows
+    std::shared_ptr<const Codes> codes = nullptr;  ///< panels
   };
   class Reader;
 
