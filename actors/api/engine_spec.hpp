@@ -46,6 +46,7 @@ struct EngineSpec {
   std::optional<DType> kv_codes = {};               ///< see WorkerSpec
   KvResiduals kv_residuals = {};                    ///< see ModelLimits
   WeightEncoding encoding = WeightEncoding::plain;  ///< of the layers' matrices
+  std::optional<bool> quantize_head = {};           ///< see ModelLimits
   bool deterministic = false;                       ///< see WorkerSpec
   float max_activation = std::numeric_limits<float>::infinity();  ///< see WorkerSpec
   std::int64_t max_model_len = 2048;                              ///< tokens of prompt and answer

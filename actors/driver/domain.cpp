@@ -96,6 +96,7 @@ WorkerSpec Domain::worker_spec(int rank, const ActorHandle<LoadProgress>& load_p
           .kv_codes = spec_.kv_codes,
           .kv_residuals = spec_.kv_residuals,
           .encoding = spec_.encoding,
+          .quantize_head = spec_.quantize_head,
           .deterministic = spec_.deterministic,
           .max_activation = spec_.max_activation,
           .cascade_attention = spec_.cascade_attention,

@@ -53,7 +53,7 @@ Result<void> ModelRunner::allocate() {
   const std::int64_t vocab = model_->config().vocab_size;
   // The first rank's share is the largest.
   const std::int64_t most = ceil_slice(limits.max_head_rows, {0, shard().size}).count;
-  TROUPE_TRY(logits_, ops_->memory().allocate(DType::f32, {most, vocab}));
+  TROUPE_TRY(logits_, ops_->memory().allocate_outputs(DType::f32, {most, vocab}));
   TROUPE_TRY(RowSampler sampler,
              RowSampler::create(*ops_, tensor_, limits.max_head_rows, vocab, context_));
   sampler_.emplace(std::move(sampler));

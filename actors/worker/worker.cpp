@@ -151,6 +151,7 @@ Result<WorkerReport> Worker::load(std::vector<std::string> nodes) {
                            .block_size = spec_.block_size,
                            .threads = spec_.threads,
                            .encoding = spec_.encoding,
+                           .quantize_head = spec_.quantize_head,
                            .compute = dtype,
                            .kv_dtype = spec_.kv_dtype(),
                            .kv_residuals = spec_.kv_residuals,

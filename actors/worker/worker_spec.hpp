@@ -40,6 +40,7 @@ struct WorkerSpec {
   std::optional<DType> kv_codes = {};               ///< of the KV cache, in place of dtype
   KvResiduals kv_residuals = {};                    ///< see ModelLimits
   WeightEncoding encoding = WeightEncoding::plain;  ///< of the layers' matrices
+  std::optional<bool> quantize_head = {};           ///< see ModelLimits
   bool deterministic = false;  ///< GPUs give the same bits whatever the batch and the tensor size
   /// Layers with larger activations in 8 bits are told to the executor; infinity: none is watched.
   float max_activation = std::numeric_limits<float>::infinity();
@@ -60,7 +61,7 @@ struct WorkerSpec {
     archive(model_path, load_format, rank, data_parallel_size, pipeline_parallel_size,
             context_parallel_size, tensor_parallel_size, expert_parallel_size, sequence_parallel,
             data_parallel_attention, collectives, nodes, device, threads, dtype, kv_codes,
-            kv_residuals, encoding, deterministic, max_activation, cascade_attention,
+            kv_residuals, encoding, quantize_head, deterministic, max_activation, cascade_attention,
             max_batch_tokens, max_head_rows, max_model_len, block_size, kv_policy, draft_model_path,
             draft_tokens, load_progress);
   }

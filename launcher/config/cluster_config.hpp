@@ -22,6 +22,7 @@ struct Config {
     std::string dtype;
     std::string load_format;
     std::string quantization;
+    std::optional<bool> quantize_lm_head = {};
     std::string stage;
     std::string stage_folder;
   };

@@ -66,7 +66,8 @@ std::vector<KeySpec> model_and_cluster_rows() {
            .reference =
                "Whether weights are held in fewer bits, made from the checkpoint's while they are "
                "read. `fp8`: the projections of attention, of MLPs and of experts become E4M3 "
-               "codes with a scale for each row; embedding, head and routers stay as they are. On "
+               "codes with a scale for each row; embedding, head (`model.quantize_lm_head`) and "
+               "routers stay as they are. On "
                "GPUs (Hopper) the rows that they are multiplied with are quantized too, each with "
                "a scale of its own; on CPUs rows stay fp32. `int8` and `w4a16`: the same matrices "
                "(experts on CPUs only) become signed bytes with a scale for each row, or 4-bit "
@@ -80,6 +81,24 @@ std::vector<KeySpec> model_and_cluster_rows() {
                "from those without; see [models](models.md#8-bit-weights). Not for "
                "`engine.deterministic` on GPUs.",
            .choices = {"none", "fp8", "int8", "w8a8", "w4a16"}}),
+      row<&C::model, &C::Model::quantize_lm_head>(
+          {.key = "model.quantize_lm_head",
+           .type = ValueType::boolean,
+           .default_value = "auto",
+           .doc = "the head in 8 bits too; auto: with int8, w8a8 and w4a16",
+           .reference =
+               "Whether `model.quantization` is for the head, too. `auto`: with `int8`, `w8a8` "
+               "and `w4a16`, not with `fp8`. `true` with `fp8`: the head becomes E4M3 codes with a "
+               "scale for each row, and on GPUs the rows that it is multiplied with are quantized, "
+               "as with the other matrices. `false`: it stays as the checkpoint has it. On GPUs a "
+               "head that is tied to an embedding of the same pipeline stage, or whose rows on a "
+               "rank are no multiple of 16 (`fp8`), stays as it is, which `launcher check` says. "
+               "The head is read for every token, so that small models with large vocabularies "
+               "gain most; logits are less exact. vLLM and the FP8 checkpoints that NVIDIA "
+               "publishes leave it in bfloat16: compare with those at `auto`. See "
+               "[models](models.md#8-bit-weights).",
+           .allows_auto = true,
+           .effective_with = {"model.quantization", {"fp8", "int8", "w8a8", "w4a16"}}}),
       row<&C::model, &C::Model::stage>(
           {.key = "model.stage",
            .type = text,

@@ -183,6 +183,9 @@ Result<void> Judge::judge_model(std::size_t number) {
   if (plan.engine.encoding != WeightEncoding::plain) {
     model.dtype += ", weights " + plan.config.model.quantization;
   }
+  if (const auto& is_asked = plan.engine.quantize_head) {
+    model.dtype += *is_asked ? ", head in 8 bits" : ", head as it is";
+  }
   if (!plan.kv_codes.empty()) model.dtype += ", KV " + plan.kv_codes;
   Answers& answers = answers_.emplace_back();
   if (!input_.windows.empty()) TROUPE_CHECK(score_text(engine, number, model));

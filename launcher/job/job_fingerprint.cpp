@@ -102,6 +102,9 @@ Result<Fingerprint> job_fingerprint(const JobPlan& plan, const KeepGoing& keep_g
   if (plan.engine.encoding != WeightEncoding::plain) {
     fingerprint.parts.push_back({"model.quantization", config.model.quantization});
   }
+  if (const auto& is_asked = config.model.quantize_lm_head) {
+    fingerprint.parts.push_back({"model.quantize_lm_head", *is_asked ? "true" : "false"});
+  }
   if (std::isfinite(plan.engine.max_activation)) {
     fingerprint.parts.push_back(
         {"precision",

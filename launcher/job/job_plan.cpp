@@ -32,6 +32,7 @@
 #include "models/ops/attention_limits.hpp"
 #include "models/ops/cpu/cpu_ops.hpp"
 #include "models/ops/device/device.hpp"
+#include "models/ops/fp8_rows.hpp"
 #include "models/ops/gpu_attention.hpp"
 #include "runtime/base/format_bytes.hpp"
 #include "runtime/process/cpu_affinity.hpp"
@@ -57,6 +58,7 @@ Result<std::vector<RankFootprint>> footprints(const ModelConfig& model,
   const bool on_gpu = engine.device == DeviceKind::cuda;
   const FootprintOptions options{.compute = dtype,
                                  .encoding = engine.encoding,
+                                 .quantize_head = engine.quantize_head,
                                  .kv_dtype = engine.kv_dtype(),
                                  .kv_residuals = engine.kv_residuals,
                                  .max_positions = engine.max_model_len,
@@ -134,6 +136,23 @@ void warn_of_context_ranks(JobPlan& plan) {
   plan.warnings.push_back(
       "parallel.context_parallel_size has been run on GPUs with 2 ranks that share the KV heads: "
       "compare answers of other sizes and models with those of size 1 before you rely on them");
+}
+
+/// Warns users who ask for a head in 8 bits where GPUs leave it as it is.
+void warn_of_plain_head(JobPlan& plan) {
+  const EngineSpec& engine = plan.engine;
+  if (engine.device != DeviceKind::cuda || !engine.quantize_head.value_or(false)) return;
+  const std::int64_t rows = ceil_slice(plan.model.vocab_size, {0, plan.mesh.dense_size()}).count;
+  if (plan.model.tie_word_embeddings && engine.pipeline_parallel_size == 1) {
+    plan.warnings.push_back(
+        "model.quantize_lm_head has no effect: the head is tied to the embedding, whose memory it "
+        "shares on GPUs");
+  } else if (engine.encoding == WeightEncoding::fp8 && !fp8_fits(rows, plan.model.hidden_size)) {
+    plan.warnings.push_back(fmt::format(
+        "model.quantize_lm_head has no effect: the head's {} rows and {} columns on a rank are no "
+        "multiples of 16",
+        rows, plan.model.hidden_size));
+  }
 }
 
 /// Warns users with GPUs whose job does not run on them.
@@ -279,6 +298,7 @@ Result<JobPlan> plan_job(Config config, const PlanOptions& options) {
   }
   warn_of_gpus(config, plan, options);
   warn_of_context_ranks(plan);
+  warn_of_plain_head(plan);
   TROUPE_CHECK(tell_of_attention(plan));
   if (!options.assumed_gpus) warn_of_swap_space(plan);
   const int workers_here = devices_per_node(config, world);

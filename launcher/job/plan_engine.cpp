@@ -210,6 +210,7 @@ Result<EngineSpec> plan_engine(const Config& config, const ModelConfig& model, c
   engine.deterministic = on_gpu && config.engine.deterministic.value_or(false);
   if (engine.deterministic) TROUPE_CHECK(check_deterministic_gpus(mesh, model, engine.dtype));
   TROUPE_TRY(engine.encoding, weight_encoding(config, engine));
+  engine.quantize_head = config.model.quantize_lm_head;
   TROUPE_TRY(engine.max_activation, max_activation(config, engine));
   for (const DType codes : {DType::i8, DType::f8_e4m3, DType::i4x2}) {
     if (config.kv_cache.dtype == to_string(codes)) engine.kv_codes = codes;

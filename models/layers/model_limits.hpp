@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <limits>
+#include <optional>
 
 #include "models/kv_policy/kv_policy.hpp"
 #include "models/ops/kv_residual.hpp"
@@ -28,6 +29,7 @@ struct ModelLimits {
   std::int32_t block_size = 16;          ///< tokens of a KV block
   int threads = 1;                       ///< that compute tables while the model is loaded
   WeightEncoding encoding = WeightEncoding::plain;  ///< of the layers' matrices
+  std::optional<bool> quantize_head = {};           ///< the head is in 8 bits (encoding_for)
   DType compute = DType::f32;     ///< f32, or bf16 (then weights are rounded to bf16)
   DType kv_dtype = DType::f32;    ///< of the KV cache: f32, bf16, i8, f8_e4m3 or i4x2
   KvResiduals kv_residuals = {};  ///< of a KV cache of i4x2

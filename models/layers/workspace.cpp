@@ -156,7 +156,7 @@ Result<Workspace> Workspace::create(const ModelConfig& config, const ModelLimits
     const std::int64_t vocab = ceil_slice(config.vocab_size, {0, dense_ranks}).count;
     const std::int64_t own =
         dense_ranks > shard.size ? ceil_slice(rows, {0, shard.size}).count : rows;
-    TROUPE_TRY(space.local_logits, ops.memory().allocate(DType::f32, {rows, vocab}));
+    TROUPE_TRY(space.local_logits, ops.memory().allocate_outputs(DType::f32, {rows, vocab}));
     TROUPE_TRY(space.all_logits, ops.memory().allocate(DType::f32, {dense_ranks * own, vocab}));
   }
   if (config.moe) TROUPE_CHECK(allocate_experts(*config.moe, work, hidden, ops, space));

@@ -128,7 +128,8 @@ class WeightBytes {
   };
 
   WeightEncoding encoding_of(Parameter parameter) const {
-    return encoding_for(parameter, options_.encoding, !checkpoint_.quantization().groups.empty());
+    return encoding_for(parameter, options_.encoding, !checkpoint_.quantization().groups.empty(),
+                        options_.quantize_head);
   }
   /// True for parameters that layers rearrange, so that codes become numbers.
   bool is_decoded(Parameter parameter) const {

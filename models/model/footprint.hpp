@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 
 #include "models/checkpoint/checkpoint.hpp"
 #include "models/config/model_config.hpp"
@@ -20,6 +21,7 @@ namespace troupe {
 struct FootprintOptions {
   DType compute = DType::f32;                       ///< see ModelLimits
   WeightEncoding encoding = WeightEncoding::plain;  ///< see ModelLimits
+  std::optional<bool> quantize_head = {};           ///< see ModelLimits
   DType kv_dtype = DType::f32;                      ///< see ModelLimits
   KvResiduals kv_residuals = {};                    ///< see ModelLimits
   std::int64_t max_positions = 0;                   ///< see ModelLimits

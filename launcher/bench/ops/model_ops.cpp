@@ -220,9 +220,10 @@ std::vector<ModelOps::Matrix> ModelOps::matrices() const {
 
 Result<void> ModelOps::measure_matrix(OpsFigures& figures, const Matrix& matrix) {
   const HostTensor weight = random_weight({matrix.n, matrix.k});
-  const WeightEncoding encoding = matrix.op == "head"
-                                      ? encoding_for(Parameter::head, options_.encoding, false)
-                                      : options_.encoding;
+  const WeightEncoding encoding =
+      matrix.op == "head"
+          ? encoding_for(Parameter::head, options_.encoding, false, options_.quantize_head)
+          : options_.encoding;
   std::vector<std::unique_ptr<Linear>> copies;
   do {
     TROUPE_TRY(auto copy, ops_.weights().prepare(weight, matrix.segments, encoding));

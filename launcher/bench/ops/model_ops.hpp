@@ -1,6 +1,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -19,7 +20,8 @@ struct ModelOpsOptions {
   DType dtype = DType::f32;                         ///< of weights
   DType kv_dtype = DType::f32;                      ///< of the KV cache
   KvResiduals kv_residuals = {};                    ///< of a KV cache of i4x2
-  WeightEncoding encoding = WeightEncoding::plain;  ///< of matrices, but for the head
+  WeightEncoding encoding = WeightEncoding::plain;  ///< of the layers' matrices
+  std::optional<bool> quantize_head = {};           ///< see ModelLimits
   bool on_gpu = false;
   bool deterministic = false;  ///< see EngineSpec: row-parallel matrices are computed in segments
   int threads = 1;             ///< on a CPU

@@ -35,6 +35,7 @@ Result<OpsFigures> measure(const OpsBenchOptions& options, const JobPlan& plan) 
                   .kv_dtype = engine.kv_dtype(),
                   .kv_residuals = engine.kv_residuals,
                   .encoding = engine.encoding,
+                  .quantize_head = engine.quantize_head,
                   .on_gpu = engine.device == DeviceKind::cuda,
                   .deterministic = engine.deterministic,
                   .threads = engine.threads_per_worker,

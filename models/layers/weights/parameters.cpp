@@ -158,13 +158,14 @@ bool may_be_encoded(Parameter parameter) {
   }
 }
 
-WeightEncoding encoding_for(Parameter parameter, WeightEncoding asked, bool is_quantized) {
-  if (parameter == Parameter::head || parameter == Parameter::embedding) {
-    const bool is_integer = asked == WeightEncoding::int8 || asked == WeightEncoding::int4 ||
-                            asked == WeightEncoding::w8a8;
-    return is_integer ? WeightEncoding::int8 : WeightEncoding::plain;
-  }
+WeightEncoding encoding_for(Parameter parameter, WeightEncoding asked, bool is_quantized,
+                            std::optional<bool> quantize_head) {
   using enum WeightEncoding;
+  if (parameter == Parameter::head || parameter == Parameter::embedding) {
+    const bool is_integer = asked == int8 || asked == int4 || asked == w8a8;
+    if (!quantize_head.value_or(is_integer)) return plain;
+    return is_integer ? int8 : asked;
+  }
   if (!may_be_encoded(parameter)) return plain;
   if (!is_quantized || asked == fp8) return asked;
   return asked == w8a8 ? plain_w8a8 : plain;

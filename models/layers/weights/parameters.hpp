@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -79,10 +80,11 @@ bool is_expert(Parameter parameter);
 /// True for a matrix of a layer that may be held in few bits (WeightEncoding): projections of
 /// attention, of MLPs and of experts. Others choose (routers, indexers).
 bool may_be_encoded(Parameter parameter);
-/// How a matrix is held if `asked` of the model: the head in 8 bits at the least. Of a checkpoint
-/// that is quantised int8 and int4 are for the head alone; fp8 is for GPUs, which make codes of its
-/// numbers.
-WeightEncoding encoding_for(Parameter parameter, WeightEncoding asked, bool is_quantized);
+/// How a matrix is held if `asked` of the model. The head is, if `quantize_head`, in 8 bits, fp8 or
+/// int8; unset: where `asked` is of integers. Of a checkpoint that is quantised int8 and int4 are
+/// for the head alone; fp8 is for GPUs, which make codes of its numbers.
+WeightEncoding encoding_for(Parameter parameter, WeightEncoding asked, bool is_quantized,
+                            std::optional<bool> quantize_head = {});
 /// True for a parameter that Mesh::dense_group shares: of an MLP that all tokens take, or with a
 /// row for each id of the vocabulary.
 bool is_dense(Parameter parameter);

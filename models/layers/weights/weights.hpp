@@ -2,6 +2,7 @@
 
 #include <initializer_list>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -44,6 +45,7 @@ class Weights {
         compute_(limits.compute),
         kv_dtype_(limits.kv_dtype),
         encoding_(limits.encoding),
+        quantize_head_(limits.quantize_head),
         is_quantized_(!checkpoint.quantization().groups.empty()),
         exact_sums_(limits.exact_sums),
         ops_(ops) {}
@@ -84,7 +86,7 @@ class Weights {
 
   /// How Ops shall hold a matrix of this parameter; of the embedding as a tied head.
   WeightEncoding encoding_of(Parameter parameter) const {
-    return encoding_for(parameter, encoding_, is_quantized_);
+    return encoding_for(parameter, encoding_, is_quantized_, quantize_head_);
   }
   /// For note() of a matrix that was made from matrix().
   std::string_view why_decoded() const { return is_quantized_ ? "as it is rearranged" : ""; }
@@ -133,6 +135,7 @@ class Weights {
   DType compute_;
   DType kv_dtype_;
   WeightEncoding encoding_;
+  std::optional<bool> quantize_head_;
   bool is_quantized_;
   std::shared_ptr<KernelTable> kernels_ = std::make_shared<KernelTable>();
   std::shared_ptr<RoundingMatrices> rounding_ = std::make_shared<RoundingMatrices>();

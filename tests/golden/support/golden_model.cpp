@@ -91,7 +91,8 @@ Result<LoadedModel> load_from(const std::filesystem::path& folder, const Checkpo
                               std::unique_ptr<Ops> ops, bool exact_sums = false,
                               std::optional<DType> kv_codes = {},
                               const KvResiduals& kv_residuals = {},
-                              WeightEncoding encoding = WeightEncoding::plain) {
+                              WeightEncoding encoding = WeightEncoding::plain,
+                              std::optional<bool> quantize_head = {}) {
   LoadedModel loaded;
   loaded.ops = std::move(ops);
   TROUPE_TRY(const ModelConfig config, load_model_config(folder));
@@ -103,6 +104,7 @@ Result<LoadedModel> load_from(const std::filesystem::path& folder, const Checkpo
   limits.kv_residuals = kv_residuals;
   limits.exact_sums = exact_sums;
   limits.encoding = encoding;
+  limits.quantize_head = quantize_head;
   TROUPE_TRY(loaded.model, load_model(config, checkpoint, *loaded.ops, parallel, limits));
   TROUPE_TRY(loaded.runner,
              Runner::create(*loaded.ops, *loaded.model, blocks, parallel.mesh.shape().context));
@@ -117,18 +119,19 @@ Result<LoadedModel> load_from(const std::filesystem::path& folder, const Checkpo
 Result<LoadedModel> load(const std::filesystem::path& folder, DType precision,
                          const ParallelContext& parallel, std::unique_ptr<Ops> ops, bool exact_sums,
                          std::optional<DType> kv_codes, const KvResiduals& kv_residuals,
-                         WeightEncoding encoding) {
+                         WeightEncoding encoding, std::optional<bool> quantize_head) {
   TROUPE_TRY(const Checkpoint checkpoint, Checkpoint::open(folder));
   return load_from(folder, checkpoint, precision, parallel, std::move(ops), exact_sums, kv_codes,
-                   kv_residuals, encoding);
+                   kv_residuals, encoding, quantize_head);
 }
 
 Result<LoadedModel> load_substituted(const std::filesystem::path& folder, DType precision,
-                                     const Checkpoint::Substitute& substitute) {
+                                     const Checkpoint::Substitute& substitute,
+                                     WeightEncoding encoding) {
   TROUPE_TRY(auto ops, make_golden_ops(precision));
   TROUPE_TRY(Checkpoint checkpoint, Checkpoint::open(folder));
   checkpoint.set_substitute(substitute);
-  return load_from(folder, checkpoint, precision, {}, std::move(ops));
+  return load_from(folder, checkpoint, precision, {}, std::move(ops), false, {}, {}, encoding);
 }
 
 Result<double> window_nll(Runner& runner, const std::vector<std::int32_t>& window) {

@@ -68,11 +68,13 @@ Result<LoadedModel> load(const std::filesystem::path& folder, DType precision,
                          const ParallelContext& parallel, std::unique_ptr<Ops> ops,
                          bool exact_sums = false, std::optional<DType> kv_codes = {},
                          const KvResiduals& kv_residuals = {},
-                         WeightEncoding encoding = WeightEncoding::plain);
+                         WeightEncoding encoding = WeightEncoding::plain,
+                         std::optional<bool> quantize_head = {});
 
 /// load() with numbers in place of some of the checkpoint's weights.
 Result<LoadedModel> load_substituted(const std::filesystem::path& folder, DType precision,
-                                     const Checkpoint::Substitute& substitute);
+                                     const Checkpoint::Substitute& substitute,
+                                     WeightEncoding encoding = WeightEncoding::plain);
 
 /// One prompt of a logits file.
 struct GoldenPrompt {

@@ -83,7 +83,7 @@ Result<std::vector<std::vector<float>>> run_ranks(const std::filesystem::path& f
                                    .dense = groups[4]};
     TROUPE_TRY(const LoadedModel loaded,
                load(folder, precision, parallel, std::move(ops), ranks.deterministic,
-                    ranks.kv_codes, ranks.kv_residuals, ranks.encoding));
+                    ranks.kv_codes, ranks.kv_residuals, ranks.encoding, ranks.quantize_head));
     auto found = body(*loaded.runner, rank);
     // No rank's memory is freed while another still reads it.
     for (const auto& group : on_device) {

@@ -23,6 +23,7 @@ struct MeshRanks {
   std::optional<DType> kv_codes = {};  ///< the KV cache's dtype in place of the precision
   KvResiduals kv_residuals = {};
   WeightEncoding encoding = WeightEncoding::plain;  ///< of the layers' matrices
+  std::optional<bool> quantize_head = {};           ///< see ModelLimits
   /// If set, wraps each rank's collectives.
   std::function<std::unique_ptr<Collectives>(std::unique_ptr<Collectives>)> wrap = {};
   /// The same for those of its device's memory, if they are separate.

@@ -46,6 +46,17 @@ INSTANTIATE_TEST_SUITE_P(
                 {"kv_cache.heavy_tokens=64"},
                 "--set kv_cache.heavy_tokens=64: kv_cache.heavy_tokens has no effect where "
                 "kv_cache.policy is streaming: leave it out, or set kv_cache.policy: h2o"},
+        Mistake{"a_head_in_8_bits_alone",
+                with(""),
+                {"model.quantize_lm_head=true"},
+                "--set model.quantize_lm_head=true: model.quantize_lm_head has no effect where "
+                "model.quantization is none: leave it out, or set model.quantization: fp8 or int8 "
+                "or w8a8 or w4a16"},
+        Mistake{"a_head_in_a_format",
+                with(""),
+                {"model.quantization=fp8", "model.quantize_lm_head=fp8"},
+                "--set model.quantize_lm_head=fp8: model.quantize_lm_head: expected true or false "
+                "or auto, found the text \"fp8\""},
         Mistake{"swapped",
                 with("engine:\n  blokc_size: 16\n"),
                 {},

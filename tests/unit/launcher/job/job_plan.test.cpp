@@ -231,6 +231,24 @@ TEST(JobPlan, leaves_room_for_what_layers_need_to_fall_back) {
   EXPECT_THAT(falling.problems, ElementsAre(HasSubstr("buffers of its passes about")));
 }
 
+TEST(JobPlan, warns_of_a_head_that_gpus_leave_as_it_is) {
+  const auto warnings_of = [](const std::string& model, const std::string& sections) {
+    const std::string yaml = "model: {path: " TROUPE_SOURCE_DIR "/" + model +
+                             ", dtype: bfloat16, quantization: fp8, quantize_lm_head: true}\n";
+    auto config = parse_config(yaml + sections, "c.yaml", {}, Purpose::check);
+    const Gpus gpus{.count = 8, .memory_bytes = std::uint64_t{40} << 30, .assumed = true};
+    const auto plan = plan_job(*std::move(config), {.assumed_gpus = gpus});
+    EXPECT_TRUE(plan.ok()) << plan.error().message;
+    return plan->warnings;
+  };
+  const std::string tied = "configs/demo/fable-moe", untied = "tests/data/golden/llama-a";
+  const auto is_told = Contains(HasSubstr("model.quantize_lm_head has no effect"));
+  EXPECT_THAT(warnings_of(tied, ""), is_told);
+  EXPECT_THAT(warnings_of(tied, "parallel: {pipeline_parallel_size: 2}\n"), testing::Not(is_told))
+      << "the last stage has a copy of its own";
+  EXPECT_THAT(warnings_of(untied, ""), testing::Not(is_told));
+}
+
 TEST(JobPlan, gives_the_engine_every_parallel_size) {
   const auto plan = plan_of(
       "parallel: {tensor_parallel_size: 2, pipeline_parallel_size: 4, data_parallel_size: 3,\n"

@@ -41,6 +41,15 @@ TEST(PlanPrecision, watches_nothing_by_default) {
   EXPECT_TRUE(std::isinf(engine.max_activation));
 }
 
+TEST(PlanPrecision, holds_the_head_as_asked) {
+  REQUIRE_OK(const EngineSpec standard, planned({fp8}));
+  EXPECT_EQ(standard.quantize_head, std::nullopt);
+  REQUIRE_OK(const EngineSpec coded, planned({fp8, "model.quantize_lm_head=true"}));
+  EXPECT_EQ(coded.quantize_head, true);
+  REQUIRE_OK(const EngineSpec plain, planned({w8a8, "model.quantize_lm_head=false"}));
+  EXPECT_EQ(plain.quantize_head, false);
+}
+
 TEST(PlanPrecision, has_a_bound_where_layers_may_fall_back) {
   REQUIRE_OK(const EngineSpec standard, planned({w8a8, fallback}));
   EXPECT_EQ(standard.max_activation, 448.0F);

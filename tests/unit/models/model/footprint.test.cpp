@@ -37,7 +37,8 @@ Result<std::unique_ptr<Collectives>> seat_of(const std::vector<int>& group, int 
 
 /// Compares the loaded model of a rank with its footprint.
 void expect_footprint(const std::filesystem::path& folder, const Mesh& mesh, int rank, DType dtype,
-                      WeightEncoding encoding = WeightEncoding::plain) {
+                      WeightEncoding encoding = WeightEncoding::plain,
+                      std::optional<bool> quantize_head = {}) {
   SCOPED_TRACE(fmt::format("{}, {}, E {}, {}", folder.filename().string(), mesh.describe(rank),
                            mesh.expert_parallel_size(), to_string(dtype)));
   REQUIRE_OK(const auto config, load_model_config(folder));
@@ -58,12 +59,14 @@ void expect_footprint(const std::filesystem::path& folder, const Mesh& mesh, int
   const ModelLimits limits{.max_batch_tokens = 8,
                            .max_head_rows = 8,
                            .encoding = encoding,
+                           .quantize_head = quantize_head,
                            .compute = dtype,
                            .kv_dtype = dtype};
   REQUIRE_OK(const auto model, load_model(config, checkpoint, *ops, parallel, limits));
   REQUIRE_OK(const auto found, rank_footprint(config, checkpoint, mesh, rank,
                                               {.compute = dtype,
                                                .encoding = encoding,
+                                               .quantize_head = quantize_head,
                                                .kv_dtype = dtype,
                                                .panel_rows = cpu_panel_rows}));
   // Headers of GPTQ do not say whether all zero points are the middle, which then are not held.
@@ -109,6 +112,33 @@ TEST(Footprint, of_codes_is_what_a_loaded_model_and_its_ranks_say) {
     expect_footprint(golden::data_folder() / "quantized" / "ct-mxfp4", one, 0, DType::f32,
                      encoding);
   }
+}
+
+TEST(Footprint, of_a_head_in_8_bits_or_not_is_what_a_loaded_model_says) {
+  using enum WeightEncoding;
+  REQUIRE_OK(const Mesh two, Mesh::create({.tensor = 2}));
+  for (const std::string name : {"llama-a", "phi3-a"}) {  // the latter's is tied
+    expect_footprint(golden::data_folder() / name, two, 1, DType::f32, fp8, true);
+    expect_footprint(golden::data_folder() / name, two, 1, DType::f32, int8, false);
+  }
+}
+
+TEST(Footprint, on_a_gpu_has_a_head_in_8_bits_unless_it_is_tied) {
+  const auto saved_bytes = [](const std::string& name, int ranks) {
+    const std::filesystem::path folder = golden::data_folder() / name;
+    const auto config = load_model_config(folder);
+    const auto checkpoint = Checkpoint::open(folder);
+    const auto mesh = Mesh::create({.tensor = ranks});
+    FootprintOptions options{.compute = DType::bf16, .encoding = WeightEncoding::fp8};
+    options.on_gpu = options.gpu_codes = options.shares_tables = true;
+    const auto plain = rank_footprint(*config, *checkpoint, *mesh, 0, options);
+    options.quantize_head = true;
+    const auto coded = rank_footprint(*config, *checkpoint, *mesh, 0, options);
+    return plain->weight_bytes - coded->weight_bytes;
+  };
+  EXPECT_EQ(saved_bytes("llama-a", 1), std::size_t{512} * (64 - sizeof(float)));
+  EXPECT_EQ(saved_bytes("llama-a", 2), std::size_t{256} * (64 - sizeof(float)));
+  EXPECT_EQ(saved_bytes("phi3-a", 1), 0U);
 }
 
 TEST(Footprint, is_what_each_tensor_rank_says) {

@@ -36,5 +36,18 @@ TEST(EncodingFor, holds_the_head_in_8_bits_at_the_least_and_leaves_codes_alone) 
   EXPECT_EQ(encoding_for(Parameter::expert_gate_bias, fp8, false), plain);
 }
 
+TEST(EncodingFor, holds_the_head_as_asked_and_nothing_else) {
+  using enum WeightEncoding;
+  EXPECT_EQ(encoding_for(Parameter::head, fp8, false, true), fp8);
+  EXPECT_EQ(encoding_for(Parameter::embedding, fp8, true, true), fp8);
+  EXPECT_EQ(encoding_for(Parameter::head, fp8, false, false), plain);
+  EXPECT_EQ(encoding_for(Parameter::head, int4, false, true), int8);
+  for (const WeightEncoding asked : {int8, int4, w8a8}) {
+    EXPECT_EQ(encoding_for(Parameter::head, asked, false, false), plain);
+    EXPECT_EQ(encoding_for(Parameter::down, asked, false, false), asked);
+  }
+  EXPECT_EQ(encoding_for(Parameter::router, fp8, false, true), plain);
+}
+
 }  // namespace
 }  // namespace troupe
