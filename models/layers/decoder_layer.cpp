@@ -47,7 +47,8 @@ Result<void> DecoderLayer::forward(HiddenState& hidden, const AttentionMetadata&
     TROUPE_TRY(hidden.sum, feed_forward_->forward(normed, hidden.update));
     return {};
   }
-  TROUPE_TRY(Tensor input, read(hidden, attention_norm_, normed, true));
+  const Linear* const qkv = form_.parallel ? nullptr : attention_->only_reader();
+  TROUPE_TRY(Tensor input, read(hidden, attention_norm_, normed, true, qkv));
   if (heads != nullptr) hidden.update = space_.head_update->rows(0, heads->count());
   TROUPE_TRY(hidden.sum, attention_->forward(input, pass, rope, cache, hidden.update, heads));
   if (heads != nullptr) {
@@ -63,7 +64,8 @@ Result<void> DecoderLayer::forward(HiddenState& hidden, const AttentionMetadata&
   if (form_.parallel) {
     TROUPE_TRY(input, read_before_attention(hidden, input, normed));
   } else {
-    TROUPE_TRY(input, read(hidden, mlp_norm_, normed, feed_forward_->reads_all_tokens()));
+    TROUPE_TRY(input, read(hidden, mlp_norm_, normed, feed_forward_->reads_all_tokens(),
+                           feed_forward_->only_reader(normed[0])));
   }
   TROUPE_TRY(hidden.sum, feed_forward_->forward(input, hidden.update));
   hidden.has_update = true;
@@ -81,9 +83,10 @@ void DecoderLayer::keep_rows(const HeadRows& heads, HiddenState& hidden, Tensor&
 }
 
 Result<Tensor> DecoderLayer::read(HiddenState& hidden, const std::optional<Norm>& norm,
-                                  const Tensor& normed, bool of_all_rows) const {
+                                  const Tensor& normed, bool of_all_rows,
+                                  const Linear* next) const {
   if (!norm) return group_.add_and_gather(ops_, hidden, normed);
-  TROUPE_CHECK(group_.add_and_norm(ops_, hidden, {*norm, normed, of_all_rows}));
+  TROUPE_CHECK(group_.add_and_norm(ops_, hidden, {*norm, normed, of_all_rows, next}));
   return normed;
 }
 
@@ -102,7 +105,7 @@ Result<Tensor> DecoderLayer::read_before_attention(HiddenState& hidden, const Te
   Tensor input = attended;
   if (mlp_norm_) {
     HiddenState before{hidden.residual, hidden.update};
-    TROUPE_TRY(input, read(before, mlp_norm_, normed, true));
+    TROUPE_TRY(input, read(before, mlp_norm_, normed, true, nullptr));
   }
   ops_.dense().add(hidden.residual, hidden.update);
   hidden.has_update = false;

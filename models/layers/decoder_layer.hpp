@@ -39,8 +39,9 @@ class DecoderLayer {
   /// reads.
   void keep_rows(const HeadRows& heads, HiddenState& hidden, Tensor& input) const;
   /// Returns the input of a block after `norm`, which may be absent, in `normed` or elsewhere.
+  /// `next`: the block's only_reader, if it comes next.
   Result<Tensor> read(HiddenState& hidden, const std::optional<Norm>& norm, const Tensor& normed,
-                      bool of_all_rows) const;
+                      bool of_all_rows, const Linear* next) const;
   /// Does what follows a block, whose output is hidden.update or its pending sum.
   Result<void> finish(HiddenState& hidden, const std::optional<Norm>& post_norm) const;
   /// Adds attention's output where the MLP reads what was before it, and returns its input.

@@ -51,6 +51,11 @@ void DenseMlp::compute(const Tensor& x, const Tensor& sums) const {
   }
 }
 
+const Linear* DenseMlp::only_reader(std::int64_t tokens) const {
+  const bool at_once = dense_ == nullptr && tokens <= ops_.rows_at_once();
+  return at_once ? gate_up_.get() : nullptr;
+}
+
 SharedMlp DenseMlp::shared_mlp() const {
   const bool has_bias = !gate_up_bias_->empty() || !down_bias_->empty();
   if (dense_ != nullptr || has_bias || activation_ != Activation::silu_gated) return {};

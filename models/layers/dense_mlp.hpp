@@ -23,6 +23,7 @@ class DenseMlp final : public FeedForward {
                                                      const MlpParameters& parameters = {});
   bool reads_all_tokens() const override { return true; }
   Result<PendingSum> forward(const Tensor& x, const Tensor& out) const override;
+  const Linear* only_reader(std::int64_t tokens) const override;
   SharedMlp shared_mlp() const override;
   std::size_t bytes() const override;
 

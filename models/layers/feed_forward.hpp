@@ -22,6 +22,8 @@ class FeedForward {
   /// (TensorGroup::own_row_count), not written if the returned sum is pending. Without tokens it
   /// only takes part in other replicas' use of these weights. Errors: those of Collectives.
   virtual Result<PendingSum> forward(const Tensor& x, const Tensor& out) const = 0;
+  /// As AttentionBlock::only_reader, for x of `tokens` rows.
+  virtual const Linear* only_reader(std::int64_t /*tokens*/) const { return nullptr; }
   /// [local experts] i64 on the device: the rows that each expert has computed here so far. Empty
   /// without experts.
   virtual Tensor rows_per_expert() const { return {}; }

@@ -21,18 +21,18 @@ Result<Norm> Norm::create(const LayerContext& context, Parameter weight, Paramet
   return norm;
 }
 
-void Norm::apply(Ops& ops, const Tensor& x, const Tensor& out) const {
+void Norm::apply(Ops& ops, const Tensor& x, const Tensor& out, const Linear* next) const {
   if (config_.kind == NormConfig::Kind::rms) {
-    ops.dense().rms_norm(x, weight_, config_.eps, out);
+    ops.dense().rms_norm(x, weight_, config_.eps, out, next);
   } else {
     ops.dense().layer_norm(x, weight_, bias_, config_.eps, out);
   }
 }
 
-void Norm::add_and_apply(Ops& ops, const Tensor& residual, const Tensor& x,
-                         const Tensor& out) const {
+void Norm::add_and_apply(Ops& ops, const Tensor& residual, const Tensor& x, const Tensor& out,
+                         const Linear* next) const {
   if (config_.kind == NormConfig::Kind::rms) {
-    ops.dense().add_rms_norm(residual, x, weight_, config_.eps, out);
+    ops.dense().add_rms_norm(residual, x, weight_, config_.eps, out, next);
     return;
   }
   ops.dense().add(residual, x);

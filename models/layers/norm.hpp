@@ -11,10 +11,12 @@ class Norm {
   static Result<Norm> create(const LayerContext& context, Parameter weight, Parameter bias,
                              std::int64_t layer);
 
-  /// out = norm(x), row by row. x, out [rows, hidden], which may be the same.
-  void apply(Ops& ops, const Tensor& x, const Tensor& out) const;
+  /// out = norm(x), row by row. x, out [rows, hidden], which may be the same. `next`: as in
+  /// DenseOps::rms_norm.
+  void apply(Ops& ops, const Tensor& x, const Tensor& out, const Linear* next = nullptr) const;
   /// residual += x, then out = norm(residual).
-  void add_and_apply(Ops& ops, const Tensor& residual, const Tensor& x, const Tensor& out) const;
+  void add_and_apply(Ops& ops, const Tensor& residual, const Tensor& x, const Tensor& out,
+                     const Linear* next = nullptr) const;
 
   const Tensor& weight() const { return weight_.view(); }  ///< [hidden] f32
   float eps() const { return config_.eps; }

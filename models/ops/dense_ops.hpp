@@ -22,17 +22,20 @@ class DenseOps {
   }
 
   /// out = x / sqrt(mean(x^2) + eps) * weight, over the last extent (Zhang & Sennrich 2019,
-  /// RMSNorm). x, out [rows, hidden] (may be the same memory); weight [hidden] f32.
-  void rms_norm(const Tensor& x, const Tensor& weight, float eps, const Tensor& out) {
-    if constexpr (op_checks::enabled) op_checks::rms_norm(x, weight, out);
-    do_rms_norm(x, weight, eps, out);
+  /// RMSNorm). x, out [rows, hidden] (may be the same memory); weight [hidden] f32. `next`, if
+  /// given, is the matrix that the very next operation multiplies all of `out` with, and nothing
+  /// else reads `out`: a device may then leave `out` unset.
+  void rms_norm(const Tensor& x, const Tensor& weight, float eps, const Tensor& out,
+                const Linear* next = nullptr) {
+    if constexpr (op_checks::enabled) op_checks::rms_norm(x, weight, out, next);
+    do_rms_norm(x, weight, eps, out, next);
   }
 
-  /// residual += x, then out = rms_norm(residual). All [rows, hidden].
+  /// residual += x, then out = rms_norm(residual), with `next` as there. All [rows, hidden].
   void add_rms_norm(const Tensor& residual, const Tensor& x, const Tensor& weight, float eps,
-                    const Tensor& out) {
-    if constexpr (op_checks::enabled) op_checks::add_rms_norm(residual, x, weight, out);
-    do_add_rms_norm(residual, x, weight, eps, out);
+                    const Tensor& out, const Linear* next = nullptr) {
+    if constexpr (op_checks::enabled) op_checks::add_rms_norm(residual, x, weight, out, next);
+    do_add_rms_norm(residual, x, weight, eps, out, next);
   }
 
   /// residual += x, rounded like in add_rms_norm. Both [rows, hidden].
@@ -59,12 +62,11 @@ class DenseOps {
   /// nowhere. Captured passes keep theirs.
   virtual void watch_rows(const Tensor& peak);
 
-  /// linear, then silu_mul: out [rows, n / 2]. `scratch` [rows, n] may be overwritten. `next`,
-  /// if given, is the matrix that the very next operation multiplies `out` with, and nothing else
-  /// reads `out`: a device may then leave `out` unset.
+  /// linear, then silu_mul: out [rows, n / 2]. `scratch` [rows, n] may be overwritten. `next`: as
+  /// in rms_norm.
   void linear_gate_up(const Linear& weight, const Tensor& x, const Tensor& scratch,
                       const Tensor& out, const Linear* next = nullptr) {
-    if constexpr (op_checks::enabled) op_checks::linear_gate_up(weight, x, scratch, out);
+    if constexpr (op_checks::enabled) op_checks::linear_gate_up(weight, x, scratch, out, next);
     do_linear_gate_up(weight, x, scratch, out, next);
   }
 
@@ -124,9 +126,10 @@ class DenseOps {
  private:
   virtual void do_embed(const Tensor& table, const Tensor& ids, std::int64_t vocab_begin,
                         const Tensor& out) = 0;
-  virtual void do_rms_norm(const Tensor& x, const Tensor& weight, float eps, const Tensor& out) = 0;
+  virtual void do_rms_norm(const Tensor& x, const Tensor& weight, float eps, const Tensor& out,
+                           const Linear* next) = 0;
   virtual void do_add_rms_norm(const Tensor& residual, const Tensor& x, const Tensor& weight,
-                               float eps, const Tensor& out) = 0;
+                               float eps, const Tensor& out, const Linear* next) = 0;
   virtual void do_add(const Tensor& residual, const Tensor& x) = 0;
   virtual void do_add_bias(const Tensor& x, const Tensor& bias) = 0;
   virtual void do_linear(const Linear& weight, const Tensor& x, const Tensor& out) = 0;

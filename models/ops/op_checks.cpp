@@ -30,6 +30,11 @@ void expect_none_or(std::string_view what, const Tensor& tensor, const Shape& sh
   if (!tensor.empty()) expect(what, tensor, shape, DType::f32);
 }
 
+/// `next`, if given, can be multiplied with `rows`.
+void expect_next(std::string_view what, const Linear* next, const Tensor& rows) {
+  if (next != nullptr) expect_floats(what, rows, {rows[0], next->in_features()});
+}
+
 void expect_ids(std::string_view what, const Tensor& tensor) {
   expect(what, tensor, {tensor.elements()}, DType::i32);
 }
@@ -74,16 +79,17 @@ void embed(const Tensor& table, const Tensor& ids, const Tensor& out) {
   expect_floats("embed: out", out, {ids[0], table[1]});
 }
 
-void rms_norm(const Tensor& x, const Tensor& weight, const Tensor& out) {
+void rms_norm(const Tensor& x, const Tensor& weight, const Tensor& out, const Linear* next) {
   expect("rms_norm: weight", weight, {weight.elements()}, DType::f32);
   expect_floats("rms_norm: x", x, {x[0], weight[0]});
   expect_floats("rms_norm: out", out, x.shape());
+  expect_next("rms_norm: out for the next matrix", next, out);
 }
 
-void add_rms_norm(const Tensor& residual, const Tensor& x, const Tensor& weight,
-                  const Tensor& out) {
+void add_rms_norm(const Tensor& residual, const Tensor& x, const Tensor& weight, const Tensor& out,
+                  const Linear* next) {
   add(residual, x);
-  rms_norm(x, weight, out);
+  rms_norm(x, weight, out, next);
 }
 
 void add(const Tensor& residual, const Tensor& x) {
@@ -100,10 +106,11 @@ void linear(const Linear& weight, const Tensor& x, const Tensor& out) {
   expect_floats("linear: out", out, {x[0], weight.out_features()});
 }
 
-void linear_gate_up(const Linear& weight, const Tensor& x, const Tensor& scratch,
-                    const Tensor& out) {
+void linear_gate_up(const Linear& weight, const Tensor& x, const Tensor& scratch, const Tensor& out,
+                    const Linear* next) {
   linear(weight, x, scratch);
   silu_mul(scratch, out);
+  expect_next("linear_gate_up: out for the next matrix", next, out);
 }
 
 void silu_mul(const Tensor& gate_up, const Tensor& out) {

@@ -40,13 +40,15 @@ inline constexpr bool enabled = true;
 
 void copy(const Tensor& from, const Tensor& to);
 void embed(const Tensor& table, const Tensor& ids, const Tensor& out);
-void rms_norm(const Tensor& x, const Tensor& weight, const Tensor& out);
-void add_rms_norm(const Tensor& residual, const Tensor& x, const Tensor& weight, const Tensor& out);
+void rms_norm(const Tensor& x, const Tensor& weight, const Tensor& out,
+              const Linear* next = nullptr);
+void add_rms_norm(const Tensor& residual, const Tensor& x, const Tensor& weight, const Tensor& out,
+                  const Linear* next = nullptr);
 void add(const Tensor& residual, const Tensor& x);
 void add_bias(const Tensor& x, const Tensor& bias);
 void linear(const Linear& weight, const Tensor& x, const Tensor& out);
-void linear_gate_up(const Linear& weight, const Tensor& x, const Tensor& scratch,
-                    const Tensor& out);
+void linear_gate_up(const Linear& weight, const Tensor& x, const Tensor& scratch, const Tensor& out,
+                    const Linear* next = nullptr);
 void silu_mul(const Tensor& gate_up, const Tensor& out);
 void activate(const Tensor& x, Activation activation, const Tensor& out);
 void layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, const Tensor& out);

@@ -80,11 +80,12 @@ class ObservingDenseOps final : public DenseOps {
                 const Tensor& out) override {
     inner_.embed(table, ids, vocab_begin, out);
   }
-  void do_rms_norm(const Tensor& x, const Tensor& weight, float eps, const Tensor& out) override {
+  void do_rms_norm(const Tensor& x, const Tensor& weight, float eps, const Tensor& out,
+                   const Linear* /*next*/) override {
     inner_.rms_norm(x, weight, eps, out);
   }
   void do_add_rms_norm(const Tensor& residual, const Tensor& x, const Tensor& weight, float eps,
-                       const Tensor& out) override {
+                       const Tensor& out, const Linear* /*next*/) override {
     inner_.add_rms_norm(residual, x, weight, eps, out);
   }
   void do_add(const Tensor& residual, const Tensor& x) override { inner_.add(residual, x); }

@@ -86,14 +86,14 @@ Result<double> ModelOps::measure_layer(const OpsFigures& figures, std::int64_t r
         const LayerMatrices& of = matrices[turn % matrices.size()];
         const auto& [keys, values] = caches[turn % caches.size()];
         const KvLayer cache{keys, values};
-        dense.add_rms_norm(residual, update, norm, eps, normed);
+        dense.add_rms_norm(residual, update, norm, eps, normed, of.qkv.get());
         dense.linear(*of.qkv, normed, qkv);
         ops_.attention().norm_rope_store(qkv, of_heads, of_heads, eps, rope, shape, batch, cache,
                                          query);
         ops_.attention().attend(query, shape, batch, cache, attended);
         dense.linear(*of.out, attended, update);
-        dense.add_rms_norm(residual, update, norm, eps, normed);
-        dense.linear_gate_up(*of.gate_up, normed, gate_up, activated);
+        dense.add_rms_norm(residual, update, norm, eps, normed, of.gate_up.get());
+        dense.linear_gate_up(*of.gate_up, normed, gate_up, activated, of.down.get());
         dense.linear(*of.down, activated, update);
       },
       capturable);

@@ -21,6 +21,7 @@ class Attention final : public AttentionBlock {
   Result<PendingSum> forward(const Tensor& x, const AttentionMetadata& pass, const Tensor& rope,
                              const KvLayer& cache, const Tensor& out,
                              const HeadRows* heads) const override;
+  const Linear* only_reader() const override { return &projection_->qkv(); }
   std::size_t bytes() const override;
 
  private:

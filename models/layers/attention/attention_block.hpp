@@ -23,6 +23,9 @@ class AttentionBlock {
   virtual Result<PendingSum> forward(const Tensor& x, const AttentionMetadata& pass,
                                      const Tensor& rope, const KvLayer& cache, const Tensor& out,
                                      const HeadRows* heads) const = 0;
+  /// The only matrix that forward() multiplies x with, before any other operation; in passes that
+  /// are cut into parts, part by part. Null: there are other readers of x.
+  virtual const Linear* only_reader() const { return nullptr; }
   /// Device memory of its weights.
   virtual std::size_t bytes() const = 0;
 };

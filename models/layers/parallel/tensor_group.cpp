@@ -140,10 +140,11 @@ Result<void> TensorGroup::add_and_norm(Ops& ops, HiddenState& hidden, const Norm
   if (!hidden.sum.is_pending()) {
     const Slice own = own_slice(tokens);
     const Tensor out = to.out.rows(own.begin, own.count);
+    const Linear* const next = divides(tokens) ? nullptr : to.next;
     if (has_update) {
-      to.norm.add_and_apply(ops, hidden.residual, hidden.update, out);
+      to.norm.add_and_apply(ops, hidden.residual, hidden.update, out, next);
     } else {
-      to.norm.apply(ops, hidden.residual, out);
+      to.norm.apply(ops, hidden.residual, out, next);
     }
     return to.of_all_rows ? gather_tokens(to.out) : Result<void>();
   }

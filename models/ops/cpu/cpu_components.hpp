@@ -99,9 +99,10 @@ class CpuDenseOps final : public DenseOps {
  private:
   void do_embed(const Tensor& table, const Tensor& ids, std::int64_t vocab_begin,
                 const Tensor& out) override;
-  void do_rms_norm(const Tensor& x, const Tensor& weight, float eps, const Tensor& out) override;
+  void do_rms_norm(const Tensor& x, const Tensor& weight, float eps, const Tensor& out,
+                   const Linear* next) override;
   void do_add_rms_norm(const Tensor& residual, const Tensor& x, const Tensor& weight, float eps,
-                       const Tensor& out) override;
+                       const Tensor& out, const Linear* next) override;
   void do_add(const Tensor& residual, const Tensor& x) override;
   void do_add_bias(const Tensor& x, const Tensor& bias) override;
   void do_linear(const Linear& weight, const Tensor& x, const Tensor& out) override;

@@ -26,7 +26,8 @@ void CpuDenseOps::do_embed(const Tensor& table, const Tensor& ids, std::int64_t 
   });
 }
 
-void CpuDenseOps::do_rms_norm(const Tensor& x, const Tensor& weight, float eps, const Tensor& out) {
+void CpuDenseOps::do_rms_norm(const Tensor& x, const Tensor& weight, float eps, const Tensor& out,
+                              const Linear* /*next*/) {
   const std::int64_t width = weight[0];
   context_.for_rows(
       x.elements() / width, row_bytes(x), [&](std::int64_t begin, std::int64_t end, int) {
@@ -36,7 +37,7 @@ void CpuDenseOps::do_rms_norm(const Tensor& x, const Tensor& weight, float eps, 
 }
 
 void CpuDenseOps::do_add_rms_norm(const Tensor& residual, const Tensor& x, const Tensor& weight,
-                                  float eps, const Tensor& out) {
+                                  float eps, const Tensor& out, const Linear* /*next*/) {
   const std::int64_t width = weight[0];
   context_.for_rows(
       x.elements() / width, 2 * row_bytes(x), [&](std::int64_t begin, std::int64_t end, int) {

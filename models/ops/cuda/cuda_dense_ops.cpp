@@ -10,6 +10,10 @@ constexpr std::int64_t segment_parts = 16 << 20;    // f32
 constexpr std::int64_t max_code_bytes = 256 << 20;  // of rows of x: 16,384 of 16,384 columns
 constexpr std::int64_t max_coded_rows = 16384;
 
+Result<void> codes_unread() {
+  return fail(ErrorCode::internal, "rows of which only codes were made are not multiplied next");
+}
+
 }  // namespace
 
 Result<std::unique_ptr<CudaDenseOps>> CudaDenseOps::create(CudaContext& context) {
@@ -44,7 +48,14 @@ std::optional<CodedRows> CudaDenseOps::codes_of(const Tensor& rows) const {
   return are_there ? gemms_.fp8->room_for(rows[0], rows[1]) : std::nullopt;
 }
 
-void CudaDenseOps::set_coded(const Tensor& rows) {
+bool CudaDenseOps::reads_only_codes(const Linear* next) {
+  return next != nullptr && static_cast<const CudaLinear&>(*next).codes() != nullptr;
+}
+
+void CudaDenseOps::set_coded(const Tensor& rows, bool only_codes) {
+  if (std::exchange(only_coded_, only_codes ? rows.data() : nullptr) != nullptr) {
+    check(codes_unread());
+  }
   gemms_.fp8->set_coded(rows);
   coded_at_ = context_.uses();
 }
@@ -56,7 +67,7 @@ void CudaDenseOps::check_codes() {
 bool CudaDenseOps::has_numbers_or_codes(const Tensor& x) {
   const void* const rows = std::exchange(only_coded_, nullptr);
   if (rows == nullptr || (rows == x.data() && gemms_.fp8->is_coded(x))) return true;
-  check(fail(ErrorCode::internal, "rows of which only codes were made are not multiplied next"));
+  check(codes_unread());
   return false;
 }
 
@@ -82,13 +93,7 @@ void CudaDenseOps::do_linear_gate_up(const Linear& weight, const Tensor& x, cons
   if (*done) return;
   coded_at_ = context_.uses();  // nothing was enqueued: codes of x are still those
   do_linear(weight, x, scratch);
-  const bool takes_codes =
-      next != nullptr && static_cast<const CudaLinear&>(*next).codes() != nullptr;
-  if (takes_codes && silu_mul_coded(scratch, out, true)) {
-    only_coded_ = out.data();
-    return;
-  }
-  do_silu_mul(scratch, out);
+  if (!reads_only_codes(next) || !silu_mul_coded(scratch, out, true)) do_silu_mul(scratch, out);
 }
 
 }  // namespace troupe

@@ -30,9 +30,10 @@ class CudaDenseOps final : public DenseOps, private CudaComponent {
 
   void do_embed(const Tensor& table, const Tensor& ids, std::int64_t vocab_begin,
                 const Tensor& out) override;
-  void do_rms_norm(const Tensor& x, const Tensor& weight, float eps, const Tensor& out) override;
+  void do_rms_norm(const Tensor& x, const Tensor& weight, float eps, const Tensor& out,
+                   const Linear* next) override;
   void do_add_rms_norm(const Tensor& residual, const Tensor& x, const Tensor& weight, float eps,
-                       const Tensor& out) override;
+                       const Tensor& out, const Linear* next) override;
   void do_add(const Tensor& residual, const Tensor& x) override;
   void do_add_bias(const Tensor& x, const Tensor& bias) override;
   void do_linear(const Linear& weight, const Tensor& x, const Tensor& out) override;
@@ -52,11 +53,13 @@ class CudaDenseOps final : public DenseOps, private CudaComponent {
   /// Where an operation may put the codes of rows [rows, k] that it makes, if matrices in codes may
   /// be multiplied with them.
   std::optional<CodedRows> room_for_codes(const Tensor& rows) const;
+  /// True if products with `next`, which may be null, read nothing of rows but their codes.
+  static bool reads_only_codes(const Linear* next);
   /// Enqueues silu_mul with codes of `out`, or with `only_codes` these alone; false, and nothing is
   /// enqueued, if there is no room for them.
   bool silu_mul_coded(const Tensor& gate_up, const Tensor& out, bool only_codes);
-  /// The operation enqueued last has made the codes of `rows`.
-  void set_coded(const Tensor& rows);
+  /// The operation enqueued last has made the codes of `rows`, or with `only_codes` these alone.
+  void set_coded(const Tensor& rows, bool only_codes);
   /// Before a GEMM: forgets codes if anything was enqueued since they were made.
   void check_codes();
 

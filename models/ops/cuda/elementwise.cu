@@ -57,7 +57,8 @@ __global__ void embed_units(const T* table, std::int64_t vocab, const std::int32
   store_unit(out + std::int64_t{blockIdx.x} * width + column, values);
 }
 
-/// norm_rows for rows that fit a block's registers, one unit per thread.
+/// norm_rows for rows that fit a block's registers, one unit per thread. With codes `out` may be
+/// null.
 template <class T, class X, bool adds, bool codes>
 __global__ void norm_units(T* residual, const X* x, const float* weight, float eps, int width,
                            T* out, CodedRows coded) {
@@ -91,7 +92,7 @@ __global__ void norm_units(T* residual, const X* x, const float* weight, float e
   }
 #pragma unroll
   for (int i = 0; i < unit; ++i) values[i] *= scale * weights[i];
-  if (there) store_unit(out + at, values);
+  if (there && (!codes || out != nullptr)) store_unit(out + at, values);
   if constexpr (codes) {
     quantize_row<1>(width, coded, [&](int /*column*/, float(&rounded)[unit]) {
 #pragma unroll
@@ -127,13 +128,12 @@ unsigned unit_threads(std::int64_t width) {
 /// Launches norm_units, with codes if there is room for them.
 template <class T, class X, bool adds>
 cudaError_t launch_norm_units(const Tensor& residual, const X* x, const Tensor& weight, float eps,
-                              const Tensor& out, const std::optional<CodedRows>& codes,
-                              cudaStream_t stream) {
+                              T* out, const std::optional<CodedRows>& codes, cudaStream_t stream) {
   auto* const kernel = codes ? norm_units<T, X, adds, true> : norm_units<T, X, adds, false>;
-  return launch_early(kernel, {dim3(static_cast<unsigned>(out[0])), unit_threads(out[1])}, stream,
+  const std::int64_t rows = residual[0], width = residual[1];
+  return launch_early(kernel, {dim3(static_cast<unsigned>(rows)), unit_threads(width)}, stream,
                       static_cast<T*>(residual.data()), x, weight.as<float>(), eps,
-                      static_cast<int>(out[1]), static_cast<T*>(out.data()),
-                      codes.value_or(CodedRows()));
+                      static_cast<int>(width), out, codes.value_or(CodedRows()));
 }
 
 template <class T, class X>
@@ -208,50 +208,52 @@ void CudaDenseOps::do_embed(const Tensor& table, const Tensor& ids, std::int64_t
   check_launch("embed");
 }
 
-void CudaDenseOps::do_rms_norm(const Tensor& x, const Tensor& weight, float eps,
-                               const Tensor& out) {
+void CudaDenseOps::do_rms_norm(const Tensor& x, const Tensor& weight, float eps, const Tensor& out,
+                               const Linear* next) {
   if (x.empty()) return;
   const bool units = x[1] <= max_unit_width && has_units(x, x[1]) && has_units(out, x[1]) &&
                      has_units(weight, x[1]);
   const auto codes = units ? room_for_codes(out) : std::nullopt;
+  const bool only_codes = codes && reads_only_codes(next);
   with_type(x.dtype(), [&](auto* type) {
     using T = element<decltype(type)>;
     constexpr float* nothing = nullptr;
+    auto* const to = static_cast<T*>(only_codes ? nullptr : out.data());
     if (units) {
-      check(launch_norm_units<T, float, false>(x, nothing, weight, eps, out, codes, stream()),
+      check(launch_norm_units<T, float, false>(x, nothing, weight, eps, to, codes, stream()),
             "rms_norm");
       return;
     }
     norm_rows<T, float, false><<<static_cast<unsigned>(x[0]), row_threads, 0, stream()>>>(
-        static_cast<T*>(x.data()), nothing, weight.as<float>(), eps, x[1],
-        static_cast<T*>(out.data()));
+        static_cast<T*>(x.data()), nothing, weight.as<float>(), eps, x[1], to);
   });
-  if (codes) set_coded(out);
+  if (codes) set_coded(out, only_codes);
   check_launch("rms_norm");
 }
 
 void CudaDenseOps::do_add_rms_norm(const Tensor& residual, const Tensor& x, const Tensor& weight,
-                                   float eps, const Tensor& out) {
+                                   float eps, const Tensor& out, const Linear* next) {
   if (x.empty()) return;
   const bool units = x[1] <= max_unit_width && has_units(x, x[1]) && has_units(out, x[1]) &&
                      has_units(residual, x[1]) && has_units(weight, x[1]);
   const auto codes = units ? room_for_codes(out) : std::nullopt;
+  const bool only_codes = codes && reads_only_codes(next);
   with_type(residual.dtype(), [&](auto* type) {
     with_type(x.dtype(), [&](auto* added) {
       using T = element<decltype(type)>;
       using X = element<decltype(added)>;
       const X* const addend = static_cast<const X*>(x.data());
+      auto* const to = static_cast<T*>(only_codes ? nullptr : out.data());
       if (units) {
-        check(launch_norm_units<T, X, true>(residual, addend, weight, eps, out, codes, stream()),
+        check(launch_norm_units<T, X, true>(residual, addend, weight, eps, to, codes, stream()),
               "add_rms_norm");
         return;
       }
       norm_rows<T, X, true><<<static_cast<unsigned>(x[0]), row_threads, 0, stream()>>>(
-          static_cast<T*>(residual.data()), addend, weight.as<float>(), eps, x[1],
-          static_cast<T*>(out.data()));
+          static_cast<T*>(residual.data()), addend, weight.as<float>(), eps, x[1], to);
     });
   });
-  if (codes) set_coded(out);
+  if (codes) set_coded(out, only_codes);
   check_launch("add_rms_norm");
 }
 
@@ -284,7 +286,7 @@ bool CudaDenseOps::silu_mul_coded(const Tensor& gate_up, const Tensor& out, bool
   check(launch_silu_mul_coded(gate_up.data(), out[0], out[1], only_codes ? nullptr : out.data(),
                               *room, stream()),
         "silu_mul");
-  set_coded(out);
+  set_coded(out, only_codes);
   return true;
 }
 

@@ -311,7 +311,8 @@ TEST_P(Fp8Products, take_codes_that_a_norm_or_an_activation_has_made) {
   ASSERT_TRUE(weight.ok() && gate_up.ok());
   const DeviceTensor scale = exact(random({k})), bias = exact(random({k}, 3.0F));
   for (const std::int64_t rows : {1, 40, 200}) {
-    const DeviceTensor x = activation(random({rows, k})), residual = activation(random({rows, k}));
+    const HostTensor before = random({rows, k});
+    const DeviceTensor x = activation(random({rows, k})), residual = activation(before);
     const DeviceTensor made = room(DType::bf16, {rows, k}), copy = room(DType::bf16, {rows, k});
     const DeviceTensor out = room(DType::f32, {rows, n}), expected = room(DType::f32, {rows, n});
     // Of a copy nobody has made codes before.
@@ -323,10 +324,26 @@ TEST_P(Fp8Products, take_codes_that_a_norm_or_an_activation_has_made) {
       gpu_->dense().linear(**weight, copy, expected);
       expect_same_numbers(out, expected, fmt::format("{}, {} rows", what, rows));
     };
+    const HostTensor unread = rows_of_nan({rows, k});
+    const auto expect_as_of_codes_alone = [&](const char* what, const auto& make) {
+      gpu_->memory().upload(unread, copy);
+      make();
+      gpu_->dense().linear(**weight, copy, expected);
+      expect_same_numbers(expected, out, fmt::format("{}, codes alone, {} rows", what, rows));
+    };
     gpu_->dense().add_rms_norm(residual, x, scale, 1e-6F, made);
     gpu_->dense().linear(**weight, made, out);
     gpu_->dense().linear(**weight, made, out);
     expect_as_of_a_copy("norm");
+    const DeviceTensor sum = activation(before);
+    expect_as_of_codes_alone(
+        "norm", [&] { gpu_->dense().add_rms_norm(sum, x, scale, 1e-6F, copy, weight->get()); });
+    EXPECT_TRUE(std::isnan(back(copy)->as<float>()[0])) << "rows were written";
+    expect_same_numbers(sum, residual, "residual");
+    gpu_->dense().rms_norm(x, scale, 1e-6F, made);
+    gpu_->dense().linear(**weight, made, out);
+    expect_as_of_codes_alone("norm without a residual",
+                             [&] { gpu_->dense().rms_norm(x, scale, 1e-6F, copy, weight->get()); });
     gpu_->dense().rms_norm(x, scale, 1e-6F, made);
     gpu_->dense().add_bias(made, bias);
     gpu_->dense().linear(**weight, made, out);
@@ -335,26 +352,57 @@ TEST_P(Fp8Products, take_codes_that_a_norm_or_an_activation_has_made) {
     gpu_->dense().linear_gate_up(**gate_up, x, scratch, made);
     gpu_->dense().linear(**weight, made, out);
     expect_as_of_a_copy("activation");
-    const HostTensor unread = rows_of_nan({rows, k});
-    gpu_->memory().upload(unread, copy);
-    gpu_->dense().linear_gate_up(**gate_up, x, scratch, copy, weight->get());
-    gpu_->dense().linear(**weight, copy, expected);
-    expect_same_numbers(expected, out, fmt::format("codes alone, {} rows", rows));
+    expect_as_of_codes_alone("activation", [&] {
+      gpu_->dense().linear_gate_up(**gate_up, x, scratch, copy, weight->get());
+    });
   }
 }
 
+TEST_P(Fp8Products, of_other_matrices_take_the_numbers_of_a_norm_before_them) {
+  constexpr std::int64_t k = 1024, rows = 40;
+  auto plain = gpu_->weights().prepare(random({k, k}, 0.05F), 1, WeightEncoding::plain);
+  ASSERT_TRUE(plain.ok());
+  const DeviceTensor scale = exact(random({k})), x = activation(random({rows, k})),
+                     made = room(DType::bf16, {rows, k});
+  const DeviceTensor out = room(DType::f32, {rows, k}), expected = room(DType::f32, {rows, k});
+  gpu_->dense().rms_norm(x, scale, 1e-6F, made);
+  gpu_->dense().linear(**plain, made, expected);
+  gpu_->memory().upload(rows_of_nan({rows, k}), made);
+  gpu_->dense().rms_norm(x, scale, 1e-6F, made, plain->get());
+  gpu_->dense().linear(**plain, made, out);
+  expect_same_numbers(out, expected, "plain");
+}
+
 TEST_P(Fp8Products, of_rows_of_which_only_codes_were_made_are_next_or_refused) {
-  constexpr std::int64_t k = 2048, rows = 200;
-  auto weight = codes(random({k, k}, 0.05F)), gate_up = codes(random({2 * k, k}, 0.05F));
-  ASSERT_TRUE(weight.ok() && gate_up.ok());
-  const DeviceTensor x = activation(random({rows, k})), made = room(DType::bf16, {rows, k}),
-                     scratch = room(DType::bf16, {rows, 2 * k}), out = room(DType::bf16, {rows, k});
-  gpu_->dense().linear_gate_up(**gate_up, x, scratch, made, weight->get());
-  gpu_->dense().linear(**weight, made, out);
-  ASSERT_TRUE(gpu_->stream().synchronize().ok());
-  gpu_->dense().linear_gate_up(**gate_up, x, scratch, made, weight->get());
-  gpu_->dense().linear(**weight, x, out);
-  EXPECT_FALSE(gpu_->stream().synchronize().ok());
+  constexpr std::int64_t k = 1024, rows = 200;
+  enum Maker { activation_of_gates, norm, norm_of_sum };
+  for (const Maker maker : {activation_of_gates, norm, norm_of_sum}) {
+    for (const bool norms_next : {false, true}) {
+      SetUp();  // Ops keep their first error
+      auto weight = codes(random({k, k}, 0.05F)), gate_up = codes(random({2 * k, k}, 0.05F));
+      ASSERT_TRUE(weight.ok() && gate_up.ok());
+      const DeviceTensor x = activation(random({rows, k})),
+                         residual = activation(random({rows, k}));
+      const DeviceTensor made = room(DType::bf16, {rows, k}), out = room(DType::bf16, {rows, k}),
+                         scratch = room(DType::bf16, {rows, 2 * k}), scale = exact(random({k}));
+      DenseOps& dense = gpu_->dense();
+      const auto make = [&](const Linear* next) {
+        if (maker == norm) return dense.rms_norm(x, scale, 1e-6F, made, next);
+        if (maker == norm_of_sum) return dense.add_rms_norm(residual, x, scale, 1e-6F, made, next);
+        dense.linear_gate_up(**gate_up, x, scratch, made, next);
+      };
+      make(weight->get());
+      dense.linear(**weight, made, out);
+      ASSERT_TRUE(gpu_->stream().synchronize().ok()) << maker;
+      make(weight->get());
+      if (norms_next) {
+        dense.rms_norm(x, scale, 1e-6F, made);
+      } else {
+        dense.linear(**weight, x, out);
+      }
+      EXPECT_FALSE(gpu_->stream().synchronize().ok()) << maker << ", " << norms_next;
+    }
+  }
 }
 
 TEST_P(Fp8Products, of_many_rows_are_cut_into_no_more_tiles_than_run_at_once_if_k_is_cut) {

@@ -102,12 +102,13 @@ class DelayedDenseOps final : public DenseOps {
                 const Tensor& out) override {
     queue_.enqueue([=, this] { inner_.embed(table, ids, vocab_begin, out); });
   }
-  void do_rms_norm(const Tensor& x, const Tensor& weight, float eps, const Tensor& out) override {
-    queue_.enqueue([=, this] { inner_.rms_norm(x, weight, eps, out); });
+  void do_rms_norm(const Tensor& x, const Tensor& weight, float eps, const Tensor& out,
+                   const Linear* next) override {
+    queue_.enqueue([=, this] { inner_.rms_norm(x, weight, eps, out, next); });
   }
   void do_add_rms_norm(const Tensor& residual, const Tensor& x, const Tensor& weight, float eps,
-                       const Tensor& out) override {
-    queue_.enqueue([=, this] { inner_.add_rms_norm(residual, x, weight, eps, out); });
+                       const Tensor& out, const Linear* next) override {
+    queue_.enqueue([=, this] { inner_.add_rms_norm(residual, x, weight, eps, out, next); });
   }
   void do_add(const Tensor& residual, const Tensor& x) override {
     queue_.enqueue([=, this] { inner_.add(residual, x); });

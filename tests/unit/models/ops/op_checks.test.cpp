@@ -24,6 +24,8 @@ TEST(OpChecks, take_what_the_headers_say) {
   op_checks::linear(SmallLinear(), floats({3, 4}), floats({3, 6}));
   op_checks::linear(SmallLinear(), floats({0, 4}), floats({0, 6}));
   op_checks::linear_gate_up(SmallLinear(), floats({3, 4}), floats({3, 6}), floats({3, 3}));
+  const SmallLinear next;
+  op_checks::rms_norm(floats({3, 4}), floats({4}), floats({3, 4}), &next);
   op_checks::embed(floats({10, 4}), integers({3}), floats({3, 4}));
   op_checks::tree_sum(floats({6, 4}), floats({3, 4}));
 }
@@ -37,6 +39,13 @@ TEST(OpChecks, name_the_operation_and_the_tensor_that_is_wrong) {
                "linear: x: expected f32 \\[3, 4\\], found i32 \\[3, 4\\]");
   EXPECT_DEATH(op_checks::add_rms_norm(floats({3, 4}), floats({2, 4}), floats({4}), floats({3, 4})),
                "add: residual");
+  const SmallLinear next;
+  EXPECT_DEATH(
+      op_checks::add_rms_norm(floats({3, 5}), floats({3, 5}), floats({5}), floats({3, 5}), &next),
+      "rms_norm: out for the next matrix: expected f32 \\[3, 4\\], found f32 \\[3, 5\\]");
+  EXPECT_DEATH(
+      op_checks::linear_gate_up(next, floats({3, 4}), floats({3, 6}), floats({3, 3}), &next),
+      "linear_gate_up: out for the next matrix");
   EXPECT_DEATH(op_checks::copy(floats({3}), integers({3})), "upload or download");
   EXPECT_DEATH(op_checks::tree_sum(floats({5, 4}), floats({3, 4})), "tree_sum");
 }
