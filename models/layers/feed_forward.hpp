@@ -22,7 +22,7 @@ class FeedForward {
   /// (TensorGroup::own_row_count), not written if the returned sum is pending. Without tokens it
   /// only takes part in other replicas' use of these weights. Errors: those of Collectives.
   virtual Result<PendingSum> forward(const Tensor& x, const Tensor& out) const = 0;
-  /// As AttentionBlock::only_reader, for x of `tokens` rows.
+  /// The only matrix that reads x of `tokens` rows, or null: as AttentionBlock::only_reader.
   virtual const Linear* only_reader(std::int64_t /*tokens*/) const { return nullptr; }
   /// [local experts] i64 on the device: the rows that each expert has computed here so far. Empty
   /// without experts.

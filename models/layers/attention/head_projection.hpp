@@ -24,7 +24,7 @@ class HeadProjection {
 
   /// out [tokens, (heads + 2 kv_heads) * head_dim] = the projections of x [tokens, hidden].
   void apply(Ops& ops, const Tensor& x, const Tensor& out) const;
-  /// What apply() multiplies x with.
+  /// The matrix that apply() multiplies x with.
   const Linear& qkv() const { return *qkv_; }
   std::int64_t width() const { return qkv_->out_features(); }
   std::size_t bytes() const { return qkv_->bytes() + bias_->bytes(); }

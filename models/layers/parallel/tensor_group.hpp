@@ -159,7 +159,8 @@ class TensorGroup {
     const Norm& norm;
     Tensor out;        ///< [tokens, hidden] activation, of all tokens
     bool of_all_rows;  ///< `out` is completed on all ranks; otherwise only own rows are needed
-    /// As in DenseOps::rms_norm, where add_and_norm applies a norm to all rows itself.
+    /// The only matrix that reads `out`, or null (DenseOps::rms_norm); used where add_and_norm
+    /// applies the norm to all rows itself.
     const Linear* next = nullptr;
   };
   /// Adds hidden.update, after its pending sum, to the residual stream, which it consumes, and

@@ -63,11 +63,11 @@ class CudaDenseOps final : public DenseOps, private CudaComponent {
   /// Before a GEMM: forgets codes if anything was enqueued since they were made.
   void check_codes();
 
-  CudaGemms gemms_;
   /// Checks before a GEMM of x that it is that of rows of which codes alone were made, if the last
   /// operation made any.
   bool has_numbers_or_codes(const Tensor& x);
 
+  CudaGemms gemms_;
   const void* only_coded_ = nullptr;  ///< rows of which only codes were made; their memory is unset
   std::uint64_t coded_at_ = 0;        ///< CudaContext::uses() when codes were made
 };
