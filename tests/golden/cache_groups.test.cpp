@@ -16,7 +16,6 @@
 namespace troupe::golden {
 namespace {
 
-constexpr std::int32_t whole = 512;
 constexpr std::int64_t block_size = 16;
 
 /// qwen2-a with a window of `window` positions in its first and last layers.

@@ -13,8 +13,6 @@
 namespace troupe::golden {
 namespace {
 
-constexpr std::int32_t whole = 512;
-
 class Exactness : public testing::TestWithParam<std::string> {
  protected:
   void SetUp() override {

@@ -13,7 +13,6 @@
 namespace troupe::golden {
 namespace {
 
-constexpr std::int32_t whole = 512;
 constexpr std::int32_t chunks[] = {1, 7, whole};
 
 struct Arrangement {

@@ -19,8 +19,6 @@
 namespace troupe::golden {
 namespace {
 
-constexpr std::int32_t whole = 512;
-
 /// Prompts of a golden model, one behind the other.
 std::vector<std::int32_t> prompt_of(const GoldenModel& model) {
   std::vector<std::int32_t> ids;

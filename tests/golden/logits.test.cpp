@@ -11,7 +11,6 @@
 namespace troupe::golden {
 namespace {
 
-constexpr std::int32_t whole = 512;  // rows of a pass that takes any golden prompt at once
 constexpr double tolerance = 1e-3;
 constexpr double separated = 2e-3;
 constexpr std::size_t top = 20;

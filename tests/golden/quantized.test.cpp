@@ -25,7 +25,6 @@
 namespace troupe::golden {
 namespace {
 
-constexpr std::int32_t whole = 512;  // rows of a pass that takes any prompt at once
 constexpr double tolerance = 1e-3;
 
 std::filesystem::path folder_of(const std::string& name) {

@@ -18,8 +18,6 @@
 namespace troupe::golden {
 namespace {
 
-constexpr std::int32_t whole = 512;
-
 /// Counts the sums that a model requests.
 class CountingCollectives final : public ForwardingCollectives {
  public:

@@ -13,6 +13,9 @@
 
 namespace troupe::golden {
 
+/// Rows of a pass that takes any golden prompt at once.
+inline constexpr std::int32_t whole = 512;
+
 /// A sequence in the tests: its known tokens, and how many of them are in the cache.
 struct Sequence {
   std::vector<std::int32_t> tokens;

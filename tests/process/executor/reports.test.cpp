@@ -8,6 +8,7 @@
 
 #include "actors/executor/executor.hpp"
 #include "runtime/actor/cluster.hpp"
+#include "tests/support/source_path.hpp"
 
 namespace troupe::test {
 namespace {
@@ -58,7 +59,7 @@ TEST(ExecutorReports, that_their_receiver_fails_on_end_the_executor) {
   const auto executor =
       (*cluster)
           ->spawn<Executor>({.name = "executor"},
-                            ExecutorSpec{.model_path = TROUPE_SOURCE_DIR "/configs/demo/fable-moe",
+                            ExecutorSpec{.model_path = test::source_path("configs/demo/fable-moe"),
                                          .max_model_len = 256,
                                          .reports = *sink})
           .get(limit);

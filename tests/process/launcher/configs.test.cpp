@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/process/launcher/support/launcher_job.hpp"
+#include "tests/support/source_path.hpp"
 
 namespace troupe::launcher_test {
 namespace {
@@ -17,7 +18,7 @@ using testing::HasSubstr;
 /// configs/, as paths relative to the folder above it. tests/process/hosts runs the one that needs
 /// other hosts; those of configs/bench are for `launcher bench` and have no job.
 std::vector<std::string> config_files() {
-  const std::filesystem::path root = TROUPE_SOURCE_DIR;
+  const std::filesystem::path root = test::source_path();
   std::vector<std::string> files;
   for (const auto& entry : std::filesystem::recursive_directory_iterator(root / "configs")) {
     if (entry.path().extension() != ".yaml" || entry.path().stem() == "two-hosts") continue;
@@ -32,7 +33,7 @@ std::vector<std::string> config_files() {
 class TopologyFile : public testing::TestWithParam<std::string> {
  protected:
   TopologyFile() {
-    std::filesystem::create_directory_symlink(TROUPE_SOURCE_DIR "/configs",
+    std::filesystem::create_directory_symlink(test::source_path("configs"),
                                               job_.folder() / "configs");
   }
 

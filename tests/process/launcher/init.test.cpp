@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 
 #include "tests/process/launcher/support/launcher_job.hpp"
+#include "tests/support/source_path.hpp"
 
 namespace troupe::launcher_test {
 namespace {
@@ -63,7 +64,7 @@ TEST(Reference, is_the_page_of_the_documentation) {
   const LauncherJob job;
   const Ended ended = job.run_plain({"reference"});
   EXPECT_EQ(ended.code, 0);
-  const std::filesystem::path page = TROUPE_SOURCE_DIR "/docs/configuration.md";
+  const std::filesystem::path page = test::source_path("docs/configuration.md");
   EXPECT_TRUE(ended.out == golden::file_bytes(page))
       << "write it anew: launcher reference > docs/configuration.md";
 }

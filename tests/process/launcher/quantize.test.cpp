@@ -10,6 +10,7 @@
 
 #include "tests/process/launcher/support/launcher_job.hpp"
 #include "tests/support/checkpoint_folder.hpp"
+#include "tests/support/source_path.hpp"
 
 namespace troupe::launcher_test {
 namespace {
@@ -19,7 +20,7 @@ using testing::HasSubstr;
 
 namespace fs = std::filesystem;
 
-fs::path tiny_model() { return fs::path(TROUPE_SOURCE_DIR) / "tests/data/golden/llama-a"; }
+fs::path tiny_model() { return test::source_path("tests/data/golden/llama-a"); }
 
 std::vector<std::string> command(const std::string& output,
                                  const std::vector<std::string>& more = {},
@@ -209,7 +210,7 @@ TEST(LauncherQuantize, goes_on_after_a_kill_and_makes_the_same_files) {
 // must be what they read.
 TEST(LauncherQuantize, writes_what_other_readers_were_asked_about) {
   const LauncherJob job;
-  const fs::path goldens = fs::path(TROUPE_SOURCE_DIR) / "tests/data/golden/quantized";
+  const fs::path goldens = test::source_path("tests/data/golden/quantized");
   const std::vector<std::vector<std::string>> ways = {
       {"troupe-fp8", "--scheme", "fp8"},
       {"troupe-w4a16", "--scheme", "w4a16", "--group-size", "64"},

@@ -8,12 +8,13 @@
 
 #include "launcher/config/config_reference.hpp"
 #include "launcher/config/config_schema.hpp"
+#include "tests/support/source_path.hpp"
 
 namespace troupe {
 namespace {
 
 TEST(ConfigurationPage, is_what_launcher_reference_prints) {
-  std::ifstream page(TROUPE_SOURCE_DIR "/docs/configuration.md");
+  std::ifstream page(test::source_path("docs/configuration.md"));
   std::istringstream expected(configuration_reference());
   std::string found_line, expected_line;
   for (int number = 1;; ++number) {

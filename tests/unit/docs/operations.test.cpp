@@ -18,12 +18,13 @@
 #include "launcher/cli/quantize_options.hpp"
 #include "launcher/cli/state_options.hpp"
 #include "launcher/metrics/job_metrics.hpp"
+#include "tests/support/source_path.hpp"
 
 namespace troupe {
 namespace {
 
 std::string page() {
-  std::ifstream file(TROUPE_SOURCE_DIR "/docs/operations.md");
+  std::ifstream file(test::source_path("docs/operations.md"));
   std::stringstream text;
   text << file.rdbuf();
   return text.str();

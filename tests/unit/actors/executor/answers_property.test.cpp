@@ -11,6 +11,7 @@
 #include "actors/executor/beam_search.hpp"
 #include "actors/executor/request_tracker.hpp"
 #include "actors/executor/stop_strings.hpp"
+#include "tests/support/source_path.hpp"
 
 // Random requests through the answer tracker and a real scheduler, with a toy model for workers:
 // every answer must equal the one of the request alone, whatever was planned ahead, preempted or
@@ -301,7 +302,7 @@ void submit_some(Bench& bench, std::map<std::uint64_t, PreparedRequest>& request
 }
 
 TEST(Answers, of_random_requests_are_those_that_each_gets_alone_and_none_is_lost) {
-  auto tokenizer = Tokenizer::load(TROUPE_SOURCE_DIR "/tests/data/text/fable");
+  auto tokenizer = Tokenizer::load(test::source_path("tests/data/text/fable"));
   ASSERT_TRUE(tokenizer.ok()) << tokenizer.error().message;
   Checked all;
   for (std::uint32_t seed = 0; seed < 60; ++seed) {
@@ -330,7 +331,7 @@ TEST(Answers, of_random_requests_are_those_that_each_gets_alone_and_none_is_lost
 }
 
 TEST(Answers, of_executors_that_die_at_random_moments_are_those_of_one_that_lives) {
-  auto tokenizer = Tokenizer::load(TROUPE_SOURCE_DIR "/tests/data/text/fable");
+  auto tokenizer = Tokenizer::load(test::source_path("tests/data/text/fable"));
   ASSERT_TRUE(tokenizer.ok()) << tokenizer.error().message;
   Checked all;
   std::size_t kept = 0;

@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/support/source_path.hpp"
+
 namespace troupe {
 namespace {
 
@@ -22,7 +24,7 @@ SequenceUpdate update_of(Ids tokens, std::optional<SequenceEnd> end = {}) {
 class Choices : public ::testing::TestWithParam<const char*> {
  protected:
   void SetUp() override {
-    auto loaded = Tokenizer::load(std::string(TROUPE_SOURCE_DIR "/tests/data/text/") + GetParam());
+    auto loaded = Tokenizer::load(test::source_path("tests/data/text") / GetParam());
     ASSERT_TRUE(loaded.ok()) << loaded.error().message;
     tokenizer_.emplace(*std::move(loaded));
   }

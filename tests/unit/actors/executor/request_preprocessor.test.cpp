@@ -8,6 +8,7 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/support/source_path.hpp"
 #include "tests/support/temporary_folder.hpp"
 
 namespace troupe {
@@ -19,7 +20,7 @@ class Intake : public ::testing::Test {
  protected:
   void SetUp() override {
     auto loaded =
-        RequestPreprocessor::load(TROUPE_SOURCE_DIR "/configs/demo/fable-moe", context, 0);
+        RequestPreprocessor::load(test::source_path("configs/demo/fable-moe"), context, 0);
     ASSERT_TRUE(loaded.ok()) << loaded.error().message;
     preprocessor_.emplace(*std::move(loaded));
   }
@@ -63,7 +64,7 @@ TEST_F(Intake, gives_an_answer_without_max_tokens_the_rest_of_the_context) {
 }
 
 TEST_F(Intake, gives_an_answer_without_max_tokens_as_many_as_generation_config_says) {
-  const std::filesystem::path demo = TROUPE_SOURCE_DIR "/configs/demo/fable-moe";
+  const std::filesystem::path demo = test::source_path("configs/demo/fable-moe");
   const tests::TemporaryFolder folder;
   std::filesystem::copy_file(demo / "config.json", folder.path() / "config.json");
   folder.write("generation_config.json", R"({"max_new_tokens": 20})");
@@ -79,7 +80,7 @@ TEST_F(Intake, gives_an_answer_without_max_tokens_as_many_as_generation_config_s
 }
 
 TEST_F(Intake, refuses_answers_that_could_have_more_log_probabilities_than_a_message_holds) {
-  auto loaded = RequestPreprocessor::load(TROUPE_SOURCE_DIR "/configs/demo/fable-moe", 1 << 20, 0);
+  auto loaded = RequestPreprocessor::load(test::source_path("configs/demo/fable-moe"), 1 << 20, 0);
   ASSERT_TRUE(loaded.ok()) << loaded.error().message;
   preprocessor_.emplace(*std::move(loaded));
   Request request = request_of(10, 18'500);
@@ -144,7 +145,7 @@ TEST_F(Intake, bounds_the_numbers_that_a_plan_carries_of_a_request) {
 }
 
 TEST_F(Intake, refuses_a_text_with_a_token_that_only_the_tokenizer_knows) {
-  const std::filesystem::path demo = TROUPE_SOURCE_DIR "/configs/demo/fable-moe";
+  const std::filesystem::path demo = test::source_path("configs/demo/fable-moe");
   const tests::TemporaryFolder folder;
   std::filesystem::copy_file(demo / "tokenizer.json", folder.path() / "tokenizer.json");
   std::ifstream config(demo / "config.json");
@@ -240,7 +241,7 @@ class ChangedModel : public Intake {
     return std::get<PreparedRequest>(std::move(outcome));
   }
 
-  const std::filesystem::path demo_ = TROUPE_SOURCE_DIR "/configs/demo/fable-moe";
+  const std::filesystem::path demo_ = test::source_path("configs/demo/fable-moe");
   tests::TemporaryFolder folder_;
 };
 

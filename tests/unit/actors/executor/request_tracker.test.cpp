@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/support/source_path.hpp"
+
 namespace troupe {
 namespace {
 
@@ -152,7 +154,7 @@ TEST(RequestTracker, fails_the_request_whose_logits_fail) {
 }
 
 TEST(RequestTracker, aborts_a_sequence_that_a_stop_string_ended) {
-  auto loaded = Tokenizer::load(TROUPE_SOURCE_DIR "/tests/data/text/fable");
+  auto loaded = Tokenizer::load(test::source_path("tests/data/text/fable"));
   ASSERT_TRUE(loaded.ok()) << loaded.error().message;
   const Tokenizer& tokenizer = *loaded;
   RequestTracker tracker(&tokenizer);

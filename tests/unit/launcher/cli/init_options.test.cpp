@@ -1,5 +1,6 @@
 #include "launcher/cli/init_options.hpp"
 
+#include "tests/support/source_path.hpp"
 #include "tests/unit/launcher/cli/parsed_arguments.hpp"
 
 namespace troupe {
@@ -20,13 +21,13 @@ TEST(InitOptions, are_a_model_a_file_and_the_gpus_to_assume) {
 }
 
 TEST(InitOptions, say_what_to_do_about_a_mistake) {
-  expect_refused(parse,
-                 {{{TROUPE_SOURCE_DIR}, "needs --model before it: --model " TROUPE_SOURCE_DIR},
-                  {{"nowhere"}, "unexpected argument nowhere"},
-                  {{"--modle", "x"}, "did you mean --model?"},
-                  {{"--zebra"}, "try launcher init --help"},
-                  {{"--output", ""}, "--output"},
-                  {{"--model"}, "--model"}});
+  expect_refused(parse, {{{test::source_path()},
+                          "needs --model before it: --model " + test::source_path().string()},
+                         {{"nowhere"}, "unexpected argument nowhere"},
+                         {{"--modle", "x"}, "did you mean --model?"},
+                         {{"--zebra"}, "try launcher init --help"},
+                         {{"--output", ""}, "--output"},
+                         {{"--model"}, "--model"}});
   expect_help_fits_a_terminal(parse);
 }
 

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "launcher/config/config_schema.hpp"
+#include "tests/support/source_path.hpp"
 #include "tests/support/temporary_folder.hpp"
 #include "tests/unit/launcher/config/config_text.hpp"
 
@@ -188,7 +189,7 @@ TEST(ClusterConfig, says_what_is_wrong_with_the_file_itself) {
 
 TEST(ClusterConfig, ships_configurations_that_are_valid) {
   for (const auto& entry :
-       std::filesystem::recursive_directory_iterator(TROUPE_SOURCE_DIR "/configs")) {
+       std::filesystem::recursive_directory_iterator(test::source_path("configs"))) {
     if (entry.path().extension() != ".yaml") continue;
     const auto config = load_config(entry.path().string(), {}, Purpose::check);
     EXPECT_TRUE(config.ok()) << (config.ok() ? "" : config.error().message);

@@ -9,6 +9,7 @@
 #include "launcher/config/cluster_config.hpp"
 #include "launcher/job/job_plan.hpp"
 #include "models/families/family.hpp"
+#include "tests/support/source_path.hpp"
 
 namespace troupe {
 namespace {
@@ -16,7 +17,7 @@ namespace {
 using testing::HasSubstr;
 
 constexpr std::uint64_t gib = std::uint64_t{1} << 30;
-const std::string demo = TROUPE_SOURCE_DIR "/configs/demo/fable-moe";
+const std::string demo = test::source_path("configs/demo/fable-moe");
 
 ModelConfig demo_model() {
   auto model = load_model_config(demo);

@@ -7,6 +7,8 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include "tests/support/source_path.hpp"
+
 namespace troupe {
 namespace {
 
@@ -22,7 +24,7 @@ class JobFingerprint : public testing::Test {
     const auto* test = testing::UnitTest::GetInstance()->current_test_info();
     folder_ = fs::path(testing::TempDir()) / fmt::format("troupe_{}_{}", ::getpid(), test->name());
     fs::create_directories(folder_);
-    const fs::path demo = TROUPE_SOURCE_DIR "/configs/demo";
+    const fs::path demo = test::source_path("configs/demo");
     fs::copy(demo / "fable-moe", folder_ / "fable-moe");
     fs::copy(demo / "requests.jsonl", folder_ / "in.jsonl");
   }

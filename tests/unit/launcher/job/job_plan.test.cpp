@@ -6,6 +6,7 @@
 #include "launcher/job/memory_check.hpp"
 #include "launcher/job/node_preflight.hpp"
 #include "tests/support/require.hpp"
+#include "tests/support/source_path.hpp"
 
 namespace troupe {
 namespace {
@@ -16,14 +17,16 @@ using testing::HasSubstr;
 
 /// The plan of fable-moe with `sections` below the model.
 Result<JobPlan> plan_of(const std::string& sections) {
-  const std::string yaml = "model: {path: " TROUPE_SOURCE_DIR "/configs/demo/fable-moe}\n";
+  const std::string yaml =
+      "model: {path: " + test::source_path("configs/demo/fable-moe").string() + "}\n";
   TROUPE_TRY(Config config, parse_config(yaml + sections, "c.yaml", {}, Purpose::check));
   return plan_job(std::move(config));
 }
 
 /// The same on assumed GPUs.
 Result<JobPlan> plan_on(const Gpus& gpus, const std::string& sections) {
-  const std::string yaml = "model: {path: " TROUPE_SOURCE_DIR "/configs/demo/fable-moe}\n";
+  const std::string yaml =
+      "model: {path: " + test::source_path("configs/demo/fable-moe").string() + "}\n";
   TROUPE_TRY(Config config, parse_config(yaml + sections, "c.yaml", {}, Purpose::check));
   return plan_job(std::move(config), {.assumed_gpus = gpus});
 }
@@ -77,9 +80,9 @@ TEST(JobPlan, does_not_compare_other_hosts_with_this_machine) {
 TEST(JobPlan, warns_of_context_ranks_on_gpus) {
   const Gpus two{.count = 2, .memory_bytes = std::uint64_t{80} << 30, .assumed = true};
   const Config config =
-      *parse_config("model: {path: " TROUPE_SOURCE_DIR
-                    "/configs/demo/fable-moe, dtype: bfloat16}\n"
-                    "cluster: {device: cuda}\nparallel: {context_parallel_size: 2}\n",
+      *parse_config("model: {path: " + test::source_path("configs/demo/fable-moe").string() +
+                        ", dtype: bfloat16}\n"
+                        "cluster: {device: cuda}\nparallel: {context_parallel_size: 2}\n",
                     "c.yaml", {}, Purpose::check);
   const auto plan = plan_job(config, {.assumed_gpus = two});
   ASSERT_TRUE(plan.ok()) << plan.error().message;
@@ -88,10 +91,11 @@ TEST(JobPlan, warns_of_context_ranks_on_gpus) {
 
 TEST(JobPlan, tells_the_kernels_of_attention_on_gpus) {
   const Gpus one{.count = 1, .memory_bytes = std::uint64_t{80} << 30, .assumed = true};
-  Config config = *parse_config("model: {path: " TROUPE_SOURCE_DIR
-                                "/configs/demo/fable-moe, dtype: bfloat16}\n"
-                                "cluster: {device: cuda}\n",
-                                "c.yaml", {}, Purpose::check);
+  Config config =
+      *parse_config("model: {path: " + test::source_path("configs/demo/fable-moe").string() +
+                        ", dtype: bfloat16}\n"
+                        "cluster: {device: cuda}\n",
+                    "c.yaml", {}, Purpose::check);
   const auto fast = plan_job(config, {.assumed_gpus = one});
   ASSERT_TRUE(fast.ok()) << fast.error().message;
   EXPECT_THAT(describe(*fast),
@@ -118,10 +122,11 @@ TEST(JobPlan, tells_the_kernels_of_attention_on_gpus) {
 
 TEST(JobPlan, refuses_latents_of_8_bits_on_gpus) {
   const Gpus one{.count = 1, .memory_bytes = std::uint64_t{80} << 30, .assumed = true};
-  const Config config = *parse_config("model: {path: " TROUPE_SOURCE_DIR
-                                      "/tests/data/golden/deepseek3-a, dtype: bfloat16}\n"
-                                      "cluster: {device: cuda}\nkv_cache: {dtype: int8}\n",
-                                      "c.yaml", {}, Purpose::check);
+  const Config config =
+      *parse_config("model: {path: " + test::source_path("tests/data/golden/deepseek3-a").string() +
+                        ", dtype: bfloat16}\n"
+                        "cluster: {device: cuda}\nkv_cache: {dtype: int8}\n",
+                    "c.yaml", {}, Purpose::check);
   const auto plan = plan_job(config, {.assumed_gpus = one});
   ASSERT_FALSE(plan.ok());
   EXPECT_EQ(plan.error().code, ErrorCode::unsupported);
@@ -131,10 +136,11 @@ TEST(JobPlan, refuses_latents_of_8_bits_on_gpus) {
 /// What is planned for a golden model with a section kv_cache.
 Result<JobPlan> with_kv_cache(const std::string& section, const std::string& model = "llama-a",
                               const std::string& more = "", const PlanOptions& options = {}) {
-  TROUPE_TRY(const Config config,
-             parse_config("model: {path: " TROUPE_SOURCE_DIR "/tests/data/golden/" + model +
-                              "}\nkv_cache: " + section + "\n" + more,
-                          "c.yaml", {}, Purpose::check));
+  TROUPE_TRY(
+      const Config config,
+      parse_config("model: {path: " + test::source_path("tests/data/golden/" + model).string() +
+                       "}\nkv_cache: " + section + "\n" + more,
+                   "c.yaml", {}, Purpose::check));
   return plan_job(config, options);
 }
 
@@ -217,9 +223,10 @@ TEST(JobPlan, leaves_room_for_what_layers_need_to_fall_back) {
   // Buffers of passes and CUDA's own take 1.5 GiB; of what is left, 128 MiB are missed.
   const Gpus small{.count = 1, .memory_bytes = std::uint64_t{1750} << 20, .assumed = true};
   const auto plan_with = [&](const std::string& precision) {
-    const std::string yaml = "model: {path: " TROUPE_SOURCE_DIR
-                             "/tests/data/golden/llama-a, dtype: bfloat16, quantization: fp8}\n"
-                             "engine: {max_num_batched_tokens: 512}\n";
+    const std::string yaml =
+        "model: {path: " + test::source_path("tests/data/golden/llama-a").string() +
+        ", dtype: bfloat16, quantization: fp8}\n"
+        "engine: {max_num_batched_tokens: 512}\n";
     auto config = parse_config(yaml + precision, "c.yaml", {}, Purpose::check);
     return plan_job(*std::move(config), {.assumed_gpus = small});
   };
@@ -233,7 +240,7 @@ TEST(JobPlan, leaves_room_for_what_layers_need_to_fall_back) {
 
 TEST(JobPlan, warns_of_a_head_that_gpus_leave_as_it_is) {
   const auto warnings_of = [](const std::string& model, const std::string& sections) {
-    const std::string yaml = "model: {path: " TROUPE_SOURCE_DIR "/" + model +
+    const std::string yaml = "model: {path: " + test::source_path(model).string() +
                              ", dtype: bfloat16, quantization: fp8, quantize_lm_head: true}\n";
     auto config = parse_config(yaml + sections, "c.yaml", {}, Purpose::check);
     const Gpus gpus{.count = 8, .memory_bytes = std::uint64_t{40} << 30, .assumed = true};

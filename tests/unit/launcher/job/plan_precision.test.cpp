@@ -9,6 +9,7 @@
 #include "launcher/job/plan_engine.hpp"
 #include "models/families/family.hpp"
 #include "tests/support/require.hpp"
+#include "tests/support/source_path.hpp"
 
 namespace troupe {
 namespace {
@@ -26,9 +27,8 @@ Result<EngineSpec> planned(const std::vector<std::string>& settings,
   }
   TROUPE_TRY(const Config config,
              parse_config("model: {path: somewhere}\n", "job.yaml", overrides, Purpose::check));
-  TROUPE_TRY(
-      const ModelConfig read,
-      load_model_config(std::filesystem::path(TROUPE_SOURCE_DIR "/tests/data/golden") / model));
+  TROUPE_TRY(const ModelConfig read,
+             load_model_config(test::source_path("tests/data/golden") / model));
   TROUPE_TRY(const Mesh mesh, Mesh::create({}));
   return plan_engine(config, read, mesh, 4, Gpus{.count = gpus}, true);
 }

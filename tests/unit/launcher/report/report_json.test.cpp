@@ -7,6 +7,7 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/support/source_path.hpp"
 #include "tests/unit/launcher/report/small_job.hpp"
 
 namespace troupe::report_test {
@@ -194,7 +195,7 @@ void collect_keys(const ordered_json& value, std::set<std::string>& keys) {
 }
 
 TEST(OperationsPage, names_every_field_of_the_report) {
-  std::ifstream file(TROUPE_SOURCE_DIR "/docs/operations.md");
+  std::ifstream file(test::source_path("docs/operations.md"));
   std::stringstream page;
   page << file.rdbuf();
   std::set<std::string> keys;

@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/support/checkpoint_folder.hpp"
+#include "tests/support/source_path.hpp"
 
 namespace troupe {
 namespace {
@@ -45,7 +46,7 @@ TEST(Families, do_not_stand_in_for_an_architecture_that_none_has) {
 }
 
 TEST(Families, are_all_in_the_documentation) {
-  const std::string text = golden::file_bytes(TROUPE_SOURCE_DIR "/docs/models.md");
+  const std::string text = golden::file_bytes(test::source_path("docs/models.md"));
   for (const Family* family : families()) {
     EXPECT_THAT(text, HasSubstr(fmt::format("`{}`", family->config.architecture)));
   }

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/support/require.hpp"
+#include "tests/support/source_path.hpp"
 #include "tests/unit/models/families/changed_config.hpp"
 
 namespace troupe {
@@ -419,8 +420,7 @@ TEST(ModelConfig, refuses_json_nested_a_hundred_thousand_deep) {
 }
 
 TEST(GenerationDefaults, reads_what_servers_take_as_defaults) {
-  const std::filesystem::path demo =
-      std::filesystem::path(TROUPE_SOURCE_DIR) / "configs/demo/fable-moe";
+  const std::filesystem::path demo = test::source_path("configs/demo/fable-moe");
   REQUIRE_OK(const auto defaults, GenerationDefaults::load(demo));
   EXPECT_THAT(defaults.eos_token_ids, ElementsAre(4095, 4093));
   EXPECT_EQ(defaults.temperature, 0.7);

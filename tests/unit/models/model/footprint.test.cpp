@@ -14,6 +14,7 @@
 #include "runtime/memory/shared_memory.hpp"
 #include "tests/golden/support/golden_model.hpp"
 #include "tests/support/require.hpp"
+#include "tests/support/source_path.hpp"
 
 namespace troupe {
 namespace {
@@ -21,7 +22,7 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 
-std::filesystem::path demo_folder() { return TROUPE_SOURCE_DIR "/configs/demo/fable-moe"; }
+std::filesystem::path demo_folder() { return test::source_path("configs/demo/fable-moe"); }
 std::filesystem::path tiny_folder() { return golden::data_folder() / "qwen3moe-a"; }
 
 /// `rank`'s seat in a group whose other seats stay empty; none for a group of one. Loading a model

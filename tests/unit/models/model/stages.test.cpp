@@ -5,6 +5,7 @@
 #include "models/families/family.hpp"
 #include "tests/golden/support/golden_model.hpp"
 #include "tests/support/require.hpp"
+#include "tests/support/source_path.hpp"
 
 namespace troupe {
 namespace {
@@ -90,9 +91,9 @@ TEST(Stages, count_on_a_gpu_what_is_read_for_a_sampled_token) {
 }
 
 TEST(Stages, of_the_measured_models_are_even_on_gpus_where_experts_outweigh_the_head) {
-  REQUIRE_OK(const auto dense, load_model_config(TROUPE_SOURCE_DIR "/configs/bench/qwen3-8b"));
+  REQUIRE_OK(const auto dense, load_model_config(test::source_path("configs/bench/qwen3-8b")));
   REQUIRE_OK(const auto sparse,
-             load_model_config(TROUPE_SOURCE_DIR "/configs/bench/qwen3-30b-a3b"));
+             load_model_config(test::source_path("configs/bench/qwen3-30b-a3b")));
   for (const auto& [config, counts] :
        {std::pair{dense, Counts{9, 9, 9, 9}}, std::pair{sparse, Counts{12, 12, 12, 12}}}) {
     Counts found;
@@ -108,7 +109,7 @@ TEST(Stages, of_a_small_vocabulary_share_layers_evenly_and_a_large_one_takes_som
 }
 
 TEST(Stages, of_the_models_that_come_with_the_program) {
-  REQUIRE_OK(const auto demo, load_model_config(TROUPE_SOURCE_DIR "/configs/demo/fable-moe"));
+  REQUIRE_OK(const auto demo, load_model_config(test::source_path("configs/demo/fable-moe")));
   EXPECT_EQ(layers_of(demo, 1), (Counts{4}));
   EXPECT_EQ(layers_of(demo, 2), (Counts{2, 2}));
   EXPECT_EQ(layers_of(demo, 4), (Counts{1, 1, 1, 1}));

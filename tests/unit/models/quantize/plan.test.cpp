@@ -7,12 +7,13 @@
 
 #include "models/families/family.hpp"
 #include "tests/support/require.hpp"
+#include "tests/support/source_path.hpp"
 
 namespace troupe {
 namespace {
 
 TEST(QuantizationPlan, fuses_the_matrices_that_engines_multiply_as_one) {
-  const auto folder = std::filesystem::path(TROUPE_SOURCE_DIR) / "tests/data/golden/deepseek3-a";
+  const auto folder = test::source_path("tests/data/golden/deepseek3-a");
   REQUIRE_OK(const ModelConfig config, load_model_config(folder));
   REQUIRE_OK(const Checkpoint checkpoint, Checkpoint::open(folder));
   QuantizationOptions options;

@@ -15,6 +15,7 @@
 #include "models/quantize/observing_ops.hpp"
 #include "models/quantize/run_layer.hpp"
 #include "tests/support/require.hpp"
+#include "tests/support/source_path.hpp"
 
 namespace troupe {
 namespace {
@@ -26,7 +27,7 @@ constexpr std::int64_t windows = 20, window_length = 24;
 class PruneLayer : public testing::Test {
  protected:
   void open(const std::string& name) {
-    const auto folder = std::filesystem::path(TROUPE_SOURCE_DIR) / "tests/data/golden" / name;
+    const auto folder = test::source_path("tests/data/golden") / name;
     REQUIRE_OK(config_, load_model_config(folder));
     REQUIRE_OK(Checkpoint checkpoint, Checkpoint::open(folder));
     REQUIRE_OK(plan_, plan_quantization(config_, checkpoint, options_));

@@ -12,12 +12,13 @@
 #include "models/ops/cpu/thread_pool.hpp"
 #include "models/quantize/run_layer.hpp"
 #include "tests/support/require.hpp"
+#include "tests/support/source_path.hpp"
 
 namespace troupe {
 namespace {
 
 std::filesystem::path model_folder(const std::string& name) {
-  return std::filesystem::path(TROUPE_SOURCE_DIR) / "tests/data/golden" / name;
+  return test::source_path("tests/data/golden") / name;
 }
 
 /// How far two outputs are from each other, of the size of the first.

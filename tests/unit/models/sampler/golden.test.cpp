@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "models/sampler/sampler.hpp"
+#include "tests/support/source_path.hpp"
 
 namespace troupe {
 namespace {
@@ -20,7 +21,7 @@ double critical_chi_square(int degrees) {
 }
 
 TEST(SamplerGolden, draws_from_the_distributions_of_a_real_model_in_vllms_order) {
-  const std::string folder = std::string(TROUPE_SOURCE_DIR) + "/tests/data/sampler/";
+  const std::string folder = test::source_path("tests/data/sampler/");
   std::ifstream json_file(folder + "fable-dense.json");
   ASSERT_TRUE(json_file) << "cannot open " << folder << "fable-dense.json";
   const auto golden = nlohmann::json::parse(json_file);

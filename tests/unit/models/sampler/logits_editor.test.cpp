@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "models/sampler/sampler.hpp"
+#include "tests/support/source_path.hpp"
 
 namespace troupe {
 namespace {
@@ -176,7 +177,7 @@ TEST(TokenLogprobs, tell_the_rank_of_the_token) {
 }
 
 TEST(LogitsEditorGolden, penalizes_the_logits_of_a_real_model_by_vllms_definitions) {
-  const std::string folder = std::string(TROUPE_SOURCE_DIR) + "/tests/data/sampler/";
+  const std::string folder = test::source_path("tests/data/sampler/");
   std::ifstream json_file(folder + "penalties.json");
   ASSERT_TRUE(json_file) << "cannot open " << folder << "penalties.json";
   const auto golden = nlohmann::json::parse(json_file);

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "models/text/jinja/template.hpp"
+#include "tests/support/source_path.hpp"
 #include "tests/unit/models/text/text_data.hpp"
 
 // Results of Jinja 3.1.6 for the same templates: tests/data/jinja/record.py.
@@ -20,7 +21,7 @@ using tests::read_rows;
 constexpr std::int64_t recorded_now = 1753520703;
 
 std::filesystem::path jinja_data(const std::string& name) {
-  return std::filesystem::path(TROUPE_SOURCE_DIR) / "tests/data/jinja" / name;
+  return test::source_path("tests/data/jinja") / name;
 }
 
 std::string file_text(const std::filesystem::path& path) {

@@ -8,10 +8,12 @@
 
 #include <nlohmann/json.hpp>
 
+#include "tests/support/source_path.hpp"
+
 namespace troupe::tests {
 
 inline std::filesystem::path text_data(const std::string& name) {
-  return std::filesystem::path(TROUPE_SOURCE_DIR) / "tests/data/text" / name;
+  return test::source_path("tests/data/text") / name;
 }
 
 /// Reads the rows of a JSON-lines file with the keys in their order; throws if there is none.

@@ -2,12 +2,13 @@
 
 #include <map>
 
+#include "tests/support/source_path.hpp"
 #include "tests/unit/launcher/batch/temp_folder.hpp"
 
 namespace troupe {
 namespace {
 
-const std::string data_folder = TROUPE_SOURCE_DIR "/tests/data/batches/";
+const std::string data_folder = test::source_path("tests/data/batches/");
 
 using BatchReading = TempFolder;
 
@@ -70,7 +71,7 @@ TEST(BrokenBatches, get_an_error_for_the_broken_lines_and_keep_the_good_ones) {
 }
 
 TEST(DemoBatch, has_48_requests_that_are_all_valid) {
-  const Outcome lines = outcome(TROUPE_SOURCE_DIR "/configs/demo/requests.jsonl");
+  const Outcome lines = outcome(test::source_path("configs/demo/requests.jsonl"));
   EXPECT_EQ(lines.size(), 48U);
   for (const auto& [custom_id, code] : lines) EXPECT_EQ(code, "ok") << custom_id;
 }
