@@ -54,7 +54,7 @@ TEST_F(Elastic, job_hands_the_requests_of_a_lost_host_to_the_other_replica) {
 
 TEST_F(Elastic, job_takes_a_host_back_that_is_there_again) {
   // One replica has to have work left when the other one is back.
-  ASSERT_NO_FATAL_FAILURE(start(long_input(700), on_hosts(2, 1)));
+  ASSERT_NO_FATAL_FAILURE(start(long_input(400), on_hosts(2, 1)));
   {
     const CutLink cut(2);
     ASSERT_TRUE(is_told("step domain 1 on 'h2' is dropped")) << job_.log();
