@@ -67,7 +67,8 @@ TEST(LauncherQuantize, makes_checkpoints_that_answer_almost_like_the_model) {
   for (std::size_t i = 0; i < ways.size(); ++i) {
     SCOPED_TRACE(ways[i][1]);
     const std::string output = "made" + std::to_string(i);
-    const Ended ended = job.run_plain(command(output, ways[i]));
+    // A search of nvfp4's scales for each step of AWQ's is a minute of two slow cores.
+    const Ended ended = job.run_plain(command(output, ways[i]), 3 * run_limit);
     ASSERT_EQ(ended.code, 0) << ended.describe();
     EXPECT_TRUE(fs::exists(job.folder() / output / "tokenizer.json"));
     EXPECT_TRUE(fs::exists(job.folder() / output / "sensitive_layers.json"));

@@ -65,8 +65,9 @@ Ended LauncherJob::run(std::vector<std::string> arguments) const {
   return start(std::move(arguments))->wait(run_limit);
 }
 
-Ended LauncherJob::run_plain(const std::vector<std::string>& arguments) const {
-  return LauncherProcess(arguments, work_, prints_).wait(run_limit);
+Ended LauncherJob::run_plain(const std::vector<std::string>& arguments,
+                             std::chrono::milliseconds limit) const {
+  return LauncherProcess(arguments, work_, prints_).wait(limit);
 }
 
 Answers LauncherJob::answers() const {

@@ -17,6 +17,9 @@
 
 namespace troupe::launcher_test {
 
+/// How long a run of the launcher may take.
+constexpr std::chrono::milliseconds run_limit{60'000 * test::time_scale};
+
 /// A line of an output file.
 struct Answer {
   nlohmann::json record;
@@ -46,8 +49,9 @@ class LauncherJob {
 
   /// Runs `launcher --config cluster.yaml ARGUMENTS`; "check" as the first of them stays first.
   Ended run(std::vector<std::string> arguments = {}) const;
-  /// Runs `launcher ARGUMENTS`.
-  Ended run_plain(const std::vector<std::string>& arguments) const;
+  /// Runs `launcher ARGUMENTS`, for at most `limit`.
+  Ended run_plain(const std::vector<std::string>& arguments,
+                  std::chrono::milliseconds limit = run_limit) const;
   /// Starts `launcher --config cluster.yaml ARGUMENTS`.
   std::unique_ptr<LauncherProcess> start(std::vector<std::string> arguments = {}) const;
 
@@ -93,7 +97,5 @@ std::filesystem::path batches_folder();  ///< tests/data/batches
 
 /// Expects the payloads of `found` to equal those of `expected`, byte for byte.
 void expect_same_payloads(const Answers& expected, const Answers& found, const std::string& how);
-
-constexpr std::chrono::milliseconds run_limit{60'000 * test::time_scale};
 
 }  // namespace troupe::launcher_test
