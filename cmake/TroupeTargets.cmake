@@ -24,7 +24,8 @@ function(troupe_set_global_flags)
   include_directories("${PROJECT_SOURCE_DIR}")
   find_program(CCACHE ccache)
   if(CCACHE)
-    # Paths below the root count as relative ones, so that all checkouts share what is compiled.
+    # Paths below the root count as relative ones, and the build folder's not at all, so that all
+    # checkouts share what is compiled.
     set(launcher env "CCACHE_BASEDIR=${PROJECT_SOURCE_DIR}" CCACHE_NOHASHDIR=1 "${CCACHE}")
     set(CMAKE_CXX_COMPILER_LAUNCHER "${launcher}" PARENT_SCOPE)
     set(CMAKE_CUDA_COMPILER_LAUNCHER "${launcher}" PARENT_SCOPE)
@@ -108,7 +109,7 @@ function(troupe_test)
     string(REPLACE "/" "_" target "${dep}")
     target_link_libraries(${name} PRIVATE ${target})
   endforeach()
-  # Headers are most of what a test compiles: eight sources at a time, hardly optimised, take a sixth.
+  # Headers are most of what a test compiles: eight sources at a time, hardly optimised, take a quarter.
   set_target_properties(${name} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 8)
   if(ARG_SEPARATE)
     file(GLOB separate CONFIGURE_DEPENDS ${ARG_SEPARATE})
