@@ -133,8 +133,8 @@ Result<WorkerReport> Worker::load(std::vector<std::string> nodes) {
                              .device = device,
                              .threads = spec_.threads,
                              .cores_are_shared = threads > cores,
-                             .has_fp8_weights = spec_.encoding == WeightEncoding::fp8,
-                             .widens_fp8 = std::isfinite(spec_.max_activation),
+                             .encoding = spec_.encoding,
+                             .widens_codes = std::isfinite(spec_.max_activation),
                              .deterministic = spec_.deterministic}));
   times.note("device");
   const DeviceMemory before = ops_->memory().available().value_or(DeviceMemory{});

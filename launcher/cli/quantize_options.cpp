@@ -40,7 +40,7 @@ Weights set to 0, and stored as before; for trying what a model can do without:
   sparse-rows  --sparsity of the channels of each MLP and expert: rows of gate
                and up, and the columns of down that read them
 fp8 and int8 say that activations are quantised too, token by token. Troupe
-does so if asked: model.quantization fp8 (GPUs), w8a8 (int8 on CPUs).
+does so if asked: model.quantization fp8 (GPUs), w8a8 (int8).
 
 Methods: how numbers are chosen
   rtn          the nearest ones. Needs no text, and memory for one tensor

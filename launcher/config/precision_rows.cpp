@@ -13,7 +13,7 @@ std::vector<KeySpec> precision_rows() {
            .reference =
                "What becomes of a layer whose activations are larger than "
                "`precision.max_activation`, or not finite, where its products round them to 8 bits "
-               "(`model.quantization`: `fp8` on GPUs, `w8a8` on CPUs). `none`: nothing. `w8a16`: "
+               "(`model.quantization`: `fp8` on GPUs, `w8a8`). `none`: nothing. `w8a16`: "
                "from one of the next steps on, the same for all ranks of a replica, its products "
                "leave activations as they are (bfloat16 on GPUs, fp32 on CPUs) and widen the 8-bit "
                "weights in registers. That is more exact and, with many rows, slower; no second "

@@ -67,7 +67,7 @@ Result<std::vector<RankFootprint>> footprints(const ModelConfig& model,
                                  .panel_rows = on_gpu ? 1 : cpu_panel_rows,
                                  .on_gpu = on_gpu,
                                  .gpu_codes = dtype == DType::bf16 && !engine.deterministic,
-                                 .widens_fp8 = std::isfinite(engine.max_activation),
+                                 .widens_codes = std::isfinite(engine.max_activation),
                                  .shares_tables = on_gpu};
   std::map<std::array<int, 5>, RankFootprint> known;
   std::vector<RankFootprint> ranks;

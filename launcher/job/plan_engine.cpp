@@ -125,12 +125,7 @@ Result<std::int32_t> step_tokens(const Config& config, const ModelConfig& model,
 Result<WeightEncoding> weight_encoding(const Config& config, const EngineSpec& engine) {
   const std::string& asked = config.model.quantization;
   if (asked == "none") return WeightEncoding::plain;
-  if (asked == "w8a8") {
-    if (engine.device == DeviceKind::cpu) return WeightEncoding::w8a8;
-    return fail(ErrorCode::invalid_argument,
-                "model.quantization: w8a8 is for CPUs: set it to fp8, int8, w4a16 or none, or "
-                "cluster.device: cpu");
-  }
+  if (asked == "w8a8" && engine.device == DeviceKind::cpu) return WeightEncoding::w8a8;
   if (engine.deterministic) {
     return fail(ErrorCode::invalid_argument,
                 "model.quantization: {} has no kernels whose bits do not depend on the batch: set "
@@ -144,6 +139,7 @@ Result<WeightEncoding> weight_encoding(const Config& config, const EngineSpec& e
                 asked);
   }
   if (asked == "fp8") return WeightEncoding::fp8;
+  if (asked == "w8a8") return WeightEncoding::w8a8;
   return asked == "int8" ? WeightEncoding::int8 : WeightEncoding::int4;
 }
 
@@ -152,17 +148,19 @@ Result<WeightEncoding> weight_encoding(const Config& config, const EngineSpec& e
 Result<float> max_activation(const Config& config, const EngineSpec& engine) {
   if (config.precision.fallback == "none") return std::numeric_limits<float>::infinity();
   const bool on_gpu = engine.device == DeviceKind::cuda;
-  const WeightEncoding rounding = on_gpu ? WeightEncoding::fp8 : WeightEncoding::w8a8;
+  const bool rounds =
+      engine.encoding == WeightEncoding::w8a8 || (on_gpu && engine.encoding == WeightEncoding::fp8);
   if (config.engine.deterministic.value_or(false)) {
     return fail(ErrorCode::invalid_argument,
                 "precision.fallback: the step in which a layer falls back depends on timing: set "
                 "engine.deterministic back to auto, or precision.fallback to none");
   }
-  if (engine.encoding != rounding) {
+  if (!rounds) {
     return fail(ErrorCode::invalid_argument,
                 "precision.fallback: with model.quantization: {} no layer rounds activations to 8 "
                 "bits on {}: set model.quantization: {}, or precision.fallback to none",
-                config.model.quantization, on_gpu ? "GPUs" : "CPUs", on_gpu ? "fp8" : "w8a8");
+                config.model.quantization, on_gpu ? "GPUs" : "CPUs",
+                on_gpu ? "fp8 or w8a8" : "w8a8");
   }
   return static_cast<float>(config.precision.max_activation);
 }

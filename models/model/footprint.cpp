@@ -158,9 +158,9 @@ class WeightBytes {
 
   std::int64_t matrix_bytes(const Stack& stack, std::int64_t panel_rows) const {
     const std::int64_t held = (stack.rows + panel_rows - 1) / panel_rows * panel_rows;
-    if (is_fp8(stack)) {
+    if (rounds_rows(stack)) {
       const std::int64_t units = (stack.columns + unit_columns - 1) / unit_columns;
-      const std::int64_t columns = options_.widens_fp8 ? units * unit_columns : stack.columns;
+      const std::int64_t columns = options_.widens_codes ? units * unit_columns : stack.columns;
       return held * (columns + element_bytes(DType::f32));
     }
     if (const auto panels = panels_of(stack)) return panels->code_bytes() + panels->scale_bytes();
@@ -172,16 +172,18 @@ class WeightBytes {
     return held * stack.columns * element_bytes(dtype);
   }
 
-  /// On a GPU: quantised as it is loaded; see CudaWeightOps.
-  bool is_fp8(const Stack& stack) const {
-    return options_.on_gpu && stack.encoding == WeightEncoding::fp8 &&
-           fp8_fits(stack.rows, stack.columns);
+  /// On a GPU: in codes that are multiplied with codes; see CudaWeightOps.
+  bool rounds_rows(const Stack& stack) const {
+    if (!options_.on_gpu || !fp8_fits(stack.rows, stack.columns)) return false;
+    if (stack.encoding == WeightEncoding::fp8) return true;
+    const auto form = form_of(stack);
+    return options_.gpu_codes && !stack.is_grouped && form && form->rounds_whole_rows();
   }
 
   /// True for matrices that need the memory in which codes become bf16, and 8-bit ones are
   /// rearranged: not for those of experts that are in panels from the first.
   bool decodes(const Stack& stack) const {
-    if (is_fp8(stack)) return options_.widens_fp8;
+    if (rounds_rows(stack)) return options_.widens_codes;
     return !stack.is_grouped && panels_of(stack).has_value();
   }
 

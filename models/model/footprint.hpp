@@ -31,7 +31,7 @@ struct FootprintOptions {
                                 ///< (cpu_panel_rows)
   bool on_gpu = false;          ///< stages are balanced for GPUs
   bool gpu_codes = false;       ///< on a GPU: matrices may be held as codes (coded_panels)
-  bool widens_fp8 = false;      ///< on a GPU: layers may fall back (ModelLimits::max_activation)
+  bool widens_codes = false;    ///< on a GPU: layers may fall back (ModelLimits::max_activation)
   bool shares_tables = false;   ///< a tied head has no copy of its own (WeightOps::share_table)
 };
 

@@ -32,9 +32,11 @@ struct CodedForm {
   bool may_have_zero_points = false;
   /// Scales of groups are numbers of E4M3, which are times one of the row (CodedRow::row_scale).
   bool has_row_scales = false;
-  /// Products round activations to signed bytes, too (cpu/int8_gemm_kernels.hpp).
+  /// Products round activations to signed bytes, too (cpu/int8_gemm_kernels.hpp, cuda/gemm/).
   bool rounds_rows = false;
   bool operator==(const CodedForm&) const = default;
+  /// Products do, and sums over whole rows have one scale: what GPUs do.
+  bool rounds_whole_rows() const { return rounds_rows && group_columns == 0; }
 
   /// The group of a column of the held matrix; 0 is the first one's.
   std::int64_t group_of(std::int64_t column) const {

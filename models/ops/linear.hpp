@@ -12,7 +12,7 @@ enum class WeightEncoding : std::uint8_t {
   fp8,   ///< as 8-bit codes, each row with a scale (fp8_rows.hpp), if the device and shape allow it
   int8,  ///< on CPUs: as signed bytes, each row with a scale
   int4,  ///< on CPUs: as 4-bit codes, each 128 columns of a row with a scale
-  w8a8,  ///< on CPUs: as int8, and products round activations to int8, each row with a scale
+  w8a8,  ///< as int8, and products round activations to int8, each row with a scale
   plain_w8a8,  ///< as they are stored; products with codes that are int8 round activations too
 };
 

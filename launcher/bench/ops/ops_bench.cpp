@@ -16,7 +16,7 @@ Result<OpsFigures> measure(const OpsBenchOptions& options, const JobPlan& plan) 
   TROUPE_TRY(const auto ops, make_ops({.kind = engine.device,
                                        .dtype = dtype,
                                        .threads = engine.threads_per_worker,
-                                       .has_fp8_weights = engine.encoding == WeightEncoding::fp8,
+                                       .encoding = engine.encoding,
                                        .deterministic = engine.deterministic}));
   OpsFigures figures{.model = engine.model_path,
                      .device = engine.device == DeviceKind::cuda

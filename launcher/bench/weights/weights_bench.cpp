@@ -88,11 +88,10 @@ Result<WeightsFigures> measure(const WeightsBenchOptions& options, const JobPlan
   TROUPE_TRY(const auto files, weight_files(figures.folder));
   figures.files = files.size();
   figures.threads = reading_threads();
-  TROUPE_TRY(const auto ops,
-             make_ops({.kind = plan.engine.device,
-                       .dtype = plan.engine.dtype,
-                       .threads = plan.engine.threads_per_worker,
-                       .has_fp8_weights = plan.engine.encoding == WeightEncoding::fp8}));
+  TROUPE_TRY(const auto ops, make_ops({.kind = plan.engine.device,
+                                       .dtype = plan.engine.dtype,
+                                       .threads = plan.engine.threads_per_worker,
+                                       .encoding = plan.engine.encoding}));
   TROUPE_TRY(figures.copy_rate, measure_copy(*ops));
   // For the warm case, files are read once before, so that they are in the page cache.
   if (options.cold) {

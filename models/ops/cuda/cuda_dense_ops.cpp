@@ -26,26 +26,27 @@ Result<std::unique_ptr<CudaDenseOps>> CudaDenseOps::create(CudaContext& context)
                InvariantGemm::create({std::move(workspace), std::move(parts)}, tunes));
   } else {
     TROUPE_TRY(dense->gemms_.dense, DenseGemm::create(std::move(workspace), tunes));
-    if (context.options().has_fp8_weights) {
+    const WeightEncoding encoding = context.options().encoding;
+    if (encoding == WeightEncoding::fp8 || encoding == WeightEncoding::w8a8) {
       TROUPE_TRY(DeviceTensor codes, context.allocate(DType::u8, {max_code_bytes}));
       TROUPE_TRY(DeviceTensor scales, context.allocate(DType::f32, {max_coded_rows}));
-      dense->gemms_.fp8 =
-          std::make_unique<Fp8Gemm>(*dense->gemms_.dense, *context.outputs(),
-                                    Fp8Gemm::Memory{std::move(codes), std::move(scales)});
+      dense->gemms_.w8a8 = std::make_unique<W8a8Gemm>(
+          encoding == WeightEncoding::fp8 ? CodeKind::e4m3 : CodeKind::int8, *dense->gemms_.dense,
+          *context.outputs(), W8a8Gemm::Memory{std::move(codes), std::move(scales)});
     }
   }
   return dense;
 }
 
 std::optional<CodedRows> CudaDenseOps::room_for_codes(const Tensor& rows) const {
-  if (gemms_.fp8 == nullptr || rows.dtype() != DType::bf16) return std::nullopt;
-  return gemms_.fp8->room_for(rows[0], rows[1]);
+  if (gemms_.w8a8 == nullptr || rows.dtype() != DType::bf16) return std::nullopt;
+  return gemms_.w8a8->room_for(rows[0], rows[1]);
 }
 
 std::optional<CodedRows> CudaDenseOps::codes_of(const Tensor& rows) const {
   const bool are_there =
-      gemms_.fp8 != nullptr && context_.uses() == coded_at_ && gemms_.fp8->is_coded(rows);
-  return are_there ? gemms_.fp8->room_for(rows[0], rows[1]) : std::nullopt;
+      gemms_.w8a8 != nullptr && context_.uses() == coded_at_ && gemms_.w8a8->is_coded(rows);
+  return are_there ? gemms_.w8a8->room_for(rows[0], rows[1]) : std::nullopt;
 }
 
 bool CudaDenseOps::reads_only_codes(const Linear* next) {
@@ -56,17 +57,17 @@ void CudaDenseOps::set_coded(const Tensor& rows, bool only_codes) {
   if (std::exchange(only_coded_, only_codes ? rows.data() : nullptr) != nullptr) {
     check(codes_unread());
   }
-  gemms_.fp8->set_coded(rows);
+  gemms_.w8a8->set_coded(rows);
   coded_at_ = context_.uses();
 }
 
 void CudaDenseOps::check_codes() {
-  if (gemms_.fp8 != nullptr && context_.uses() != coded_at_) gemms_.fp8->set_coded({});
+  if (gemms_.w8a8 != nullptr && context_.uses() != coded_at_) gemms_.w8a8->set_coded({});
 }
 
 bool CudaDenseOps::has_numbers_or_codes(const Tensor& x) {
   const void* const rows = std::exchange(only_coded_, nullptr);
-  if (rows == nullptr || (rows == x.data() && gemms_.fp8->is_coded(x))) return true;
+  if (rows == nullptr || (rows == x.data() && gemms_.w8a8->is_coded(x))) return true;
   check(codes_unread());
   return false;
 }
@@ -78,7 +79,7 @@ void CudaDenseOps::do_linear(const Linear& weight, const Tensor& x, const Tensor
   check(static_cast<const CudaLinear&>(weight).multiply(gemms_, x, out, stream()));
   if (out.data() == x.data()) return;
   // Another matrix may take the codes of x, which has not changed; other rows may be in `out` now.
-  if (gemms_.fp8 != nullptr && !gemms_.fp8->is_coded(x)) gemms_.fp8->set_coded({});
+  if (gemms_.w8a8 != nullptr && !gemms_.w8a8->is_coded(x)) gemms_.w8a8->set_coded({});
   coded_at_ = context_.uses();
 }
 

@@ -19,10 +19,10 @@ class CudaDenseOps final : public DenseOps, private CudaComponent {
   std::optional<CodedRows> codes_of(const Tensor& rows) const;
 
   /// CodedRows::peak of codes that are made now; null: none.
-  float* peak() const { return gemms_.fp8 != nullptr ? gemms_.fp8->peak() : nullptr; }
+  float* peak() const { return gemms_.w8a8 != nullptr ? gemms_.w8a8->peak() : nullptr; }
 
   void watch_rows(const Tensor& peak) override {
-    if (gemms_.fp8 != nullptr) gemms_.fp8->set_peak(peak.empty() ? nullptr : peak.as<float>());
+    if (gemms_.w8a8 != nullptr) gemms_.w8a8->set_peak(peak.empty() ? nullptr : peak.as<float>());
   }
 
  private:

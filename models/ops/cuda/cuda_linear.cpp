@@ -13,8 +13,8 @@ Result<void> CudaGroupedLinear::widen(cudaStream_t stream) {
                 k, experts());
   }
   TROUPE_CHECK(
-      cuda_done(launch_arrange_in_place(weights_->as<std::uint8_t>(), experts() * n, k,
-                                        scales_->as<float>(), (*room_)->data(),
+      cuda_done(launch_arrange_in_place(CodeKind::e4m3, weights_->as<std::uint8_t>(), experts() * n,
+                                        k, scales_->as<float>(), (*room_)->data(),
                                         static_cast<std::int64_t>((*room_)->bytes()), stream),
                 "arranging experts' codes in panels"));
   layout_ = CodedPanels{.kind = CodeKind::e4m3, .rows = n, .columns = k};

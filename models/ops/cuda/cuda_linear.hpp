@@ -9,20 +9,23 @@
 
 #include "models/ops/coded_panels.hpp"
 #include "models/ops/cuda/gemm/dense_gemm.hpp"
-#include "models/ops/cuda/gemm/fp8_gemm.hpp"
 #include "models/ops/cuda/gemm/invariant_gemm.hpp"
+#include "models/ops/cuda/gemm/w8a8_gemm.hpp"
 #include "models/ops/linear.hpp"
 
 namespace troupe {
 
 /// What matrices in 8-bit codes are multiplied as (Linear::kernel).
-inline constexpr std::string_view fp8_kernel = "fp8 codes, activations as fp8 (W8A8)";
+constexpr std::string_view rounding_kernel(CodeKind kind) {
+  return kind == CodeKind::int8 ? "int8 codes, activations as int8 (W8A8)"
+                                : "fp8 codes, activations as fp8 (W8A8)";
+}
 
 /// The GEMMs of matrices, by the ways to store them.
 struct CudaGemms {
   std::unique_ptr<DenseGemm> dense;          ///< of plain ones, unless deterministic
   std::unique_ptr<InvariantGemm> invariant;  ///< of plain ones, if deterministic
-  std::unique_ptr<Fp8Gemm> fp8;              ///< of those in 8-bit codes, if there may be any
+  std::unique_ptr<W8a8Gemm> w8a8;            ///< of those in 8-bit codes, if there may be any
 };
 
 /// A weight on a GPU. Each way to store one is a class, which brings its own GEMM.
@@ -39,7 +42,7 @@ class CudaLinear : public Linear {
   /// it is stored otherwise.
   virtual const Tensor* plain() const = 0;
   /// The matrix in 8-bit codes that are multiplied with codes; null if it is stored otherwise.
-  virtual const Fp8Matrix* codes() const { return nullptr; }
+  virtual const W8a8Matrix* codes() const { return nullptr; }
   /// As WeightOps::widen, which it is called by.
   virtual Result<void> widen(cudaStream_t /*stream*/) {
     return fail(ErrorCode::unsupported, "a matrix [{}, {}] has no other kernel", out_features(),
@@ -92,7 +95,7 @@ class CudaGroupedLinear final : public GroupedLinear {
                     std::shared_ptr<const DeviceTensor> room)
       : weights_(std::move(codes)),
         scales_(std::move(scales)),
-        kernel_(fp8_kernel),
+        kernel_(rounding_kernel(CodeKind::e4m3)),
         room_(std::move(room)) {}
   /// `panels` [experts, layout.code_bytes()] u8, of expert_panels(); `row_scales` [experts, n] f32
   /// if the layout has them.

@@ -16,11 +16,12 @@ struct CudaOpsOptions {
   /// row-parallel GEMM is the tree sum of its segments, at most max_invariant_segments over all
   /// ranks. bf16 only.
   bool deterministic = false;
-  /// Matrices may be held as WeightEncoding::fp8: bf16, not deterministic.
-  bool has_fp8_weights = false;
+  /// With fp8 or w8a8, matrices may be codes that are multiplied with rows that become such codes,
+  /// too (W8A8): bf16, not deterministic.
+  WeightEncoding encoding = WeightEncoding::plain;
   /// Dense ones of these may be widened (WeightOps::widen): the 128 MiB that it needs are taken
   /// with the first.
-  bool widens_fp8 = false;
+  bool widens_codes = false;
   /// Prefixes that sequences share are read together also where this does not pay (cascade_pays).
   bool always_cascades = false;
 };

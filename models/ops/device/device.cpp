@@ -96,8 +96,8 @@ Result<std::unique_ptr<Ops>> make_ops(const OpsOptions& options) {
     return library->make_ops({.device = options.device,
                               .dtype = options.dtype,
                               .deterministic = options.deterministic,
-                              .has_fp8_weights = options.has_fp8_weights,
-                              .widens_fp8 = options.widens_fp8});
+                              .encoding = options.encoding,
+                              .widens_codes = options.widens_codes});
   }
   return make_cpu_ops({.threads = options.threads,
                        .dtype = options.dtype,

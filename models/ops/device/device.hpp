@@ -20,9 +20,9 @@ struct OpsOptions {
   int device = 0;            ///< if there are several GPUs
   int threads = 1;           ///< for a CPU's operations
   bool cores_are_shared = false;
-  bool has_fp8_weights = false;  ///< on GPUs, see CudaOpsOptions
-  bool widens_fp8 = false;       ///< likewise
-  bool deterministic = false;    ///< on GPUs, see CudaOpsOptions; CPUs' operations always are
+  WeightEncoding encoding = WeightEncoding::plain;  ///< on GPUs, see CudaOpsOptions
+  bool widens_codes = false;                        ///< likewise
+  bool deterministic = false;  ///< on GPUs, see CudaOpsOptions; CPUs' operations always are
 };
 
 /// Makes Ops on a device of this machine. Errors: those of make_cpu_ops or make_cuda_ops;

@@ -31,9 +31,10 @@ struct Fp8Engine {
 /// Without a KV cache and a runner.
 Result<Fp8Engine> load_engine(const std::string& name, float max_activation) {
   Fp8Engine engine;
-  TROUPE_TRY(engine.ops,
-             make_cuda_ops(
-                 {.device = 0, .dtype = DType::bf16, .has_fp8_weights = true, .widens_fp8 = true}));
+  TROUPE_TRY(engine.ops, make_cuda_ops({.device = 0,
+                                        .dtype = DType::bf16,
+                                        .encoding = WeightEncoding::fp8,
+                                        .widens_codes = true}));
   const auto folder = golden_model(name)->checkpoint;
   TROUPE_TRY(const ModelConfig config, load_model_config(folder));
   TROUPE_TRY(const Checkpoint checkpoint, Checkpoint::open(folder));

@@ -21,7 +21,8 @@ struct Found {
 };
 
 Result<Found> run(const std::string& name, std::optional<bool> quantize_head, std::int32_t chunk) {
-  TROUPE_TRY(auto ops, make_cuda_ops({.device = 0, .dtype = DType::bf16, .has_fp8_weights = true}));
+  TROUPE_TRY(auto ops,
+             make_cuda_ops({.device = 0, .dtype = DType::bf16, .encoding = WeightEncoding::fp8}));
   TROUPE_TRY(const auto loaded,
              load(golden_model(name)->checkpoint, DType::bf16, {}, std::move(ops), false, {}, {},
                   WeightEncoding::fp8, quantize_head));

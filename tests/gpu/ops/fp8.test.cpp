@@ -21,7 +21,7 @@ class Fp8Products : public BothDevices {
   void SetUp() override {
     BothDevices::SetUp();
     if (IsSkipped()) return;
-    auto cuda = make_cuda_ops({.device = 0, .dtype = DType::bf16, .has_fp8_weights = true});
+    auto cuda = make_cuda_ops({.device = 0, .dtype = DType::bf16, .encoding = WeightEncoding::fp8});
     ASSERT_TRUE(cuda.ok()) << cuda.error().message;
     gpu_ = *std::move(cuda);
     // In f32 the CPU computes with the codes' own numbers.
@@ -103,7 +103,7 @@ TEST_P(Fp8Products, are_the_same_by_every_tiling_of_many_rows) {
                      x = random({700, k});
     auto gpu_weight = codes(weight), cpu_weight = rounded_matrix(weight);
     ASSERT_TRUE(gpu_weight.ok() && cpu_weight.ok());
-    const Fp8Matrix* const matrix = static_cast<const CudaLinear&>(**gpu_weight).codes();
+    const W8a8Matrix* const matrix = static_cast<const CudaLinear&>(**gpu_weight).codes();
     ASSERT_NE(matrix, nullptr);
     const HostTensor expected(DType::f32, {700, n});
     cpu_->dense().linear(**cpu_weight, rounded_rows(x), expected);

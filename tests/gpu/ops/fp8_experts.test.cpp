@@ -48,7 +48,7 @@ class Fp8Experts : public BothDevices {
   void SetUp() override {
     BothDevices::SetUp();
     if (IsSkipped()) return;
-    auto cuda = make_cuda_ops({.device = 0, .dtype = DType::bf16, .has_fp8_weights = true});
+    auto cuda = make_cuda_ops({.device = 0, .dtype = DType::bf16, .encoding = WeightEncoding::fp8});
     ASSERT_TRUE(cuda.ok()) << cuda.error().message;
     gpu_ = *std::move(cuda);
   }
@@ -69,7 +69,7 @@ class Fp8Experts : public BothDevices {
     auto made = gpu_->weights().prepare_grouped(std::vector<Tensor>(owners.begin(), owners.end()),
                                                 1, WeightEncoding::fp8);
     EXPECT_TRUE(made.ok()) << made.error().message;
-    EXPECT_EQ((*made)->kernel(), fp8_kernel);
+    EXPECT_EQ((*made)->kernel(), rounding_kernel(CodeKind::e4m3));
     EXPECT_EQ((*made)->bytes(), static_cast<std::size_t>(count * n * (k + 4)));
     return {*std::move(made), coded(all)};
   }
@@ -422,7 +422,7 @@ TEST_P(Fp8Experts, are_loaded_with_the_scales_of_whole_rows) {
     ASSERT_TRUE(loaded.ok()) << loaded.error().message;
     const auto done = gpu_->weights().finish_loading(nullptr);
     ASSERT_TRUE(done.ok()) << done.error().message;
-    ASSERT_EQ((*loaded)->kernel(), fp8_kernel);
+    ASSERT_EQ((*loaded)->kernel(), rounding_kernel(CodeKind::e4m3));
     // Each expert multiplies the rows of a unit matrix.
     const HostTensor x(DType::f32, {count * cols.count, cols.count});
     std::vector<std::int32_t> chosen;

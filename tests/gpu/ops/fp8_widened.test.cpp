@@ -7,7 +7,7 @@
 #include <fmt/format.h>
 
 #include "models/ops/coded_panels.hpp"
-#include "models/ops/cuda/fp8_cuda_linear.hpp"
+#include "models/ops/cuda/w8a8_cuda_linear.hpp"
 #include "models/ops/fp8_rows.hpp"
 #include "models/ops/stored_matrix.hpp"
 #include "tests/gpu/ops/both_devices.hpp"
@@ -21,7 +21,7 @@ class WidenedFp8 : public BothDevices {
     BothDevices::SetUp();
     if (IsSkipped()) return;
     auto cuda = make_cuda_ops(
-        {.device = 0, .dtype = DType::bf16, .has_fp8_weights = true, .widens_fp8 = true});
+        {.device = 0, .dtype = DType::bf16, .encoding = WeightEncoding::fp8, .widens_codes = true});
     ASSERT_TRUE(cuda.ok()) << cuda.error().message;
     gpu_ = *std::move(cuda);
     auto cpu = make_cpu_ops({.threads = 4, .dtype = DType::f32});
@@ -133,7 +133,7 @@ TEST_P(WidenedFp8, codes_are_arranged_in_place_whatever_memory_there_is_beside_t
       const DeviceTensor memory = exact(codes);
       auto decoded = gpu_->memory().allocate(DType::u8, {rows_at_once * k});
       ASSERT_TRUE(decoded.ok());
-      Fp8CudaLinear linear(
+      W8a8CudaLinear linear(
           {DeviceTensor(memory->rows(0, n * k).reshaped({n, k}), [](void*) {}), exact(scales)},
           std::make_shared<const DeviceTensor>(*std::move(decoded)));
       const Tensor row_scales = linear.codes()->scales;

@@ -214,19 +214,25 @@ __device__ __forceinline__ void pin(float (&sums)[count]) {
 #pragma unroll
   for (int i = 0; i < count; ++i) asm volatile("" : "+f"(sums[i])::"memory");
 }
+template <int count>
+__device__ __forceinline__ void pin(int (&sums)[count]) {
+#pragma unroll
+  for (int i = 0; i < count; ++i) asm volatile("" : "+r"(sums[i])::"memory");
+}
 
-#define TROUPE_SUMS_4(i) "+f"(d[(i)]), "+f"(d[(i) + 1]), "+f"(d[(i) + 2]), "+f"(d[(i) + 3])
-#define TROUPE_SUMS_8(i) TROUPE_SUMS_4(i), TROUPE_SUMS_4((i) + 4)
-#define TROUPE_SUMS_16(i) TROUPE_SUMS_8(i), TROUPE_SUMS_8((i) + 8)
-#define TROUPE_SUMS_32(i) TROUPE_SUMS_16(i), TROUPE_SUMS_16((i) + 16)
-#define TROUPE_SUMS_48 TROUPE_SUMS_32(0), TROUPE_SUMS_16(32)
-#define TROUPE_SUMS_64 TROUPE_SUMS_32(0), TROUPE_SUMS_32(32)
-#define TROUPE_SUMS_96 TROUPE_SUMS_64, TROUPE_SUMS_32(64)
-#define TROUPE_SUMS_128 TROUPE_SUMS_64, TROUPE_SUMS_32(64), TROUPE_SUMS_32(96)
+// `in` is the constraint of a sum's register.
+#define TROUPE_SUMS_4(in, i) in(d[(i)]), in(d[(i) + 1]), in(d[(i) + 2]), in(d[(i) + 3])
+#define TROUPE_SUMS_8(in, i) TROUPE_SUMS_4(in, i), TROUPE_SUMS_4(in, (i) + 4)
+#define TROUPE_SUMS_16(in, i) TROUPE_SUMS_8(in, i), TROUPE_SUMS_8(in, (i) + 8)
+#define TROUPE_SUMS_32(in, i) TROUPE_SUMS_16(in, i), TROUPE_SUMS_16(in, (i) + 16)
+#define TROUPE_SUMS_48(in) TROUPE_SUMS_32(in, 0), TROUPE_SUMS_16(in, 32)
+#define TROUPE_SUMS_64(in) TROUPE_SUMS_32(in, 0), TROUPE_SUMS_32(in, 32)
+#define TROUPE_SUMS_96(in) TROUPE_SUMS_64(in), TROUPE_SUMS_32(in, 64)
+#define TROUPE_SUMS_128(in) TROUPE_SUMS_64(in), TROUPE_SUMS_32(in, 64), TROUPE_SUMS_32(in, 96)
 #define TROUPE_MULTIPLY(shape, types, registers, left, right, adds) \
   "{\n.reg .pred adds;\nsetp.ne.b32 adds, " adds                    \
   ", 0;\n"                                                          \
-  "wgmma.mma_async.sync.aligned." shape types " {" registers "}, " left ", " right ", adds, 1, 1"
+  "wgmma.mma_async.sync.aligned." shape types " {" registers "}, " left ", " right ", adds"
 #define TROUPE_NUMBERS_16 "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15"
 #define TROUPE_NUMBERS_32 \
   TROUPE_NUMBERS_16 ",%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31"
@@ -244,39 +250,42 @@ __device__ __forceinline__ void pin(float (&sums)[count]) {
   "%86,%87,%88,%89,%90,%91,%92,%93,%94,%95,%96,%97,%98,%99,%100,%101,%102,%103,%104,%105,%106," \
   "%107,%108,%109,%110,%111,%112,%113,%114,%115,%116,%117,%118,%119,%120,%121,%122,%123,%124,"  \
   "%125,%126,%127"
-/// Defines wgmma_bf16 or another for as many columns as there are sums.
-#define TROUPE_WGMMA(name, count, shape, types, end, sums, registers, left, right, adds)           \
+/// Defines wgmma or another for as many columns as there are sums.
+#define TROUPE_WGMMA(name, Sum, count, shape, types, end, sums, registers, left, right, adds)      \
   __device__ __forceinline__ void name(std::uint64_t of_left, std::uint64_t of_right, int adds_to, \
-                                       float(&d)[count]) {                                         \
+                                       Sum(&d)[count]) {                                           \
     asm volatile(TROUPE_MULTIPLY(shape, types, registers, left, right, adds) end                   \
                  : sums                                                                            \
                  : "l"(of_left), "l"(of_right), "r"(adds_to));                                     \
   }
-#define TROUPE_WGMMAS(name, k, types, end)                                                         \
-  TROUPE_WGMMA(name, 4, "m64n8" k, types, end, TROUPE_SUMS_4(0), "%0,%1,%2,%3", "%4", "%5", "%6")  \
-  TROUPE_WGMMA(name, 8, "m64n16" k, types, end, TROUPE_SUMS_8(0), "%0,%1,%2,%3,%4,%5,%6,%7", "%8", \
-               "%9", "%10")                                                                        \
-  TROUPE_WGMMA(name, 16, "m64n32" k, types, end, TROUPE_SUMS_16(0), TROUPE_NUMBERS_16, "%16",      \
-               "%17", "%18")                                                                       \
-  TROUPE_WGMMA(name, 32, "m64n64" k, types, end, TROUPE_SUMS_32(0), TROUPE_NUMBERS_32, "%32",      \
-               "%33", "%34")                                                                       \
-  TROUPE_WGMMA(name, 48, "m64n96" k, types, end, TROUPE_SUMS_48, TROUPE_NUMBERS_48, "%48", "%49",  \
-               "%50")                                                                              \
-  TROUPE_WGMMA(name, 64, "m64n128" k, types, end, TROUPE_SUMS_64, TROUPE_NUMBERS_64, "%64", "%65", \
-               "%66")                                                                              \
-  TROUPE_WGMMA(name, 96, "m64n192" k, types, end, TROUPE_SUMS_96, TROUPE_NUMBERS_96, "%96", "%97", \
-               "%98")                                                                              \
-  TROUPE_WGMMA(name, 128, "m64n256" k, types, end, TROUPE_SUMS_128, TROUPE_NUMBERS_128, "%128",    \
-               "%129", "%130")
+#define TROUPE_WGMMAS(name, Sum, in, k, types, end)                                              \
+  TROUPE_WGMMA(name, Sum, 4, "m64n8" k, types, end, TROUPE_SUMS_4(in, 0), "%0,%1,%2,%3", "%4",   \
+               "%5", "%6")                                                                       \
+  TROUPE_WGMMA(name, Sum, 8, "m64n16" k, types, end, TROUPE_SUMS_8(in, 0),                       \
+               "%0,%1,%2,%3,%4,%5,%6,%7", "%8", "%9", "%10")                                     \
+  TROUPE_WGMMA(name, Sum, 16, "m64n32" k, types, end, TROUPE_SUMS_16(in, 0), TROUPE_NUMBERS_16,  \
+               "%16", "%17", "%18")                                                              \
+  TROUPE_WGMMA(name, Sum, 32, "m64n64" k, types, end, TROUPE_SUMS_32(in, 0), TROUPE_NUMBERS_32,  \
+               "%32", "%33", "%34")                                                              \
+  TROUPE_WGMMA(name, Sum, 48, "m64n96" k, types, end, TROUPE_SUMS_48(in), TROUPE_NUMBERS_48,     \
+               "%48", "%49", "%50")                                                              \
+  TROUPE_WGMMA(name, Sum, 64, "m64n128" k, types, end, TROUPE_SUMS_64(in), TROUPE_NUMBERS_64,    \
+               "%64", "%65", "%66")                                                              \
+  TROUPE_WGMMA(name, Sum, 96, "m64n192" k, types, end, TROUPE_SUMS_96(in), TROUPE_NUMBERS_96,    \
+               "%96", "%97", "%98")                                                              \
+  TROUPE_WGMMA(name, Sum, 128, "m64n256" k, types, end, TROUPE_SUMS_128(in), TROUPE_NUMBERS_128, \
+               "%128", "%129", "%130")
 
-/// d = left . right^T, plus d if `adds_to`, for 32 bytes of k: 16 columns of bf16 or 32 E4M3 codes.
-/// left has 64 rows, right 2 * count (wgmma m64nNk16 or m64nNk32). In warp w of the group, lane l
-/// holds in d[4 j + 2 h + i] row 16 w + l / 4 + 8 h, column 8 j + 2 (l % 4) + i. Asynchronous
-/// between open_products and a wait.
-TROUPE_WGMMAS(wgmma, "k16", ".f32.bf16.bf16", ", 0, 0;\n}\n")
-/// With codes, hardware adds with fewer bits than fp32 has (13 of fraction after the point of the
-/// largest): sums over long k are better made of several.
-TROUPE_WGMMAS(wgmma_e4m3, "k32", ".f32.e4m3.e4m3", ";\n}\n")
+/// d = left . right^T, plus d if `adds_to`, for 32 bytes of k: 16 columns of bf16 or 32 codes. left
+/// has 64 rows, right 2 * count (wgmma m64nNk16 or m64nNk32). In warp w of the group, lane l holds
+/// in d[4 j + 2 h + i] row 16 w + l / 4 + 8 h, column 8 j + 2 (l % 4) + i. Asynchronous between
+/// open_products and a wait.
+TROUPE_WGMMAS(wgmma, float, "+f", "k16", ".f32.bf16.bf16", ", 1, 1, 0, 0;\n}\n")
+/// With E4M3 codes, hardware adds with fewer bits than fp32 has (13 of fraction after the point of
+/// the largest): sums over long k are better made of several.
+TROUPE_WGMMAS(wgmma_e4m3, float, "+f", "k32", ".f32.e4m3.e4m3", ", 1, 1;\n}\n")
+/// Of signed bytes; sums are exact.
+TROUPE_WGMMAS(wgmma_s8, int, "+r", "k32", ".s32.s8.s8", ";\n}\n")
 
 #undef TROUPE_WGMMAS
 #undef TROUPE_WGMMA

@@ -14,7 +14,7 @@ __device__ __forceinline__ bool is_nan(std::uint32_t code) { return (code & 0x7F
 
 /// Grid: units of panels, a thread for each four codes.
 __global__ void __launch_bounds__(unit_words)
-    arrange_panels(const std::uint8_t* codes, int k, int units, std::uint8_t* panels,
+    arrange_panels(CodeKind kind, const std::uint8_t* codes, int k, int units, std::uint8_t* panels,
                    float* row_scales) {
   const int panel = static_cast<int>(blockIdx.x) / units,
             unit = static_cast<int>(blockIdx.x) % units;
@@ -30,7 +30,7 @@ __global__ void __launch_bounds__(unit_words)
     // Bytes 0 and 2 are the first pair of columns, 1 and 3 the second.
     four = (low & 0xFFU) | (high & 0xFFU) << 8 | (low >> 8) << 16 | (high >> 8) << 24;
     const bool any_nan = is_nan(low) || is_nan(low >> 8) || is_nan(high) || is_nan(high >> 8);
-    if (any_nan) row_scales[row] = NAN;
+    if (kind == CodeKind::e4m3 && any_nan) row_scales[row] = NAN;
   }
   reinterpret_cast<std::uint32_t*>(panels)[std::int64_t{blockIdx.x} * unit_words + word] = four;
 }
@@ -40,19 +40,20 @@ __global__ void __launch_bounds__(unit_words)
 
 using namespace cuda;
 
-cudaError_t launch_arrange_panels(const std::uint8_t* codes, std::int64_t rows, std::int64_t k,
-                                  std::uint8_t* panels, float* row_scales, cudaStream_t stream) {
+cudaError_t launch_arrange_panels(CodeKind kind, const std::uint8_t* codes, std::int64_t rows,
+                                  std::int64_t k, std::uint8_t* panels, float* row_scales,
+                                  cudaStream_t stream) {
   if (rows == 0) return cudaSuccess;
   const std::int64_t units = (k + unit_columns - 1) / unit_columns;
   arrange_panels<<<static_cast<unsigned>(rows / panel_rows * units), unit_words, 0, stream>>>(
-      codes, static_cast<int>(k), static_cast<int>(units), panels, row_scales);
+      kind, codes, static_cast<int>(k), static_cast<int>(units), panels, row_scales);
   return cudaPeekAtLastError();
 }
 
-cudaError_t launch_arrange_in_place(std::uint8_t* codes, std::int64_t rows, std::int64_t k,
-                                    float* row_scales, void* room, std::int64_t room_bytes,
-                                    cudaStream_t stream) {
-  const CodedPanels layout{.kind = CodeKind::e4m3, .rows = rows, .columns = k};
+cudaError_t launch_arrange_in_place(CodeKind kind, std::uint8_t* codes, std::int64_t rows,
+                                    std::int64_t k, float* row_scales, void* room,
+                                    std::int64_t room_bytes, cudaStream_t stream) {
+  const CodedPanels layout{.kind = kind, .rows = rows, .columns = k};
   // Panels are at least as long as their rows, so the last rows go first.
   const std::int64_t at_once = std::max(room_bytes / k / panel_rows, std::int64_t{1}) * panel_rows;
   for (std::int64_t end = rows; end > 0;) {
@@ -61,7 +62,7 @@ cudaError_t launch_arrange_in_place(std::uint8_t* codes, std::int64_t rows, std:
         cudaMemcpyAsync(room, codes + first * k, static_cast<std::size_t>(count * k),
                         cudaMemcpyDeviceToDevice, stream);
     if (error != cudaSuccess) return error;
-    error = launch_arrange_panels(static_cast<const std::uint8_t*>(room), count, k,
+    error = launch_arrange_panels(kind, static_cast<const std::uint8_t*>(room), count, k,
                                   codes + first / panel_rows * layout.panel_bytes(),
                                   row_scales + first, stream);
     if (error != cudaSuccess) return error;

@@ -11,6 +11,7 @@
 #include "models/ops/cuda/gemm/decode_gemm.hpp"
 #include "models/ops/cuda/gemm/decode_gemm_tiling.hpp"
 #include "models/ops/cuda/gemm/decode_output.cuh"
+#include "models/ops/cuda/gemm/gemm_elements.cuh"
 #include "models/ops/cuda/gemm/quantize_part.cuh"
 #include "parallel/device/cuda/device_math.cuh"
 #include "parallel/device/cuda/launch.cuh"
@@ -27,35 +28,14 @@ constexpr int max_stages = 8, max_deep_stages = 16;
 constexpr int max_coding_stages = 20;   // of blocks that make the codes of x
 constexpr int max_shared = 225 * 1024;  // per block, besides its barriers and scales
 
-/// Elements of weights and rows: bf16, or E4M3 codes with a scale for each row of either.
-struct Bf16 {
-  static constexpr int bytes = 2;
-  static constexpr bool has_scales = false;
-  /// Steps of k after which sums are added to those in fp32; 0: they are in fp32.
-  static constexpr int steps_per_sum = 0;
-  template <int count>
-  __device__ static void multiply(std::uint64_t left, std::uint64_t right, int adds,
-                                  float (&sums)[count]) {
-    wgmma(left, right, adds, sums);
-  }
-};
-struct E4m3 {
-  static constexpr int bytes = 1;
-  static constexpr bool has_scales = true;
-  static constexpr int steps_per_sum = 4;
-  template <int count>
-  __device__ static void multiply(std::uint64_t left, std::uint64_t right, int adds,
-                                  float (&sums)[count]) {
-    wgmma_e4m3(left, right, adds, sums);
-  }
-};
-
 /// Each of `groups` groups multiplies 64 rows of the weight with `rows` rows of x. `is_deep`: more
 /// steps are under way. `kept_units`, unless 0: x is a row of bf16, and a block makes the codes of
 /// its part of k itself, for which a thread keeps so many units of the row.
 template <class Element_, int groups_, int rows_, bool is_deep = false, unsigned kept_units_ = 0>
 struct Tiling {
   using Element = Element_;
+  using Sum = typename Element::Sum;
+  using Quad = typename Element::Quad;
   static constexpr int groups = groups_, rows = rows_;
   static constexpr unsigned kept_units = kept_units_;
   static constexpr bool makes_codes = kept_units > 0;
@@ -130,20 +110,22 @@ __device__ void make_codes(const Gemm& gemm, int first, int steps, unsigned char
                      .padded_units = gemm.k_steps * step_units,
                      .first = first * step_units,
                      .units = steps * step_units};
-  const float scale = quantize_part<T::consumers, T::kept_units>(part, [&](unsigned at) {
-    return codes + at / step_units * T::x_bytes + at % step_units * unit;
-  });
+  const float scale = quantize_part<T::Element::kind, T::consumers, T::kept_units>(
+      part,
+      [&](unsigned at) { return codes + at / step_units * T::x_bytes + at % step_units * unit; });
   if (threadIdx.x < T::rows) scales.x[threadIdx.x] = scale;
   show_to_products();
 }
 
 /// A thread's sums of quad `quad`, as store_quad takes them, times their rows' scales.
 template <class T>
-__device__ __forceinline__ float4 scaled(const BlockScales<T>& scales, int quad, float4 sums) {
+__device__ __forceinline__ float4 scaled(const BlockScales<T>& scales, int quad,
+                                         typename T::Quad sums) {
   const float* const x = scales.x + 8 * quad + threadIdx.x % 4 * 2;
   const float* const weight = scales.weight + threadIdx.x / 32 * 16 + threadIdx.x % 32 / 4;
-  return {sums.x * x[0] * weight[0], sums.y * x[1] * weight[0], sums.z * x[0] * weight[8],
-          sums.w * x[1] * weight[8]};
+  const auto number = [](auto sum) { return static_cast<float>(sum); };
+  return {number(sums.x) * x[0] * weight[0], number(sums.y) * x[1] * weight[0],
+          number(sums.z) * x[0] * weight[8], number(sums.w) * x[1] * weight[8]};
 }
 
 /// Makes the copy engine bring this block's part of k, `steps` steps from `first`. Called by one
@@ -181,12 +163,12 @@ __device__ void copy_tiles(const Gemm& gemm, int first, int steps, std::uint32_t
 /// Computes this group's sums over the block's part of k.
 template <class T>
 __device__ void multiply_steps(int steps, std::uint32_t stages_at, std::uint32_t full,
-                               std::uint32_t empty, float (&sums)[T::sums]) {
+                               std::uint32_t empty, typename T::Sum (&sums)[T::sums]) {
   using Element = typename T::Element;
   constexpr int steps_per_sum = Element::steps_per_sum;
   const int group = __shfl_sync(~0U, threadIdx.x / group_threads, 0);
 #pragma unroll
-  for (float& sum : sums) sum = 0.0F;
+  for (auto& sum : sums) sum = 0;
   float parts[steps_per_sum > 0 ? T::sums : 1];
   const auto release = [&](int stage) {
     if (threadIdx.x % 32 == 0) arrive(empty + 8 * stage);
@@ -281,16 +263,20 @@ __global__ void __launch_bounds__(T::threads, 1)
     }
     meet_consumers<T>();
   }
-  float sums[T::sums];
+  typename T::Sum sums[T::sums];
   multiply_steps<T>(steps, stages_at, shared_address(full), shared_address(empty), sums);
   const int warp = threadIdx.x / 32;
   const int at = (static_cast<int>(blockIdx.y) * T::groups * 4 + warp) * 16;
   const auto quad_of = [&](int quad) {
-    return float4{sums[4 * quad], sums[4 * quad + 1], sums[4 * quad + 2], sums[4 * quad + 3]};
+    return typename T::Quad{sums[4 * quad], sums[4 * quad + 1], sums[4 * quad + 2],
+                            sums[4 * quad + 3]};
   };
-  const auto store = [&](int quad, float4 values) {
-    if constexpr (has_scales) values = scaled<T>(scales, quad, values);
-    store_quad(gemm.to, quad, at, values);
+  const auto store = [&](int quad, typename T::Quad values) {
+    if constexpr (has_scales) {
+      store_quad(gemm.to, quad, at, scaled<T>(scales, quad, values));
+    } else {
+      store_quad(gemm.to, quad, at, values);
+    }
   };
   if (parts == 1) {
 #pragma unroll
@@ -300,7 +286,7 @@ __global__ void __launch_bounds__(T::threads, 1)
     return;
   }
   // The stages' memory is reused for the sums once no group reads it: [quads][consumers].
-  auto* const own = reinterpret_cast<float4*>(shared + (stages_at - begin));
+  auto* const own = reinterpret_cast<typename T::Quad*>(shared + (stages_at - begin));
   meet_consumers<T>();
 #pragma unroll
   for (int quad = 0; quad < T::quads; ++quad) {
@@ -309,9 +295,9 @@ __global__ void __launch_bounds__(T::threads, 1)
   meet_in_cluster();
   const int end = T::quads * (part + 1) / parts;
   for (int quad = T::quads * part / parts; quad < end; ++quad) {
-    float4 sum{};
+    typename T::Quad sum{};
     for (int other = 0; other < parts; ++other) {
-      const float4 theirs = in_block(own, other)[quad * T::consumers + threadIdx.x];
+      const typename T::Quad theirs = in_block(own, other)[quad * T::consumers + threadIdx.x];
       sum = {sum.x + theirs.x, sum.y + theirs.y, sum.z + theirs.z, sum.w + theirs.w};
     }
     store(quad, sum);
@@ -386,8 +372,8 @@ void with_rows(std::int64_t rows, Body&& body) {
 }
 
 /// A thread keeps `kept_units` units of a row of bf16, whose codes its block makes.
-template <unsigned kept_units>
-using CodingTiling = Tiling<E4m3, 1, 8, true, kept_units>;
+template <class Element, unsigned kept_units>
+using CodingTiling = Tiling<Element, 1, 8, true, kept_units>;
 
 constexpr std::int64_t max_k_of(unsigned kept_units) {
   return std::int64_t{kept_units} * group_threads * unit;
@@ -395,9 +381,17 @@ constexpr std::int64_t max_k_of(unsigned kept_units) {
 constexpr unsigned max_kept_units = 16;
 static_assert(max_k_of(max_kept_units) == max_coded_k &&
               max_coded_steps * row_bytes == max_part_units * group_threads * unit);
-static_assert(alignment + CodingTiling<4>::stages * CodingTiling<4>::stage_bytes +
-                  max_coded_steps * CodingTiling<4>::x_bytes <=
+static_assert(alignment + CodingTiling<E4m3, 4>::stages * CodingTiling<E4m3, 4>::stage_bytes +
+                  max_coded_steps * CodingTiling<E4m3, 4>::x_bytes <=
               max_shared);
+
+template <class Element>
+cudaError_t launch_coding(const DecodeGemm& gemm, DecodeGemmTiling tiling, cudaStream_t stream) {
+  if (!makes_codes(gemm, tiling)) return cudaErrorInvalidValue;
+  if (gemm.k <= max_k_of(4)) return launch<CodingTiling<Element, 4>>(gemm, tiling.parts, stream);
+  if (gemm.k <= max_k_of(8)) return launch<CodingTiling<Element, 8>>(gemm, tiling.parts, stream);
+  return launch<CodingTiling<Element, max_kept_units>>(gemm, tiling.parts, stream);
+}
 
 }  // namespace
 }  // namespace cuda
@@ -407,10 +401,8 @@ using namespace cuda;
 cudaError_t launch_decode_gemm(const DecodeGemm& gemm, DecodeGemmTiling tiling,
                                cudaStream_t stream) {
   if (gemm.weight_scales != nullptr && gemm.x_scales == nullptr) {
-    if (!makes_codes(gemm, tiling)) return cudaErrorInvalidValue;
-    if (gemm.k <= max_k_of(4)) return launch<CodingTiling<4>>(gemm, tiling.parts, stream);
-    if (gemm.k <= max_k_of(8)) return launch<CodingTiling<8>>(gemm, tiling.parts, stream);
-    return launch<CodingTiling<max_kept_units>>(gemm, tiling.parts, stream);
+    return gemm.kind == CodeKind::int8 ? launch_coding<Int8>(gemm, tiling, stream)
+                                       : launch_coding<E4m3>(gemm, tiling, stream);
   }
   cudaError_t error = cudaErrorInvalidValue;
   const auto run = [&](auto type) { error = launch<decltype(type)>(gemm, tiling.parts, stream); };
@@ -419,10 +411,12 @@ cudaError_t launch_decode_gemm(const DecodeGemm& gemm, DecodeGemmTiling tiling,
     if (tiling.groups == 1) with_rows<Element, 1>(gemm.rows, run);
     if (tiling.groups == 3) with_rows<Element, 3>(gemm.rows, run);
   };
-  if (gemm.weight_scales != nullptr) {
-    run_on(E4m3{});
-  } else {
+  if (gemm.weight_scales == nullptr) {
     run_on(Bf16{});
+  } else if (gemm.kind == CodeKind::int8) {
+    run_on(Int8{});
+  } else {
+    run_on(E4m3{});
   }
   return error;
 }

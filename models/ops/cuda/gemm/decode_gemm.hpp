@@ -4,14 +4,15 @@
 
 #include <cuda_runtime.h>
 
+#include "models/ops/weight_format.hpp"
 #include "parallel/device/dtype.hpp"
 
 namespace troupe {
 
-/// A GEMM of a decode batch's rows, bf16 or E4M3 codes with a scale a row (quantize_rows.hpp),
-/// accumulated in fp32 (codes: over 512 columns by the tensor cores, whose sums are shorter): few
-/// enough rows that reading the weights bounds it, or nearly. All pointers are device memory,
-/// aligned to 16 bytes.
+/// A GEMM of a decode batch's rows, bf16 or 8-bit codes with a scale a row (quantize_rows.hpp),
+/// accumulated in fp32 (E4M3: over 512 columns by the tensor cores, whose sums are shorter; signed
+/// bytes: exactly): few enough rows that reading the weights bounds it, or nearly. All pointers are
+/// device memory, aligned to 16 bytes.
 struct DecodeGemm {
   const void* weight = nullptr;   ///< [n, k] bf16 or codes
   const void* x = nullptr;        ///< [rows, k] bf16 or codes
@@ -24,7 +25,11 @@ struct DecodeGemm {
   /// codes, with the bits of launch_quantize_rows; cudaErrorInvalidValue unless
   /// decode_gemm_makes_codes.
   const float* x_scales = nullptr;
+  CodeKind kind = CodeKind::e4m3;  ///< of codes: e4m3 or int8
 };
+
+/// The most rows that launch_decode_gemm supports.
+inline constexpr std::int64_t max_decode_rows = 128;
 
 /// How a GEMM is cut: `groups` times 64 rows of the weight per block (1 or 3), k split over `parts`
 /// blocks of a cluster (1 to 4), whose sums are added in order.
@@ -34,8 +39,8 @@ struct DecodeGemmTiling {
   bool operator==(const DecodeGemmTiling&) const = default;
 };
 
-/// True if launch_decode_gemm supports it: at most 128 rows, n and k multiples of 8 (gated: n of
-/// 16; codes: k of 16), and hopper_kernels_run().
+/// True if launch_decode_gemm supports it: at most max_decode_rows, n and k multiples of 8 (gated:
+/// n of 16; codes: k of 16), and hopper_kernels_run().
 bool decode_gemm_fits(const DecodeGemm& gemm);
 
 /// The tiling expected to be fastest; a function of n and k alone.

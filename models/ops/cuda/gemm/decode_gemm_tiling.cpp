@@ -42,7 +42,7 @@ bool decode_gemm_fits(const DecodeGemm& gemm) {
   if (!hopper_kernels_run() || gemm.k % k_unit(gemm) != 0 || gemm.n % (gemm.gated ? 16 : 8) != 0) {
     return false;
   }
-  return gemm.rows <= max_rows;
+  return gemm.rows <= max_decode_rows;
 }
 
 DecodeGemmTiling best_tiling(const DecodeGemm& gemm) {

@@ -7,7 +7,6 @@
 
 namespace troupe::cuda {
 
-constexpr int max_rows = 128;      // of a block
 constexpr int group_rows = 64;     // of the weight
 constexpr int row_bytes = 128;     // of a tile in shared memory: the swizzle's row length
 constexpr int max_deep_rows = 32;  // of a block that has more steps of k under way

@@ -29,7 +29,7 @@ __device__ __forceinline__ void raise_magnitudes(__nv_bfloat162 (&largest)[unit 
 /// which it returns: the bits are those of quantize_row. Called by the first `threads` threads of a
 /// block, once in a kernel; they alone meet at barrier 1. Readers first meet all of them, products
 /// after show_to_products. A thread keeps at most `kept_units` units of the row.
-template <int threads, unsigned kept_units, class Place>
+template <CodeKind kind, int threads, unsigned kept_units, class Place>
 __device__ __forceinline__ float quantize_part(const RowPart& part, const Place& place) {
   constexpr unsigned own_units = kept_units < max_part_units ? kept_units : max_part_units;
   // All loads are under way at once: of the part, then of what follows, then of what precedes.
@@ -56,13 +56,13 @@ __device__ __forceinline__ float quantize_part(const RowPart& part, const Place&
 #pragma unroll
   for (const unsigned of_warp : warp_bits) most = max(most, of_warp);
   const float largest = __uint_as_float(min(most, __float_as_uint(INFINITY)));
-  const float scale = scale_of(largest), factor = 1.0F / scale;
+  const float scale = scale_of(largest, kind), factor = 1.0F / scale;
 #pragma unroll
   for (unsigned i = 0; i < own_units; ++i) {
     if (threadIdx.x + i * threads >= part.units) break;
     float values[unit];
     load_unit(reinterpret_cast<const bf16*>(&kept[i]), values);
-    store_codes(place(threadIdx.x + i * threads), values, factor);
+    store_codes(place(threadIdx.x + i * threads), values, factor, kind);
   }
   return isfinite(largest) ? scale : NAN;
 }

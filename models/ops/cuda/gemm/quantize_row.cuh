@@ -21,7 +21,16 @@ __device__ __forceinline__ float block_max(float value) {
   return warp_max(lane < warps ? parts[lane] : 0.0F);
 }
 
+template <CodeKind kind>
 __device__ __forceinline__ std::uint32_t codes_of(const float* four) {
+  if constexpr (kind == CodeKind::int8) {
+    // Sums with 1.5 * 2^23 have no fraction, and end in the byte.
+    std::uint32_t bytes[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) bytes[i] = __float_as_uint(__fadd_rn(four[i], 0x1.8p23F));
+    return __byte_perm(__byte_perm(bytes[0], bytes[1], 0x40), __byte_perm(bytes[2], bytes[3], 0x40),
+                       0x5410);
+  }
   const auto low = __nv_cvt_float2_to_fp8x2({four[0], four[1]}, __NV_SATFINITE, __NV_E4M3);
   const auto high = __nv_cvt_float2_to_fp8x2({four[2], four[3]}, __NV_SATFINITE, __NV_E4M3);
   return low | static_cast<std::uint32_t>(high) << 16;
@@ -36,17 +45,22 @@ __device__ __forceinline__ float larger(float largest, const float (&values)[uni
   return __uint_as_float(min(bits, __float_as_uint(INFINITY)));
 }
 
-/// The scale of a row, as fp8_row_scale, before it is NaN.
-__device__ __forceinline__ float scale_of(float largest) {
-  return largest > 0.0F && isfinite(largest) ? fmaxf(largest / e4m3_max, min_fp8_scale) : 1.0F;
+/// The scale of a row (CodedRows), before it is NaN.
+__device__ __forceinline__ float scale_of(float largest, CodeKind kind) {
+  const float most = kind == CodeKind::int8 ? 127.0F : e4m3_max;
+  return largest > 0.0F && isfinite(largest) ? fmaxf(largest / most, min_fp8_scale) : 1.0F;
 }
 
+/// `kind` is the same in all threads.
 __device__ __forceinline__ void store_codes(std::uint8_t* to, const float (&values)[unit],
-                                            float factor) {
+                                            float factor, CodeKind kind) {
   float scaled[unit];
 #pragma unroll
-  for (int i = 0; i < unit; ++i) scaled[i] = values[i] * factor;
-  *reinterpret_cast<uint2*>(to) = {codes_of(scaled), codes_of(scaled + 4)};
+  for (int i = 0; i < unit; ++i) scaled[i] = __fmul_rn(values[i], factor);
+  *reinterpret_cast<uint2*>(to) =
+      kind == CodeKind::int8
+          ? uint2{codes_of<CodeKind::int8>(scaled), codes_of<CodeKind::int8>(scaled + 4)}
+          : uint2{codes_of<CodeKind::e4m3>(scaled), codes_of<CodeKind::e4m3>(scaled + 4)};
 }
 
 /// Raises a peak, at least 0, to `largest`, which is the same for numbers and for their bits. Most
@@ -80,19 +94,19 @@ __device__ __forceinline__ void quantize_row(int k, const CodedRows& to, const R
     }
   }
   largest = block_max(largest);
-  const float scale = scale_of(largest), factor = 1.0F / scale;
+  const float scale = scale_of(largest, to.kind), factor = 1.0F / scale;
   std::uint8_t* const codes = to.codes + std::int64_t{blockIdx.x} * k;
   if constexpr (units > 0) {
 #pragma unroll
     for (int i = 0; i < units; ++i) {
       if (first + i * stride >= k) continue;
-      store_codes(codes + first + i * stride, values[i], factor);
+      store_codes(codes + first + i * stride, values[i], factor, to.kind);
       write(first + i * stride, values[i]);
     }
   } else {
     for (int at = first; at < k; at += stride) {
       read(at, values[0]);
-      store_codes(codes + at, values[0], factor);
+      store_codes(codes + at, values[0], factor, to.kind);
       write(at, values[0]);
     }
   }

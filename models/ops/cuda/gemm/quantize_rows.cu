@@ -73,16 +73,17 @@ __global__ void __launch_bounds__(counted_threads)
       }
     }
     largest = warp_max(largest);
-    const float scale = scale_of(largest), factor = 1.0F / scale;
+    const float scale = scale_of(largest, to.kind), factor = 1.0F / scale;
     if constexpr (units > 0) {
 #pragma unroll
       for (int i = 0; i < units; ++i) {
-        if (i * warp_columns < left) store_codes(codes + i * warp_columns, values[i], factor);
+        if (i * warp_columns < left)
+          store_codes(codes + i * warp_columns, values[i], factor, to.kind);
       }
     } else {
       for (int at = 0; at < left; at += warp_columns) {
         load_unit(from + at, values[0]);
-        store_codes(codes + at, values[0], factor);
+        store_codes(codes + at, values[0], factor, to.kind);
       }
     }
     if (lane == 0) {
@@ -100,7 +101,7 @@ __global__ void quantize_scaled_rows(const bf16* x, int k, CodedRows to) {
        at += static_cast<int>(blockDim.x) * unit) {
     float values[unit];
     load_unit(x + row + at, values);
-    store_codes(to.codes + row + at, values, factor);
+    store_codes(to.codes + row + at, values, factor, to.kind);
   }
 }
 

@@ -4,16 +4,20 @@
 
 #include <cuda_runtime.h>
 
+#include "models/ops/weight_format.hpp"
+
 namespace troupe {
 
-/// Rows in 8-bit codes (E4M3, models/ops/fp8_rows.hpp), each with a scale: element [r, i] is
-/// codes[r, i] * scales[r]. Codes are rounded to nearest even; a row of zeros has the scale 1, one
-/// with an infinity or NaN becomes NaN. All pointers are device memory, aligned to 16 bytes.
+/// Rows in 8-bit codes, each with a scale: element [r, i] is codes[r, i] * scales[r]. The scale is
+/// that of models/ops/fp8_rows.hpp or, of signed bytes, the largest magnitude / 127. Codes are
+/// rounded to nearest even; a row of zeros has the scale 1, one with an infinity or NaN becomes
+/// NaN. All pointers are device memory, aligned to 16 bytes.
 struct CodedRows {
   std::uint8_t* codes = nullptr;  ///< [rows, k]
   float* scales = nullptr;        ///< [rows]
   /// Raised to the largest magnitude of the rows, infinity if one is not finite; null: not.
   float* peak = nullptr;
+  CodeKind kind = CodeKind::e4m3;  ///< e4m3 or int8
 };
 
 /// Enqueues the codes of x [rows, k] bf16; k is a multiple of 8. The kernel starts while the

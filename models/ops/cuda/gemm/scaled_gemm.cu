@@ -2,6 +2,7 @@
 // get half of what both read from the copy engine. In each block one warp makes the copy engine
 // bring tiles to shared memory, and two groups of four warps multiply and write 64 rows each.
 #include <algorithm>
+#include <type_traits>
 
 #include "models/ops/cuda/common/cluster.cuh"
 #include "models/ops/cuda/common/ptx_sm90.cuh"
@@ -19,14 +20,26 @@ namespace {
 
 using namespace scaled;
 
+/// The bits of a sum as a float, which nobody computes with, and back.
+__device__ __forceinline__ float bits_of(float sum) { return sum; }
+__device__ __forceinline__ float bits_of(int sum) { return __int_as_float(sum); }
+template <class Sum>
+__device__ __forceinline__ Sum sum_of(float bits) {
+  if constexpr (std::is_same_v<Sum, int>) return __float_as_int(bits);
+  return bits;
+}
+
 /// Multiplies and writes tiles: a thread of the two groups.
 template <class T>
 class Consumer {
+  using Sum = typename T::Sum;
+
  public:
   __device__ Consumer(const Gemm& gemm, const Places& places, int steps)
       : gemm_(gemm),
         places_(places),
         steps_(steps),
+        stages_(used_stages<T>(steps)),
         block_(block_of_cluster()),
         warp_(__shfl_sync(~0U, threadIdx.x / 32, 0)),
         lane_(threadIdx.x % 32),
@@ -34,10 +47,10 @@ class Consumer {
 
   __device__ void run() {
     for_each_tile<T>(gemm_, [&](const Tile& tile) {
-      float sums[T::sums];
+      Sum sums[T::sums];
       add_steps(sums);
       if constexpr (T::cuts_k) {
-        float own[T::sums / 2];
+        Sum own[T::sums / 2];
         exchange(sums, own);
         store(tile, block_ * (T::columns / 2), own);
       } else {
@@ -58,53 +71,64 @@ class Consumer {
   }
 
   /// Computes this group's rows of x times the tile's rows of the weight.
-  __device__ void add_steps(float (&sums)[T::sums]) {
+  __device__ void add_steps(Sum (&sums)[T::sums]) {
+    using Element = typename T::Element;
+    constexpr int steps_per_sum = Element::steps_per_sum;
     const int group = warp_ / 4;
-    float parts[T::sums];
+    Sum parts[steps_per_sum > 0 ? T::sums : 1];
 #pragma unroll
-    for (float& sum : sums) sum = 0.0F;
+    for (Sum& sum : sums) sum = 0;
     int before = -1;
     for (int step = 0; step < steps_; ++step) {
       wait_for_bytes(places_.full + 8 * stage_, odd_);
       const std::uint32_t at = places_.stages + stage_ * T::stage_bytes;
       const std::uint64_t left = tile_descriptor(at + group * half_x_bytes),
                           right = tile_descriptor(at + x_bytes);
-      const bool adds = step % steps_per_sum != 0;
-      pin(parts);
-      open_products();
+      const auto multiply = [&](bool adds, auto& to) {
+        pin(to);
+        open_products();
 #pragma unroll
-      for (int i = 0; i < row_bytes / 32; ++i) {
-        wgmma_e4m3(left + 2 * i, right + 2 * i, adds || i > 0 ? 1 : 0, parts);
+        for (int i = 0; i < row_bytes / 32; ++i) {
+          Element::multiply(left + 2 * i, right + 2 * i, adds || i > 0 ? 1 : 0, to);
+        }
+        close_products();
+      };
+      if constexpr (steps_per_sum > 0) {
+        multiply(step % steps_per_sum != 0, parts);
+      } else {
+        multiply(true, sums);
       }
-      close_products();
-      if (before >= 0) {
-        wait_for_products<1>();  // those of the step before, whose stage may be overwritten
-        release(before);
-      }
+      wait_for_products<1>();  // those of the step before, whose stage may be overwritten
+      if (before >= 0) release(before);
       before = stage_;
-      if (step % steps_per_sum == steps_per_sum - 1 || step == steps_ - 1) {
-        wait_for_products<0>();
-        release(before);
-        before = -1;
-        pin(parts);
+      if constexpr (steps_per_sum > 0) {
+        if (step % steps_per_sum == steps_per_sum - 1 || step == steps_ - 1) {
+          wait_for_products<0>();
+          release(before);
+          before = -1;
+          pin(parts);
 #pragma unroll
-        for (int i = 0; i < T::sums; ++i) sums[i] += parts[i];
+          for (int i = 0; i < T::sums; ++i) sums[i] += parts[i];
+        }
       }
-      if (++stage_ == T::stages) {
+      if (++stage_ == stages_) {
         stage_ = 0;
         odd_ ^= 1;
       }
     }
+    wait_for_products<0>();
+    if (before >= 0) release(before);
+    pin(sums);
   }
 
   /// Sends sums of the other block's half of the columns there, and adds to `own`, of this block's,
   /// those that come.
-  __device__ void exchange(const float (&sums)[T::sums], float (&own)[T::sums / 2]) {
+  __device__ void exchange(const Sum (&sums)[T::sums], Sum (&own)[T::sums / 2]) {
     constexpr int quads = T::sums / 8;
     const auto quad_of = [&](int half, int quad) {
       // Registers have no addresses: `half` chooses between two.
       const auto sum = [&](int i) {
-        return half == 0 ? sums[4 * quad + i] : sums[T::sums / 2 + 4 * quad + i];
+        return bits_of(half == 0 ? sums[4 * quad + i] : sums[T::sums / 2 + 4 * quad + i]);
       };
       return float4{sum(0), sum(1), sum(2), sum(3)};
     };
@@ -120,17 +144,17 @@ class Consumer {
     for (int quad = 0; quad < quads; ++quad) {
       const float4 mine = quad_of(block_, quad),
                    theirs = load_shared_quad(passing_ + (quad * 32 + lane_) * 16);
-      own[4 * quad] = mine.x + theirs.x;
-      own[4 * quad + 1] = mine.y + theirs.y;
-      own[4 * quad + 2] = mine.z + theirs.z;
-      own[4 * quad + 3] = mine.w + theirs.w;
+      own[4 * quad] = sum_of<Sum>(mine.x) + sum_of<Sum>(theirs.x);
+      own[4 * quad + 1] = sum_of<Sum>(mine.y) + sum_of<Sum>(theirs.y);
+      own[4 * quad + 2] = sum_of<Sum>(mine.z) + sum_of<Sum>(theirs.z);
+      own[4 * quad + 3] = sum_of<Sum>(mine.w) + sum_of<Sum>(theirs.w);
     }
   }
 
   /// Writes sums, in wgmma's layout, times their scales: columns of the tile from `from` on.
   /// Through shared memory, so that whole sectors are written.
   template <int count>
-  __device__ void store(const Tile& tile, int from, const float (&sums)[count]) {
+  __device__ void store(const Tile& tile, int from, const Sum (&sums)[count]) {
     constexpr int columns = 2 * count;
     constexpr int chunk = columns % 64 == 0 ? 64 : columns % 32 == 0 ? 32 : 16;
     static_assert(columns % chunk == 0);
@@ -152,10 +176,11 @@ class Consumer {
         for (int i = 0; i < 2; ++i) {
           const int column = at + unit * (u + i);
           const float2 of_weight = load_shared_pair(scales + 4 * (from + column + lane_ % 4 * 2));
-          const float* const four = sums + column / 2;
-          pairs[2 * i] = round_pair(four[0] * upper * of_weight.x, four[1] * upper * of_weight.y);
+          const auto number = [&](int j) { return static_cast<float>(sums[column / 2 + j]); };
+          pairs[2 * i] =
+              round_pair(number(0) * upper * of_weight.x, number(1) * upper * of_weight.y);
           pairs[2 * i + 1] =
-              round_pair(four[2] * lower * of_weight.x, four[3] * lower * of_weight.y);
+              round_pair(number(2) * lower * of_weight.x, number(3) * lower * of_weight.y);
         }
         store_matrices(place_of(lane_ % warp_rows, u + lane_ / 16), pairs);
       }
@@ -175,7 +200,7 @@ class Consumer {
 
   const Gemm& gemm_;
   const Places& places_;
-  int steps_, block_, warp_, lane_;
+  int steps_, stages_, block_, warp_, lane_;
   std::uint32_t passing_;
   int stage_ = 0;
   std::uint32_t odd_ = 0, scales_at_ = 0;
@@ -254,7 +279,7 @@ cudaError_t launch(const ScaledGemm& wanted, PairShares shares, cudaStream_t str
   gemm.rows = static_cast<int>(rows);
   gemm.n = static_cast<int>(n);
   gemm.k_steps = static_cast<int>((k + tile_k - 1) / tile_k);
-  if (gemm.k_steps < (T::cuts_k ? 2 : 1) * T::stages) return cudaErrorInvalidValue;
+  if (T::cuts_k && gemm.k_steps < pair_blocks) return cudaErrorInvalidValue;
   const auto units_of = [&](std::int64_t all, int size, bool pairs) {
     return static_cast<int>(blocks_of(all, pairs ? 2 * size : size));
   };
@@ -272,10 +297,38 @@ cudaError_t launch(const ScaledGemm& wanted, PairShares shares, cudaStream_t str
                          stream, gemm);
 }
 
-template <int columns>
+template <class Element, int columns>
 cudaError_t launch_columns(const ScaledGemm& gemm, PairShares shares, cudaStream_t stream) {
-  if (shares == PairShares::tile) return launch<Tiling<columns, true>>(gemm, shares, stream);
-  return launch<Tiling<columns, false>>(gemm, shares, stream);
+  if (shares != PairShares::tile) {
+    return launch<Tiling<Element, columns, false>>(gemm, shares, stream);
+  }
+  if constexpr (columns > 192) {
+    return cudaErrorInvalidValue;
+  } else {
+    return launch<Tiling<Element, columns, true>>(gemm, shares, stream);
+  }
+}
+
+template <class Element>
+cudaError_t launch_tiling(const ScaledGemm& gemm, ScaledGemmTiling tiling, cudaStream_t stream) {
+  switch (tiling.columns) {
+    case 64:
+      return launch_columns<Element, 64>(gemm, tiling.shares, stream);
+    case 96:
+      return launch_columns<Element, 96>(gemm, tiling.shares, stream);
+    case 128:
+      return launch_columns<Element, 128>(gemm, tiling.shares, stream);
+    case 192:
+      return launch_columns<Element, 192>(gemm, tiling.shares, stream);
+    case 256:
+      // Sums of E4M3 codes take twice the registers.
+      if constexpr (Element::steps_per_sum == 0) {
+        return launch_columns<Element, 256>(gemm, tiling.shares, stream);
+      }
+      return cudaErrorInvalidValue;
+    default:
+      return cudaErrorInvalidValue;
+  }
 }
 
 }  // namespace
@@ -285,18 +338,8 @@ using namespace cuda;
 
 cudaError_t launch_scaled_gemm(const ScaledGemm& gemm, ScaledGemmTiling tiling,
                                cudaStream_t stream) {
-  switch (tiling.columns) {
-    case 64:
-      return launch_columns<64>(gemm, tiling.shares, stream);
-    case 96:
-      return launch_columns<96>(gemm, tiling.shares, stream);
-    case 128:
-      return launch_columns<128>(gemm, tiling.shares, stream);
-    case 192:
-      return launch_columns<192>(gemm, tiling.shares, stream);
-    default:
-      return cudaErrorInvalidValue;
-  }
+  return gemm.kind == CodeKind::int8 ? launch_tiling<Int8>(gemm, tiling, stream)
+                                     : launch_tiling<E4m3>(gemm, tiling, stream);
 }
 
 }  // namespace troupe

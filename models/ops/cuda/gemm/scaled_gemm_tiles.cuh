@@ -9,6 +9,7 @@
 #include "models/ops/cuda/common/cache_policy.cuh"
 #include "models/ops/cuda/common/cluster.cuh"
 #include "models/ops/cuda/common/ptx_sm90.cuh"
+#include "models/ops/cuda/gemm/gemm_elements.cuh"
 #include "models/ops/cuda/gemm/scaled_gemm.hpp"
 #include "models/ops/cuda/gemm/scaled_gemm_tiling.hpp"
 #include "parallel/device/cuda/device_math.cuh"
@@ -27,13 +28,13 @@ constexpr int half_x_bytes = group_rows * row_bytes, x_bytes = 2 * half_x_bytes;
 constexpr int warp_rows = 16, warps = consumers / 32;
 constexpr int pair_blocks = 2;
 constexpr std::uint16_t both_blocks = 3;
-/// Steps of k after which sums are added to those in fp32.
-constexpr int steps_per_sum = 4;
 constexpr int max_shared = 226 * 1024;
 
 /// `cuts_k`: both blocks of a pair have the same tile.
-template <int columns_, bool cuts_k_>
+template <class Element_, int columns_, bool cuts_k_>
 struct Tiling {
+  using Element = Element_;
+  using Sum = typename Element::Sum;
   static constexpr int columns = columns_;
   static constexpr bool cuts_k = cuts_k_;
   static constexpr int half_weight_bytes = columns / 2 * row_bytes;
@@ -44,7 +45,7 @@ struct Tiling {
   static constexpr int scales_bytes = (columns + tile_rows) * 4;  // of a tile: of the weight, of x
   static constexpr int other_bytes = warps * warp_bytes + 2 * scales_bytes;
   /// Wide tiles are faster with fewer steps under way than find room.
-  static constexpr int max_stages = columns == 192 ? 4 : 8;
+  static constexpr int max_stages = columns >= 192 ? 4 : 8;
   static constexpr int stages =
       std::min(max_stages, (max_shared - alignment - other_bytes) / stage_bytes);
   static constexpr int shared_bytes = alignment + stages * stage_bytes + other_bytes;
@@ -72,10 +73,22 @@ struct Tile {
   int row, column;
 };
 
-/// Units of the same rows of the weight are adjacent, so that these are still in the cache.
+/// The number of stages that a block with `steps` steps of k uses: no more, so that those of one
+/// tile have been read before copies of the tile after the next begin, with scales in their place.
+template <class T>
+__device__ __forceinline__ int used_stages(int steps) {
+  return min(T::stages, steps);
+}
+
+/// Units of the same rows of the weight are adjacent, so that these are still in the cache; in
+/// bands of rows of x, so that these are, too.
 template <class T>
 __device__ __forceinline__ Tile find_tile(const Gemm& gemm, int unit, int block) {
-  int row = unit % gemm.row_units, column = unit / gemm.row_units;
+  constexpr int band_rows = 8;
+  const int band = unit / (band_rows * gemm.column_units);
+  const int rows = min(band_rows, gemm.row_units - band * band_rows);
+  const int at = unit - band * band_rows * gemm.column_units;
+  int row = band * band_rows + at % rows, column = at / rows;
   if (gemm.shares == PairShares::weight) row = 2 * row + block;
   if (gemm.shares == PairShares::x) column = 2 * column + block;
   return {row * tile_rows, column * T::columns};
@@ -99,6 +112,7 @@ class Producer {
         places_(places),
         first_step_(first_step),
         steps_(steps),
+        stages_(used_stages<T>(steps)),
         block_(block_of_cluster()),
         policy_(make_cache_policy(gemm.row_units == 1)) {}
 
@@ -108,13 +122,13 @@ class Producer {
       int step = 0;
       if (is_first) {
         // The first weights do not wait for the kernel before.
-        for (; step < T::stages; ++step) {
+        for (; step < stages_; ++step) {
           expect(tile, step, step);
           copy_weights(tile, step, step);
         }
         wait_for_kernels_before();
         copy_scales(tile, 0);
-        for (step = 0; step < T::stages; ++step) copy_x(tile, step, step);
+        for (step = 0; step < stages_; ++step) copy_x(tile, step, step);
         is_first = false;
       }
       for (; step < steps_; ++step) {
@@ -123,7 +137,7 @@ class Producer {
         if (step == 0) copy_scales(tile, stage_);
         copy_weights(tile, step, stage_);
         copy_x(tile, step, stage_);
-        if (++stage_ == T::stages) {
+        if (++stage_ == stages_) {
           stage_ = 0;
           odd_ ^= 1;
         }
@@ -182,7 +196,7 @@ class Producer {
 
   const Gemm& gemm_;
   const Places& places_;
-  int first_step_, steps_, block_;
+  int first_step_, steps_, stages_, block_;
   std::uint64_t policy_;
   int stage_ = 0;
   std::uint32_t odd_ = 0;  // after the first round, when all stages are in use

@@ -8,10 +8,10 @@
 
 #include "models/ops/coded_matrix.hpp"
 #include "models/ops/cuda/common/hopper.hpp"
-#include "models/ops/cuda/fp8_cuda_linear.hpp"
 #include "models/ops/cuda/gemm/invariant_gemm_kernel.hpp"
 #include "models/ops/cuda/gemm/quantize_rows.hpp"
 #include "models/ops/cuda/moe/grouped_gemm.hpp"
+#include "models/ops/cuda/w8a8_cuda_linear.hpp"
 #include "models/ops/expert_panels.hpp"
 #include "parallel/device/convert.hpp"
 
@@ -29,11 +29,11 @@ std::unique_ptr<Linear> linear_of(DeviceTensor weight, int segments, std::string
 }
 
 /// The codes and scales of expert `e`, as a matrix of its own.
-Tensor codes_of(const Fp8Matrix& all, std::int64_t e) {
+Tensor codes_of(const W8a8Matrix& all, std::int64_t e) {
   const Shape& shape = all.codes->shape();
   return all.codes->rows(e, 1).reshaped({shape[1], shape[2]});
 }
-Tensor scales_of(const Fp8Matrix& all, std::int64_t e) {
+Tensor scales_of(const W8a8Matrix& all, std::int64_t e) {
   return all.scales->rows(e, 1).reshaped({all.scales->shape()[1]});
 }
 
@@ -65,8 +65,19 @@ Result<void> CudaWeightOps::upload_weight(const Tensor& weight, const Tensor& de
 }
 
 bool CudaWeightOps::encodes(WeightEncoding encoding, std::int64_t n, std::int64_t k) const {
-  return encoding == WeightEncoding::fp8 && context_.options().has_fp8_weights && !deterministic_ &&
-         dtype_ == DType::bf16 && Fp8Gemm::fits(n, k);
+  return encoding == WeightEncoding::fp8 && multiplies_codes(WeightEncoding::fp8, n, k);
+}
+
+bool CudaWeightOps::multiplies_codes(WeightEncoding encoding, std::int64_t n,
+                                     std::int64_t k) const {
+  return context_.options().encoding == encoding && !deterministic_ && dtype_ == DType::bf16 &&
+         W8a8Gemm::fits(n, k);
+}
+
+bool CudaWeightOps::rounds_rows_to_int8(const StoredMatrix& weight, WeightEncoding encoding) const {
+  if (!multiplies_codes(WeightEncoding::w8a8, weight.rows, weight.columns)) return false;
+  const auto form = coded_form(weight, encoding).form;
+  return form && form->rounds_whole_rows();
 }
 
 bool CudaWeightOps::encodes_experts(WeightEncoding encoding, std::int64_t experts, std::int64_t n,
@@ -81,14 +92,14 @@ bool CudaWeightOps::encodes_experts(WeightEncoding encoding, std::int64_t expert
   return encodes(encoding, n, k) && grouped_gemm_fits(gemm);
 }
 
-Result<Fp8Matrix> CudaWeightOps::allocate_codes(const Shape& shape) {
-  Fp8Matrix matrix;
+Result<W8a8Matrix> CudaWeightOps::allocate_codes(const Shape& shape, CodeKind kind) {
+  W8a8Matrix matrix{.codes = {}, .scales = {}, .kind = kind};
   const std::int64_t k = shape[shape.rank() - 1];
   const std::int64_t padding = (k + unit_columns - 1) / unit_columns * unit_columns - k;
   const std::int64_t rows = shape.elements() / k;
   TROUPE_TRY(matrix.codes,
              context_.allocate_unset(DType::u8, shape,
-                                     context_.options().widens_fp8 ? rows * padding : 0));
+                                     context_.options().widens_codes ? rows * padding : 0));
   const Shape of_rows = shape.rank() == 3 ? Shape{shape[0], shape[1]} : Shape{shape[0]};
   TROUPE_TRY(matrix.scales, context_.allocate(DType::f32, of_rows));
   return matrix;
@@ -113,16 +124,16 @@ Result<void> CudaWeightOps::allocate_decoded() {
   return {};
 }
 
-Result<std::unique_ptr<Linear>> CudaWeightOps::fp8_linear(Fp8Matrix matrix) {
-  if (!context_.options().widens_fp8) {
-    return std::unique_ptr<Linear>(std::make_unique<Fp8CudaLinear>(std::move(matrix), nullptr));
+Result<std::unique_ptr<Linear>> CudaWeightOps::rounding_linear(W8a8Matrix matrix) {
+  if (!context_.options().widens_codes) {
+    return std::unique_ptr<Linear>(std::make_unique<W8a8CudaLinear>(std::move(matrix), nullptr));
   }
   TROUPE_CHECK(allocate_decoded());
-  return std::unique_ptr<Linear>(std::make_unique<Fp8CudaLinear>(std::move(matrix), decoded_));
+  return std::unique_ptr<Linear>(std::make_unique<W8a8CudaLinear>(std::move(matrix), decoded_));
 }
 
-Result<std::unique_ptr<GroupedLinear>> CudaWeightOps::fp8_grouped(Fp8Matrix all) {
-  const bool is_widened = context_.options().widens_fp8;
+Result<std::unique_ptr<GroupedLinear>> CudaWeightOps::fp8_grouped(W8a8Matrix all) {
+  const bool is_widened = context_.options().widens_codes;
   if (is_widened) TROUPE_CHECK(allocate_decoded());
   return std::unique_ptr<GroupedLinear>(std::make_unique<CudaGroupedLinear>(
       std::move(all.codes), std::move(all.scales), is_widened ? decoded_ : nullptr));
@@ -141,6 +152,14 @@ std::unique_ptr<WeightUpload> CudaWeightOps::new_upload() {
   check(cudaGetDeviceCount(&devices), "cudaGetDeviceCount");
   return std::make_unique<WeightUpload>(WeightUpload::Options{
       .device = context_.device(), .dtype = dtype_, .threads = WeightUpload::threads_for(devices)});
+}
+
+Result<std::unique_ptr<Linear>> CudaWeightOps::load_row_codes(const StoredMatrix& weight,
+                                                              WeightEncoding encoding,
+                                                              WeightUpload& upload) {
+  TROUPE_TRY(W8a8Matrix matrix, allocate_codes({weight.rows, weight.columns}, CodeKind::int8));
+  upload.add_row_codes(weight, encoding, matrix.codes, matrix.scales);
+  return rounding_linear(std::move(matrix));
 }
 
 Result<std::unique_ptr<Linear>> CudaWeightOps::load_codes(const StoredMatrix& weight,
@@ -180,6 +199,12 @@ Result<std::unique_ptr<GroupedLinear>> CudaWeightOps::load_codes(
 Result<std::unique_ptr<Linear>> CudaWeightOps::prepare(const Tensor& weight, int segments,
                                                        WeightEncoding encoding) {
   const StoredMatrix stored = stored_matrix_of(weight, dtype_);
+  if (rounds_rows_to_int8(stored, encoding)) {
+    const auto upload = new_upload();
+    TROUPE_TRY(auto linear, load_row_codes(stored, encoding, *upload));
+    TROUPE_TRY([[maybe_unused]] const LoadedWeights loaded, upload->finish({}));
+    return linear;
+  }
   if (const auto panels = panels_of({&stored, 1}, encoding, false).panels) {
     const auto upload = new_upload();
     TROUPE_TRY(auto linear, load_codes(stored, encoding, *panels, *upload));
@@ -188,13 +213,13 @@ Result<std::unique_ptr<Linear>> CudaWeightOps::prepare(const Tensor& weight, int
   }
   TROUPE_TRY(DeviceTensor table, prepare_table(weight));
   if (!encodes(encoding, weight[0], weight[1])) return linear_of(std::move(table), segments);
-  TROUPE_TRY(Fp8Matrix matrix, allocate_codes(weight.shape()));
+  TROUPE_TRY(W8a8Matrix matrix, allocate_codes(weight.shape()));
   check(launch_quantize_rows(table->data(), weight[0], weight[1],
                              {matrix.codes->as<std::uint8_t>(), matrix.scales->as<float>()},
                              stream()),
         "quantising a matrix");
   TROUPE_CHECK(context_.synchronize());
-  return fp8_linear(std::move(matrix));
+  return rounding_linear(std::move(matrix));
 }
 
 Result<std::unique_ptr<GroupedLinear>> CudaWeightOps::prepare_grouped(
@@ -202,7 +227,7 @@ Result<std::unique_ptr<GroupedLinear>> CudaWeightOps::prepare_grouped(
   const Shape& shape = weights.front().shape();
   const auto experts = static_cast<std::int64_t>(weights.size());
   if (encodes_experts(encoding, experts, shape[0], shape[1])) {
-    TROUPE_TRY(Fp8Matrix codes, allocate_codes({experts, shape[0], shape[1]}));
+    TROUPE_TRY(W8a8Matrix codes, allocate_codes({experts, shape[0], shape[1]}));
     TROUPE_TRY(const DeviceTensor numbers, context_.allocate_unset(dtype_, shape));
     for (std::int64_t e = 0; e < experts; ++e) {
       TROUPE_CHECK(upload_weight(weights[static_cast<std::size_t>(e)], numbers));
@@ -232,9 +257,13 @@ Result<std::unique_ptr<GroupedLinear>> CudaWeightOps::prepare_grouped(
 Result<std::unique_ptr<Linear>> CudaWeightOps::load(const StoredMatrix& weight, int segments,
                                                     WeightEncoding encoding) {
   if (encodes(encoding, weight.rows, weight.columns)) {
-    TROUPE_TRY(Fp8Matrix matrix, allocate_codes({weight.rows, weight.columns}));
+    TROUPE_TRY(W8a8Matrix matrix, allocate_codes({weight.rows, weight.columns}));
     begin_load(weight, matrix.codes, matrix.scales);
-    return fp8_linear(std::move(matrix));
+    return rounding_linear(std::move(matrix));
+  }
+  if (rounds_rows_to_int8(weight, encoding)) {
+    if (upload_ == nullptr) upload_ = new_upload();
+    return load_row_codes(weight, encoding, *upload_);
   }
   const PanelChoice choice = panels_of({&weight, 1}, encoding, false);
   if (choice.panels) {
@@ -256,7 +285,7 @@ Result<std::unique_ptr<GroupedLinear>> CudaWeightOps::load_grouped(
   const auto experts = static_cast<std::int64_t>(weights.size());
   if (encodes_experts(encoding, experts, shape[0], shape[1]) &&
       coded_form(weights, encoding).form) {
-    TROUPE_TRY(Fp8Matrix codes, allocate_codes({experts, shape[0], shape[1]}));
+    TROUPE_TRY(W8a8Matrix codes, allocate_codes({experts, shape[0], shape[1]}));
     for (std::int64_t e = 0; e < experts; ++e) {
       begin_load(weights[static_cast<std::size_t>(e)], codes_of(codes, e), scales_of(codes, e));
     }

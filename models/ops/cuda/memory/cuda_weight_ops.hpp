@@ -3,7 +3,7 @@
 #include "models/ops/coded_panels.hpp"
 #include "models/ops/cuda/coded_cuda_linear.hpp"
 #include "models/ops/cuda/cuda_context.hpp"
-#include "models/ops/cuda/gemm/fp8_gemm.hpp"
+#include "models/ops/cuda/gemm/w8a8_gemm.hpp"
 #include "models/ops/cuda/memory/weight_upload.hpp"
 #include "models/ops/weight_ops.hpp"
 
@@ -40,15 +40,21 @@ class CudaWeightOps final : public WeightOps, private CudaComponent {
   /// The same of experts' matrices.
   bool encodes_experts(WeightEncoding encoding, std::int64_t experts, std::int64_t n,
                        std::int64_t k) const;
-  Result<Fp8Matrix> allocate_codes(const Shape& shape);
+  /// True if W8a8Gemm multiplies matrices [n, k] in the codes of `encoding`, fp8 or w8a8.
+  bool multiplies_codes(WeightEncoding encoding, std::int64_t n, std::int64_t k) const;
+  /// True if a matrix is held as int8 codes that are multiplied with rows that become such codes.
+  bool rounds_rows_to_int8(const StoredMatrix& weight, WeightEncoding encoding) const;
+  Result<W8a8Matrix> allocate_codes(const Shape& shape, CodeKind kind = CodeKind::e4m3);
   /// Sets decoded_.
   Result<void> allocate_decoded();
-  Result<std::unique_ptr<Linear>> fp8_linear(Fp8Matrix matrix);
-  Result<std::unique_ptr<GroupedLinear>> fp8_grouped(Fp8Matrix all);
+  Result<std::unique_ptr<Linear>> rounding_linear(W8a8Matrix matrix);
+  Result<std::unique_ptr<GroupedLinear>> fp8_grouped(W8a8Matrix all);
   /// The panels of a matrix, or of each expert's, that is held as codes, or why it is not.
   PanelChoice panels_of(std::span<const StoredMatrix> weights, WeightEncoding encoding,
                         bool are_experts) const;
-  /// Begins to upload the codes of a matrix.
+  /// Begins to upload the codes of a matrix: int8 ones for which rounds_rows_to_int8, or panels.
+  Result<std::unique_ptr<Linear>> load_row_codes(const StoredMatrix& weight,
+                                                 WeightEncoding encoding, WeightUpload& upload);
   Result<std::unique_ptr<Linear>> load_codes(const StoredMatrix& weight, WeightEncoding encoding,
                                              const CodedPanels& panels, WeightUpload& upload);
   Result<std::unique_ptr<GroupedLinear>> load_codes(std::span<const StoredMatrix> experts,

@@ -4,6 +4,7 @@
 #include <array>
 #include <bit>
 #include <cerrno>
+#include <cstring>
 #include <filesystem>
 #include <utility>
 
@@ -134,7 +135,9 @@ class WeightUpload::Reader {
       TROUPE_CHECK(check(cudaEventSynchronize(buffer.copied), "copying weights"));
       upload_.bytes_ += std::exchange(buffer.bytes, 0);
     }
-    if (piece.codes != nullptr) return bring_codes(piece, buffer);
+    if (piece.codes != nullptr) {
+      return piece.codes->panels ? bring_panels(piece, buffer) : bring_row_codes(piece, buffer);
+    }
     TROUPE_TRY(const std::byte* from, read(piece, buffer.memory));
     TROUPE_TRY(std::byte * to, destination_of(piece));
     TROUPE_CHECK(check(cudaMemcpyAsync(to, from, piece.bytes, cudaMemcpyHostToDevice, stream_),
@@ -145,8 +148,9 @@ class WeightUpload::Reader {
   }
 
   /// Writes panels, and behind them the scales of their rows.
-  Result<void> bring_codes(const Piece& piece, Buffer& buffer) {
-    const auto& [matrix, form, panels] = *piece.codes;
+  Result<void> bring_panels(const Piece& piece, Buffer& buffer) {
+    const auto& [matrix, form, has_panels] = *piece.codes;
+    const CodedPanels& panels = *has_panels;
     const Slice rows = piece.part.rows;
     const std::int64_t bytes = rows.count / panel_rows * panels.panel_bytes();
     auto* const scales = reinterpret_cast<float*>(buffer.memory + bytes);
@@ -161,14 +165,37 @@ class WeightUpload::Reader {
       }
       write_panel(rows_, form, panels, to);
     }
+    return copy_codes(piece, buffer, bytes, scales);
+  }
+
+  /// Writes codes row by row, and behind them the scales of rows.
+  Result<void> bring_row_codes(const Piece& piece, Buffer& buffer) {
+    const auto& [matrix, form, panels] = *piece.codes;
+    const Slice rows = piece.part.rows;
+    const std::int64_t bytes = rows.count * matrix.columns;
+    auto* const scales = reinterpret_cast<float*>(buffer.memory + bytes);
+    rows_.resize(1);
+    for (std::int64_t r = 0; r < rows.count; ++r) {
+      CodedRow& row = rows_.front();
+      read_coded_row(matrix, form, rows.begin + r, row);
+      std::memcpy(buffer.memory + r * matrix.columns, row.codes.data(), row.codes.size());
+      scales[r] = row.scales.front().scale;
+    }
+    return copy_codes(piece, buffer, bytes, scales);
+  }
+
+  /// Copies `bytes` of codes, and `scales` if the piece has any.
+  Result<void> copy_codes(const Piece& piece, Buffer& buffer, std::int64_t bytes,
+                          const float* scales) {
     TROUPE_CHECK(check(cudaMemcpyAsync(piece.device, buffer.memory, static_cast<std::size_t>(bytes),
                                        cudaMemcpyHostToDevice, stream_),
                        "copying codes"));
     if (piece.scales != nullptr) {
-      TROUPE_CHECK(check(cudaMemcpyAsync(piece.scales, scales,
-                                         static_cast<std::size_t>(rows.count) * sizeof(float),
-                                         cudaMemcpyHostToDevice, stream_),
-                         "copying scales"));
+      TROUPE_CHECK(
+          check(cudaMemcpyAsync(piece.scales, scales,
+                                static_cast<std::size_t>(piece.part.rows.count) * sizeof(float),
+                                cudaMemcpyHostToDevice, stream_),
+                "copying scales"));
     }
     buffer.bytes = piece.bytes;
     return check(cudaEventRecord(buffer.copied, stream_), "copying codes");
@@ -292,6 +319,23 @@ void WeightUpload::add_codes(const StoredMatrix& matrix, WeightEncoding encoding
           .device = to + first * panels.panel_bytes(),
           .scales = row_scales.empty() ? nullptr : row_scales.as<float>() + row,
           .bytes = static_cast<std::size_t>(count * bytes_of_panel),
+          .codes = codes});
+  }
+  start_threads();
+}
+
+void WeightUpload::add_row_codes(const StoredMatrix& matrix, WeightEncoding encoding,
+                                 const Tensor& device, const Tensor& row_scales) {
+  const auto codes = std::make_shared<const Codes>(
+      Codes{matrix, coded_form(matrix, encoding).form.value(), std::nullopt});
+  const std::int64_t row_bytes = matrix.columns + std::int64_t{sizeof(float)};
+  const std::int64_t at_once = std::max<std::int64_t>(1, options_.piece_bytes / row_bytes);
+  for (std::int64_t first = 0; first < matrix.rows; first += at_once) {
+    const std::int64_t count = std::min(at_once, matrix.rows - first);
+    push({.part = {.matrix = {}, .rows = {first, count}},
+          .device = static_cast<std::byte*>(device.data()) + first * matrix.columns,
+          .scales = row_scales.as<float>() + first,
+          .bytes = static_cast<std::size_t>(count * row_bytes),
           .codes = codes});
   }
   start_threads();

@@ -54,6 +54,9 @@ class WeightUpload {
   /// those of rows without groups to `row_scales` [rows] f32. `encoding` makes codes of numbers.
   void add_codes(const StoredMatrix& matrix, WeightEncoding encoding, const CodedPanels& panels,
                  const Tensor& device, const Tensor& row_scales);
+  /// The same of 8-bit codes without groups that lie in rows: `device` [rows, columns] u8.
+  void add_row_codes(const StoredMatrix& matrix, WeightEncoding encoding, const Tensor& device,
+                     const Tensor& row_scales);
 
   /// Returns when everything is uploaded; calls `progress`, if set, now and then. Errors: io, with
   /// the file; internal and resource_exhausted, with the device.
@@ -64,7 +67,7 @@ class WeightUpload {
   struct Codes {
     StoredMatrix matrix;
     CodedForm form;
-    CodedPanels panels;
+    std::optional<CodedPanels> panels;  ///< none: codes lie in rows
   };
   /// Rows of a part that are copied at once, or of a matrix of codes.
   struct Piece {
@@ -72,7 +75,7 @@ class WeightUpload {
     std::byte* device = nullptr;
     float* scales = nullptr;                       ///< of codes
     std::size_t bytes = 0;                         ///< copied
-    std::shared_ptr<const Codes> codes = nullptr;  ///< panels
+    std::shared_ptr<const Codes> codes = nullptr;  ///< in panels or in rows
   };
   class Reader;
 

@@ -50,6 +50,17 @@ TEST(PlanPrecision, holds_the_head_as_asked) {
   EXPECT_EQ(plain.quantize_head, false);
 }
 
+TEST(PlanPrecision, rounds_activations_to_int8_on_cpus_and_gpus_that_are_not_deterministic) {
+  REQUIRE_OK(const EngineSpec on_cpu, planned({w8a8, "engine.deterministic=true"}));
+  EXPECT_EQ(on_cpu.encoding, WeightEncoding::w8a8);
+  REQUIRE_OK(const EngineSpec on_gpu, planned({w8a8, bf16}, "llama-a", 1));
+  EXPECT_EQ(on_gpu.encoding, WeightEncoding::w8a8);
+  const auto deterministic = planned({w8a8, bf16, "engine.deterministic=true"}, "llama-a", 1);
+  ASSERT_FALSE(deterministic.ok());
+  EXPECT_THAT(deterministic.error().message,
+              AllOf(HasSubstr("model.quantization: w8a8"), HasSubstr("engine.deterministic")));
+}
+
 TEST(PlanPrecision, has_a_bound_where_layers_may_fall_back) {
   REQUIRE_OK(const EngineSpec standard, planned({w8a8, fallback}));
   EXPECT_EQ(standard.max_activation, 448.0F);
@@ -57,6 +68,8 @@ TEST(PlanPrecision, has_a_bound_where_layers_may_fall_back) {
   EXPECT_EQ(own.max_activation, 20.5F);
   REQUIRE_OK(const EngineSpec of_gpu, planned({fp8, fallback, bf16}, "llama-a", 1));
   EXPECT_EQ(of_gpu.max_activation, 448.0F);
+  REQUIRE_OK(const EngineSpec of_bytes, planned({w8a8, fallback, bf16}, "llama-a", 1));
+  EXPECT_EQ(of_bytes.max_activation, 448.0F);
   REQUIRE_OK(const EngineSpec of_experts, planned({fp8, fallback, bf16}, "qwen3moe-a", 1));
   EXPECT_EQ(of_experts.max_activation, 448.0F);
 }

@@ -231,7 +231,7 @@ TEST(Footprint, has_memory_for_the_panels_of_layers_that_may_fall_back_experts_i
   FootprintOptions options{.compute = DType::bf16, .encoding = WeightEncoding::fp8};
   options.on_gpu = options.gpu_codes = true;
   const auto rounding = rank_footprint(*config, *checkpoint, *mesh, 0, options);
-  options.widens_fp8 = true;
+  options.widens_codes = true;
   const auto widened = rank_footprint(*config, *checkpoint, *mesh, 0, options);
   // Gates and ups have 64 of 128 columns, down matrices 48; in two layers of eight experts.
   const std::size_t of_experts = 2 * 8 * (96 * 64 + 64 * 80);
@@ -240,6 +240,11 @@ TEST(Footprint, has_memory_for_the_panels_of_layers_that_may_fall_back_experts_i
   EXPECT_EQ(widened->weight_bytes - rounding->weight_bytes, of_experts + of_others);
   EXPECT_EQ(rounding->decoded_bytes, 0U);
   EXPECT_EQ(widened->decoded_bytes, decoded_codes_bytes);
+  options.encoding = WeightEncoding::w8a8;  // experts are bf16
+  const auto widened_bytes = rank_footprint(*config, *checkpoint, *mesh, 0, options);
+  options.widens_codes = false;
+  const auto rounding_bytes = rank_footprint(*config, *checkpoint, *mesh, 0, options);
+  EXPECT_EQ(widened_bytes->weight_bytes - rounding_bytes->weight_bytes, of_others);
 }
 
 TEST(Footprint, has_memory_in_which_codes_become_bf16_where_a_gpu_needs_it) {
@@ -253,11 +258,11 @@ TEST(Footprint, has_memory_in_which_codes_become_bf16_where_a_gpu_needs_it) {
     return found->decoded_bytes;
   };
   FootprintOptions options{.compute = DType::bf16, .encoding = WeightEncoding::fp8};
-  options.gpu_codes = options.widens_fp8 = true;
+  options.gpu_codes = options.widens_codes = true;
   EXPECT_EQ(decoded_bytes("llama-a", options), 0U) << "CPUs rearrange where codes are";
   options.on_gpu = true;
   EXPECT_EQ(decoded_bytes("llama-a", options), decoded_codes_bytes);
-  options.widens_fp8 = false;
+  options.widens_codes = false;
   EXPECT_EQ(decoded_bytes("llama-a", options), 0U);
   options.encoding = WeightEncoding::plain;
   EXPECT_EQ(decoded_bytes("llama-a", options), 0U);

@@ -7,6 +7,7 @@
 #include <cuda_runtime.h>
 
 #include "models/ops/cuda/common/output_memory.hpp"
+#include "models/ops/cuda/gemm/decode_gemm.hpp"
 #include "models/ops/cuda/gemm/dense_gemm.hpp"
 #include "models/ops/cuda/gemm/quantize_rows.hpp"
 #include "models/ops/ops.hpp"
@@ -14,17 +15,18 @@
 namespace troupe {
 
 /// A matrix [n, k] in 8-bit codes: element [r, i] is codes[r, i] * scales[r] (quantize_rows.hpp).
-struct Fp8Matrix {
-  DeviceTensor codes;   ///< [n, k] u8, E4M3
-  DeviceTensor scales;  ///< [n] f32
+struct W8a8Matrix {
+  DeviceTensor codes;              ///< [n, k] u8
+  DeviceTensor scales;             ///< [n] f32
+  CodeKind kind = CodeKind::e4m3;  ///< e4m3 or int8
 };
 
 /// GEMMs of matrices in 8-bit codes (W8A8): each row of x is quantised with a scale of its own
 /// (dynamic, by token), the tensor cores multiply codes, and both scales are factors of the sum.
 /// Few rows (decode_gemm_suits) by launch_decode_gemm, which makes the codes of one row itself
-/// where it can, others by launch_scaled_gemm or by cuBLASLt, whichever is expected to be faster.
-/// One thread at a time.
-class Fp8Gemm {
+/// where it can, others by launch_scaled_gemm or, of E4M3 codes, by cuBLASLt, whichever is expected
+/// to be faster. One thread at a time.
+class W8a8Gemm {
  public:
   /// Device memory that GEMMs on one stream may use, for rows of x: more are multiplied in turns.
   struct Memory {
@@ -34,17 +36,17 @@ class Fp8Gemm {
   /// True if matrices of this shape can be multiplied, on this device.
   static bool fits(std::int64_t n, std::int64_t k);
 
-  /// `gemms` is not deterministic. It and `outputs` outlive the object.
-  Fp8Gemm(DenseGemm& gemms, const OutputMemory& outputs, Memory memory)
-      : gemms_(gemms), outputs_(outputs), memory_(std::move(memory)) {}
+  /// All codes are of `kind`. `gemms` is not deterministic. It and `outputs` outlive the object.
+  W8a8Gemm(CodeKind kind, DenseGemm& gemms, const OutputMemory& outputs, Memory memory)
+      : kind_(kind), gemms_(gemms), outputs_(outputs), memory_(std::move(memory)) {}
 
   /// Enqueues out = x . weight^T: x [rows, k] bf16, out [rows, n] f32 or bf16. Errors: those of
   /// cuda_done.
-  Result<void> multiply(const Fp8Matrix& weight, const Tensor& x, const Tensor& out,
+  Result<void> multiply(const W8a8Matrix& weight, const Tensor& x, const Tensor& out,
                         cudaStream_t stream);
   /// Like multiply for a weight whose first half of n is a gate: out [rows, n / 2] = silu(gate) *
   /// up; false, and nothing is enqueued, unless decode_gemm_suits.
-  Result<bool> multiply_gated(const Fp8Matrix& weight, const Tensor& x, const Tensor& out,
+  Result<bool> multiply_gated(const W8a8Matrix& weight, const Tensor& x, const Tensor& out,
                               cudaStream_t stream);
 
   /// Where a kernel that makes x [rows, k] may put its codes itself; none if there are too many.
@@ -61,19 +63,24 @@ class Fp8Gemm {
 
  private:
   CodedRows room() const {
-    return {memory_.codes->as<std::uint8_t>(), memory_.scales->as<float>(), peak_};
+    return {memory_.codes->as<std::uint8_t>(), memory_.scales->as<float>(), peak_, kind_};
   }
   /// Enqueues the codes and scales of the rows of x, unless they are there.
   Result<void> quantize(const Tensor& x, cudaStream_t stream);
   /// Enqueues the product of rows whose codes find room in memory_; makes the codes if they are not
   /// there.
-  Result<void> multiply_rows(const Fp8Matrix& weight, const Tensor& x, const Tensor& out,
+  Result<void> multiply_rows(const W8a8Matrix& weight, const Tensor& x, const Tensor& out,
                              bool gated, cudaStream_t stream);
+
+  /// Enqueues the product of any number of rows whose codes are in memory_, as `gemm` describes it
+  /// but for its rows: for sums in f32, which models do not ask of signed bytes.
+  Result<void> multiply_in_turns(DecodeGemm gemm, const Tensor& out, cudaStream_t stream);
 
   /// The rows to compute of `out` [rows, n], whose rows of x have k codes: with those behind it as
   /// many as cuBLASLt is fast with, if there is memory for them.
   std::int64_t padded_rows(const Tensor& out, std::int64_t k) const;
 
+  CodeKind kind_;
   DenseGemm& gemms_;
   const OutputMemory& outputs_;
   Memory memory_;

@@ -1,16 +1,16 @@
-#include "models/ops/cuda/fp8_cuda_linear.hpp"
+#include "models/ops/cuda/w8a8_cuda_linear.hpp"
 
 #include "models/ops/cuda/cuda_error.hpp"
 #include "models/ops/cuda/gemm/arrange_panels.hpp"
 
 namespace troupe {
 
-Result<void> Fp8CudaLinear::widen(cudaStream_t stream) {
+Result<void> W8a8CudaLinear::widen(cudaStream_t stream) {
   if (widened_ != nullptr) return {};
   if (decoded_ == nullptr) return CudaLinear::widen(stream);
-  const CodedPanels layout{.kind = CodeKind::e4m3, .rows = n_, .columns = k_};
+  const CodedPanels layout{.kind = weight_.kind, .rows = n_, .columns = k_};
   TROUPE_CHECK(
-      cuda_done(launch_arrange_in_place(weight_.codes->as<std::uint8_t>(), n_, k_,
+      cuda_done(launch_arrange_in_place(layout.kind, weight_.codes->as<std::uint8_t>(), n_, k_,
                                         weight_.scales->as<float>(), (*decoded_)->data(),
                                         static_cast<std::int64_t>((*decoded_)->bytes()), stream),
                 "arranging codes in panels"));
