@@ -293,7 +293,7 @@ TEST_P(Int8Products, take_codes_that_a_norm_or_an_activation_has_made) {
     const DeviceTensor x = activation(random({rows, k})), residual = activation(random({rows, k}));
     const DeviceTensor row = room(DType::bf16, {rows, k}), copy = room(DType::bf16, {rows, k});
     const DeviceTensor out = room(DType::bf16, {rows, n}), expected = room(DType::bf16, {rows, n});
-    // Of a copy nobody has made codes before.
+    // Nobody has made codes of a copy before.
     const auto expect_as_of_a_copy = [&](const char* what) {
       HostTensor numbers(DType::bf16, {rows, k});
       gpu_->memory().download(row, numbers);

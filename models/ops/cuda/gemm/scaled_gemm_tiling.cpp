@@ -15,9 +15,9 @@ namespace {
 
 using cuda::tile_k, cuda::tile_rows;
 
-/// Of E4M3 codes, larger batches leave tiles enough for all multiprocessors whatever their size.
+/// Larger batches of E4M3 codes have tiles enough for all multiprocessors whatever their size.
 constexpr std::int64_t max_rows = 1024;
-constexpr std::int64_t min_k = 2048;  // of E4M3 codes: 16 steps, more than are under way
+constexpr std::int64_t min_k = 2048;  // E4M3 codes have 16 steps then, more than are under way
 
 std::int64_t pieces_of(std::int64_t all, std::int64_t size) { return (all + size - 1) / size; }
 
@@ -73,7 +73,8 @@ std::optional<ScaledGemmTiling> best_tiling(const ScaledGemm& gemm) {
   const std::span<const TileCost> costs =
       is_int8 ? std::span<const TileCost>(int8_costs) : e4m3_costs;
   for (const TileCost& tile : costs) {
-    // Of equal ones the first: blocks that share weights measured faster than those that share x.
+    // The first of equal ones is taken: blocks that share weights measured faster than those that
+    // share x.
     for (const PairShares shares : {PairShares::weight, PairShares::x, PairShares::tile}) {
       const double time = time_of(gemm, tile, shares);
       if (time >= least) continue;

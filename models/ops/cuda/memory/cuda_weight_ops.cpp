@@ -158,7 +158,7 @@ Result<std::unique_ptr<Linear>> CudaWeightOps::load_row_codes(const StoredMatrix
                                                               WeightEncoding encoding,
                                                               WeightUpload& upload) {
   TROUPE_TRY(W8a8Matrix matrix, allocate_codes({weight.rows, weight.columns}, CodeKind::int8));
-  upload.add_row_codes(weight, encoding, matrix.codes, matrix.scales);
+  upload.add_codes(weight, encoding, std::nullopt, matrix.codes, matrix.scales);
   return rounding_linear(std::move(matrix));
 }
 

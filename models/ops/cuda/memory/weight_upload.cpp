@@ -303,39 +303,25 @@ void WeightUpload::add(const StoredMatrix& matrix, const Tensor& device, const T
 }
 
 void WeightUpload::add_codes(const StoredMatrix& matrix, WeightEncoding encoding,
-                             const CodedPanels& panels, const Tensor& device,
+                             const std::optional<CodedPanels>& panels, const Tensor& device,
                              const Tensor& row_scales) {
   const auto codes = std::make_shared<const Codes>(
       Codes{matrix, coded_form(matrix, encoding).form.value(), panels});
-  const std::int64_t bytes_of_panel =
-      panels.panel_bytes() +
-      (row_scales.empty() ? 0 : panel_rows * static_cast<std::int64_t>(sizeof(float)));
-  const std::int64_t at_once = std::max<std::int64_t>(1, options_.piece_bytes / bytes_of_panel);
+  // A unit is a panel or a row.
+  const std::int64_t units = panels ? panels->panels() : matrix.rows;
+  const std::int64_t unit_rows = panels ? panel_rows : 1;
+  const std::int64_t code_bytes = panels ? panels->panel_bytes() : matrix.columns;
+  const std::int64_t unit_bytes =
+      code_bytes + (row_scales.empty() ? 0 : unit_rows * std::int64_t{sizeof(float)});
+  const std::int64_t at_once = std::max<std::int64_t>(1, options_.piece_bytes / unit_bytes);
   auto* const to = static_cast<std::byte*>(device.data());
-  for (std::int64_t first = 0; first < panels.panels(); first += at_once) {
-    const std::int64_t count = std::min(at_once, panels.panels() - first);
-    const std::int64_t row = first * panel_rows;
-    push({.part = {.matrix = {}, .rows = {row, count * panel_rows}},
-          .device = to + first * panels.panel_bytes(),
+  for (std::int64_t first = 0; first < units; first += at_once) {
+    const std::int64_t count = std::min(at_once, units - first);
+    const std::int64_t row = first * unit_rows;
+    push({.part = {.matrix = {}, .rows = {row, count * unit_rows}},
+          .device = to + first * code_bytes,
           .scales = row_scales.empty() ? nullptr : row_scales.as<float>() + row,
-          .bytes = static_cast<std::size_t>(count * bytes_of_panel),
-          .codes = codes});
-  }
-  start_threads();
-}
-
-void WeightUpload::add_row_codes(const StoredMatrix& matrix, WeightEncoding encoding,
-                                 const Tensor& device, const Tensor& row_scales) {
-  const auto codes = std::make_shared<const Codes>(
-      Codes{matrix, coded_form(matrix, encoding).form.value(), std::nullopt});
-  const std::int64_t row_bytes = matrix.columns + std::int64_t{sizeof(float)};
-  const std::int64_t at_once = std::max<std::int64_t>(1, options_.piece_bytes / row_bytes);
-  for (std::int64_t first = 0; first < matrix.rows; first += at_once) {
-    const std::int64_t count = std::min(at_once, matrix.rows - first);
-    push({.part = {.matrix = {}, .rows = {first, count}},
-          .device = static_cast<std::byte*>(device.data()) + first * matrix.columns,
-          .scales = row_scales.as<float>() + first,
-          .bytes = static_cast<std::size_t>(count * row_bytes),
+          .bytes = static_cast<std::size_t>(count * unit_bytes),
           .codes = codes});
   }
   start_threads();

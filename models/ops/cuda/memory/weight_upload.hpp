@@ -50,13 +50,12 @@ class WeightUpload {
   /// and a row at most a piece.
   void add(const StoredMatrix& matrix, const Tensor& device, const Tensor& scales = {});
 
-  /// Begins to upload the codes of `matrix`, which has `panels`, to `device` [code_bytes()] u8 and
-  /// those of rows without groups to `row_scales` [rows] f32. `encoding` makes codes of numbers.
-  void add_codes(const StoredMatrix& matrix, WeightEncoding encoding, const CodedPanels& panels,
-                 const Tensor& device, const Tensor& row_scales);
-  /// The same of 8-bit codes without groups that lie in rows: `device` [rows, columns] u8.
-  void add_row_codes(const StoredMatrix& matrix, WeightEncoding encoding, const Tensor& device,
-                     const Tensor& row_scales);
+  /// Begins to upload the codes of `matrix` in `panels` to `device` [code_bytes()] u8; without
+  /// panels its 8-bit codes without groups, row by row, to `device` [rows, columns] u8. Scales of
+  /// rows without groups go to `row_scales` [rows] f32. `encoding` makes codes of numbers.
+  void add_codes(const StoredMatrix& matrix, WeightEncoding encoding,
+                 const std::optional<CodedPanels>& panels, const Tensor& device,
+                 const Tensor& row_scales);
 
   /// Returns when everything is uploaded; calls `progress`, if set, now and then. Errors: io, with
   /// the file; internal and resource_exhausted, with the device.
