@@ -1,7 +1,7 @@
-// The kernel of experts in 4-bit codes beside bf16's of the same shapes: microseconds, GB/s
-// of the codes that are met, and TFLOP/s. Shapes of GPT-OSS-20B and
-// Qwen3-30B-A3B; tokens choose different experts, all equally likely. Arguments: kinds (mxfp4,
-// int4; mxfp4 by default), then numbers of tokens.
+// The kernels of experts in 4-bit and FP8 codes beside bf16's of the same shapes: microseconds,
+// GB/s of the codes that are met, and TFLOP/s. Shapes of GPT-OSS-20B and Qwen3-30B-A3B; tokens
+// choose different experts, all equally likely. The codes of FP8's rows are there already.
+// Arguments: kinds (mxfp4, int4, fp8; mxfp4 by default), then numbers of tokens.
 #include <algorithm>
 #include <array>
 #include <cstdio>
@@ -10,11 +10,13 @@
 #include <numeric>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <cuda_runtime.h>
 
 #include "models/ops/coded_matrix.hpp"
+#include "models/ops/cuda/gemm/quantize_rows.hpp"
 #include "models/ops/cuda/moe/coded_grouped_gemm.hpp"
 #include "models/ops/cuda/moe/grouped_gemm.hpp"
 #include "tests/bench/gpu_codes/device_bench.hpp"
@@ -96,15 +98,18 @@ class Bench {
 
 void measure(const Bench& bench, const Matrix& matrix, CodeKind kind,
              const std::vector<std::int64_t>& tokens_list) {
+  const bool is_fp8 = kind == CodeKind::e4m3;
   const CodedPanels layout{.kind = kind,
                            .rows = matrix.n,
                            .columns = matrix.k,
                            .group_columns = kind == CodeKind::e2m1 ? 32 : 128,
                            .scale_dtype = DType::bf16};
-  const std::int64_t most = tokens_list.back() * matrix.top_k;
-  std::byte* const panels = device_memory(matrix.experts * layout.code_bytes(), 0x3B);
+  const std::int64_t expert_bytes = is_fp8 ? matrix.n * (matrix.k + 4) : layout.code_bytes();
+  const std::int64_t most = std::ranges::max(tokens_list) * matrix.top_k;
+  std::byte* const panels = device_memory(matrix.experts * expert_bytes, 0x3B);
   std::byte* const plain = device_memory(2 * matrix.experts * matrix.n * matrix.k, 0);
   std::byte* const x = device_memory(2 * most * matrix.k, 0);
+  std::byte* const codes_of_x = device_memory(most * matrix.k);
   std::byte* const out = device_memory(2 * most * matrix.n);
   for (const std::int64_t tokens : tokens_list) {
     const Choices choices = choose(matrix, tokens);
@@ -121,19 +126,35 @@ void measure(const Bench& bench, const Matrix& matrix, CodeKind kind,
     bf16.gather = bf16.gated = matrix.gated;
     bf16.scatter = !matrix.gated;
     const int count = tokens > 2000 ? 4 : 20;
-    const double us =
-        bench.time(count, [&] { return launch_coded_grouped_gemm(coded, bench.stream); });
+    GroupedGemm fp8 = bf16;
+    fp8.weights = panels, fp8.x = codes_of_x;
+    fp8.weight_scales =
+        reinterpret_cast<const float*>(panels + matrix.experts * matrix.n * matrix.k);
+    fp8.x_scales = reinterpret_cast<const float*>(plain);
+    const double us = bench.time(count, [&] {
+      return is_fp8 ? launch_grouped_gemm(fp8, bench.stream)
+                    : launch_coded_grouped_gemm(coded, bench.stream);
+    });
+    const CodedRows codes{reinterpret_cast<std::uint8_t*>(codes_of_x),
+                          reinterpret_cast<float*>(plain)};
+    const double us_with_codes = !is_fp8 || matrix.gated ? us : bench.time(count, [&] {
+      const std::int32_t* const all = choices.offsets + matrix.experts;
+      check(launch_quantize_counted_rows(x, all, rows, matrix.k, codes, bench.stream), "codes");
+      return launch_grouped_gemm(fp8, bench.stream);
+    });
     const double bf16_us =
         bench.time(count, [&] { return launch_grouped_gemm(bf16, bench.stream); });
-    const double bytes = static_cast<double>(choices.met * layout.code_bytes());
+    const double bytes = static_cast<double>(choices.met * expert_bytes);
     const double operations = 2.0 * static_cast<double>(rows * matrix.n * matrix.k);
     std::printf(
-        "%-5s %-14s %5lld tokens: %8.1f us, %6.0f GB/s, %5.0f TFLOP/s; bf16 %8.1f us (%.2f)\n",
+        "%-5s %-14s %5lld tokens: %8.1f us, %6.0f GB/s, %5.0f TFLOP/s; bf16 %8.1f us (%.2f)",
         std::string(name_of(kind)).c_str(), matrix.name, static_cast<long long>(tokens), us,
         bytes / us / 1e3, operations / us / 1e6, bf16_us, bf16_us / us);
+    if (us_with_codes != us) std::printf("; with codes of x %.1f us", us_with_codes);
+    std::printf("\n");
     cudaFree(choices.offsets), cudaFree(choices.source);
   }
-  for (void* memory : {panels, plain, x, out}) cudaFree(memory);
+  for (void* memory : {panels, plain, x, codes_of_x, out}) cudaFree(memory);
 }
 
 }  // namespace
@@ -142,11 +163,14 @@ void measure(const Bench& bench, const Matrix& matrix, CodeKind kind,
 int main(int argc, char** argv) {
   using namespace troupe;
   std::setvbuf(stdout, nullptr, _IOLBF, 0);
+  const std::pair<const char*, CodeKind> names[] = {
+      {"mxfp4", CodeKind::e2m1}, {"int4", CodeKind::int4}, {"fp8", CodeKind::e4m3}};
   std::vector<CodeKind> kinds;
   std::vector<std::int64_t> tokens;
   for (const std::string& argument : std::vector<std::string>(argv + 1, argv + argc)) {
-    if (argument == "mxfp4" || argument == "int4") {
-      kinds.push_back(argument == "int4" ? CodeKind::int4 : CodeKind::e2m1);
+    const auto kind = std::ranges::find(names, argument, &std::pair<const char*, CodeKind>::first);
+    if (kind != std::end(names)) {
+      kinds.push_back(kind->second);
     } else {
       tokens.push_back(std::atoll(argument.c_str()));
     }

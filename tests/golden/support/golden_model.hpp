@@ -43,9 +43,11 @@ std::string missing_model_message(const std::string& name);
 std::filesystem::path data_folder();
 
 /// Makes the Ops that load() uses: the CPU's, unless a program overrides these functions.
-/// `deterministic`: bits do not depend on the batch, as they never do on the CPU.
+/// `deterministic`: bits do not depend on the batch, as they never do on the CPU; `encoding`: of
+/// the weights that they will multiply, if it is made at load.
 Result<std::unique_ptr<Ops>> make_golden_ops(DType precision, int rank = 0,
-                                             bool deterministic = false);
+                                             bool deterministic = false,
+                                             WeightEncoding encoding = WeightEncoding::plain);
 /// The most ranks that can run at the same time.
 int max_golden_ranks();
 /// Returns the collectives for tensors of `ops`, for a rank whose group is `host`; null if `host`

@@ -3,8 +3,8 @@
 
 namespace troupe::golden {
 
-Result<std::unique_ptr<Ops>> make_golden_ops(DType precision, int /*rank*/,
-                                             bool /*deterministic*/) {
+Result<std::unique_ptr<Ops>> make_golden_ops(DType precision, int /*rank*/, bool /*deterministic*/,
+                                             WeightEncoding /*encoding*/) {
   return make_cpu_ops({.threads = 1, .dtype = precision});
 }
 

@@ -59,7 +59,7 @@ Result<std::vector<std::vector<float>>> run_ranks(const std::filesystem::path& f
              }));
   const auto run_rank = [&](int rank) -> Result<std::vector<float>> {
     const auto at = static_cast<std::size_t>(rank);
-    TROUPE_TRY(auto ops, make_golden_ops(precision, rank, ranks.deterministic));
+    TROUPE_TRY(auto ops, make_golden_ops(precision, rank, ranks.deterministic, ranks.encoding));
     std::vector<std::unique_ptr<Collectives>> on_device;
     std::vector<RankGroup> groups;
     for (const auto* group : {&tensor, &context, &pipeline, &experts, &dense}) {

@@ -2,7 +2,6 @@
 // fp32.
 #include "tests/golden/support/coded_experts.hpp"
 
-#include <cmath>
 #include <iostream>
 #include <string>
 #include <vector>
@@ -13,19 +12,15 @@
 #include "tests/golden/support/golden_model.hpp"
 #include "tests/golden/support/mesh_ranks.hpp"
 #include "tests/gpu/golden/weight_memory.hpp"
+#include "tests/support/mean_difference.hpp"
 #include "tests/support/require.hpp"
 
 namespace troupe::golden {
 namespace {
 
-Result<std::vector<float>> all_logits(Runner& runner) { return logits_of_prompts(runner, 200, 20); }
+using tests::mean_difference;
 
-double mean_difference(const std::vector<float>& a, const std::vector<float>& b) {
-  EXPECT_EQ(a.size(), b.size());
-  double sum = 0;
-  for (std::size_t i = 0; i < a.size(); ++i) sum += std::abs(double{a[i]} - b[i]);
-  return sum / static_cast<double>(a.size());
-}
+Result<std::vector<float>> all_logits(Runner& runner) { return logits_of_prompts(runner, 200, 20); }
 
 /// What rounding may do, here and there by another choice of experts; wrong experts do more.
 double limit(double of_other_rounding, const std::vector<float>& expected) {

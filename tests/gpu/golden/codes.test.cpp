@@ -1,7 +1,6 @@
 // Quantised checkpoints in bf16 on a GPU, which multiplies their codes, beside the same with
 // matrices that it has decoded (as deterministic GPUs do) and the numbers in fp32.
 #include <algorithm>
-#include <cmath>
 #include <filesystem>
 #include <iostream>
 #include <string>
@@ -11,10 +10,13 @@
 
 #include "tests/golden/support/golden_model.hpp"
 #include "tests/gpu/golden/weight_memory.hpp"
+#include "tests/support/mean_difference.hpp"
 #include "tests/support/require.hpp"
 
 namespace troupe::golden {
 namespace {
+
+using tests::mean_difference;
 
 std::vector<std::string> checkpoints() {
   std::vector<std::string> names;
@@ -40,12 +42,6 @@ Result<std::vector<float>> all_logits(Runner& runner, std::span<const GoldenProm
     runner.release(sequence);
   }
   return logits;
-}
-
-double mean_difference(const std::vector<float>& a, const std::vector<float>& b) {
-  double sum = 0;
-  for (std::size_t i = 0; i < a.size(); ++i) sum += std::abs(double{a[i]} - b[i]);
-  return sum / static_cast<double>(a.size());
 }
 
 class GpuCodes : public testing::TestWithParam<std::string> {};

@@ -6,8 +6,10 @@
 
 namespace troupe::golden {
 
-Result<std::unique_ptr<Ops>> make_golden_ops(DType precision, int rank, bool deterministic) {
-  return make_cuda_ops({.device = rank, .dtype = precision, .deterministic = deterministic});
+Result<std::unique_ptr<Ops>> make_golden_ops(DType precision, int rank, bool deterministic,
+                                             WeightEncoding encoding) {
+  return make_cuda_ops(
+      {.device = rank, .dtype = precision, .deterministic = deterministic, .encoding = encoding});
 }
 
 int max_golden_ranks() {

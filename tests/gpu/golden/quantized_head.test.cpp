@@ -8,7 +8,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "models/ops/cuda/cuda_ops.hpp"
 #include "tests/golden/support/golden_model.hpp"
 #include "tests/support/require.hpp"
 
@@ -21,8 +20,7 @@ struct Found {
 };
 
 Result<Found> run(const std::string& name, std::optional<bool> quantize_head, std::int32_t chunk) {
-  TROUPE_TRY(auto ops,
-             make_cuda_ops({.device = 0, .dtype = DType::bf16, .encoding = WeightEncoding::fp8}));
+  TROUPE_TRY(auto ops, make_golden_ops(DType::bf16, 0, false, WeightEncoding::fp8));
   TROUPE_TRY(const auto loaded,
              load(golden_model(name)->checkpoint, DType::bf16, {}, std::move(ops), false, {}, {},
                   WeightEncoding::fp8, quantize_head));

@@ -1,5 +1,4 @@
-// Warp-level helpers of attention: an instruction's result columns are spread over eight lanes,
-// pairs of 16-bit elements are transposed.
+// Warp-level helpers of attention: an instruction's result columns are spread over eight lanes.
 #pragma once
 
 #include <cstdint>
@@ -8,12 +7,6 @@
 
 namespace troupe::cuda {
 
-/// Transposes an 8 x 8 matrix of bf16, of which a lane has two adjacent elements of row lane / 4.
-__device__ __forceinline__ std::uint32_t transposed(float left, float right) {
-  std::uint32_t value = round_pair(left, right);
-  asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %0;" : "+r"(value));
-  return value;
-}
 __device__ __forceinline__ float max_of_column(float value) {
 #pragma unroll
   for (int lanes = 4; lanes < 32; lanes *= 2) {

@@ -6,6 +6,7 @@
 
 #include "models/ops/cuda/attention/decode_lanes.cuh"
 #include "models/ops/cuda/common/mma_m16n8k16.cuh"
+#include "models/ops/cuda/common/transposed.cuh"
 
 namespace troupe::cuda {
 

@@ -44,10 +44,7 @@ struct Tiling {
   static constexpr int warp_bytes = cuts_k ? 32 * sums / 2 * 4 : warp_rows * row_bytes;
   static constexpr int scales_bytes = (columns + tile_rows) * 4;  // of a tile: of the weight, of x
   static constexpr int other_bytes = warps * warp_bytes + 2 * scales_bytes;
-  /// Wide tiles are faster with fewer steps under way than find room.
-  static constexpr int max_stages = columns >= 192 ? 4 : 8;
-  static constexpr int stages =
-      std::min(max_stages, (max_shared - alignment - other_bytes) / stage_bytes);
+  static constexpr int stages = std::min(8, (max_shared - alignment - other_bytes) / stage_bytes);
   static constexpr int shared_bytes = alignment + stages * stage_bytes + other_bytes;
   static_assert(stages >= 4 && half_weight_bytes % alignment == 0);
 };

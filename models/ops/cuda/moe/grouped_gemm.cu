@@ -43,9 +43,9 @@ __device__ __forceinline__ void add_codes(std::uint64_t left, std::uint32_t rows
   }
 }
 
-/// Blocks take every gridDim.x-th tile. Copies run stages - 2 steps of k ahead of the wgmma, across
-/// the ends of tiles; a stage is overwritten when the wgmma of the step after its own have begun,
-/// and its own have ended.
+/// Blocks take every gridDim.x-th tile. Copies run T::ahead steps of k ahead of the wgmma, across
+/// the ends of tiles; a stage is overwritten when its own wgmma have ended and those of a later
+/// step have begun.
 template <class T, Form form, class Out>
 __global__ void __launch_bounds__(threads, blocks)
     grouped_gemm_kernel(const Gemm<typename T::Element> gemm, Out* out) {
@@ -81,7 +81,7 @@ __global__ void __launch_bounds__(threads, blocks)
   if (next_tile < tiles) copies.open(find_tile<T>(table, column_tiles, next_tile));
   int early_steps = 0;  // of the first tile, whose weights are copied while earlier kernels end
   if constexpr (form == Form::heads) {
-    if (next_tile < tiles) early_steps = min(k_steps, T::stages - 2);
+    if (next_tile < tiles) early_steps = min(k_steps, T::ahead);
     for (int step = 0; step < early_steps; ++step) copies.copy_weights(step * tile_k, step);
     wait_for_kernels_before();
   }
@@ -98,10 +98,10 @@ __global__ void __launch_bounds__(threads, blocks)
     close_copies();
   };
 #pragma unroll
-  for (int stage = 0; stage < T::stages - 2; ++stage) copy_next(stage);
+  for (int stage = 0; stage < T::ahead; ++stage) copy_next(stage);
 
   const int warp = __shfl_sync(~0U, threadIdx.x / 32, 0), group = warp / 4;
-  int stage = 0, next_stage = T::stages - 2, rows_at = 0;
+  int stage = 0, next_stage = T::ahead, rows_at = 0;
   for (int number = blockIdx.x; number < tiles; number += gridDim.x) {
     const Tile tile = find_tile<T>(table, column_tiles, number);
     const RowWords words = row_words<T, form>(gemm, tile, warp * 16, behind + rows_at * 4);
@@ -110,7 +110,7 @@ __global__ void __launch_bounds__(threads, blocks)
 #pragma unroll
     for (float& sum : sums) sum = 0.0F;
     for (int step = 0; step < k_steps; ++step) {
-      wait_for_copies<T::stages - 3>();
+      wait_for_copies<T::ahead - 1>();
       show_to_products();
       __syncthreads();
       const std::uint32_t at = stages_at + stage * T::stage_bytes;
@@ -215,7 +215,8 @@ bool grouped_gemm_fits(const GroupedGemm& gemm) {
   const bool heads_fit =
       gemm.heads.rows == 0 ||
       (!gemm.is_coded() && gemm.out_dtype == DType::bf16 &&
-       gemm.heads.x_stride % unit_elements == 0 &&
+       gemm.heads.x_stride % unit_elements == 0 && gemm.heads.out_stride % unit_elements == 0 &&
+       gemm.heads.out_width % unit_elements == 0 &&
        reinterpret_cast<std::uintptr_t>(gemm.x) % (unit_elements * sizeof(bf16)) == 0);
   return heads_fit && hopper_kernels_run() && gemm.k % k_unit == 0 && width % unit_elements == 0 &&
          gemm.n * gemm.k < std::int64_t{1} << 32 && gemm.experts <= max_experts;

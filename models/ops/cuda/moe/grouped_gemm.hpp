@@ -27,7 +27,7 @@ struct GroupedGemm {
   const float* weight_scales = nullptr;  ///< of codes: [experts, n]; null: bf16
   const float* x_scales = nullptr;       ///< of codes: of each row of x
   /// If it has rows, experts are heads, and there are no offsets and no source. Not of codes.
-  HeadRows heads;
+  HeadRows heads = {};
 
   bool is_coded() const { return weight_scales != nullptr; }
 };

@@ -2,7 +2,10 @@
 // go.
 #pragma once
 
+#include <type_traits>
+
 #include "models/ops/cuda/common/silu.cuh"
+#include "models/ops/cuda/common/transposed.cuh"
 #include "models/ops/cuda/gemm/head_rows.hpp"
 #include "models/ops/cuda/moe/expert_tiles.cuh"
 #include "parallel/device/cuda/device_math.cuh"
@@ -20,9 +23,12 @@ struct Tiling {
   static constexpr int columns = 128;
   static constexpr int columns_bytes = columns * row_bytes;
   static constexpr int stage_bytes = columns_bytes + rows * row_bytes;
-  /// What is known of the rows of as many tiles as there are stages, the most that are copied or
-  /// multiplied at once: where they go and, of codes, their scales.
-  static constexpr int all_rows = stages * rows;
+  /// Steps that are copied ahead. Products of codes have ended when a step ends, those of bf16 when
+  /// the next does.
+  static constexpr int ahead = Element::has_scales ? stages - 1 : stages - 2;
+  /// What is known of the rows of the tiles that may be copied or multiplied at once: where they go
+  /// and, of codes, their scales.
+  static constexpr int all_rows = (ahead + 2) * rows;
   static constexpr int rows_bytes = (Element::has_scales ? 2 : 1) * all_rows * 4;
 };
 template <class Element>
@@ -71,11 +77,23 @@ __device__ Tile find_tile(const TileTable& table, int column_tiles, int number) 
           in_expert - row_tile * column_tiles};
 }
 
+/// The columns of the output that a warp has, of each row: 16 rows of the columns' tile, where
+/// gates and ups take turns in gated tiles.
+template <Form form>
+constexpr int warp_columns = form == Form::gated ? 8 : 16;
+
+/// Which of a warp's columns is row `i` of its 16, with no gates: adjacent pairs of the first eight
+/// rows and of the others take turns, so that a lane has four adjacent columns of a row when both
+/// are transposed (store_sums).
+__device__ __forceinline__ int column_in_warp(int i) { return i % 8 / 2 * 4 + i / 8 * 2 + i % 2; }
+
 /// The matrix row for row `i` of the columns' tile. In gated tiles one thread gets the sums of a
 /// gate and its up. n or more: none.
 template <class T, Form form>
 __device__ std::uint32_t matrix_row(const Gemm<typename T::Element>& gemm, int column_tile, int i) {
-  if constexpr (form != Form::gated) return column_tile * T::columns + i;
+  if constexpr (form != Form::gated) {
+    return column_tile * T::columns + i / 16 * 16 + column_in_warp(i % 16);
+  }
   const std::uint32_t inner = gemm.n / 2;
   constexpr int half = T::columns / 2, run = 8;
   const std::uint32_t column = column_tile * half + i / (2 * run) * run + i % run;
@@ -157,8 +175,8 @@ class Copies {
   }
 
  private:
-  /// Copies what is known of a tile's rows to the next of the places for it. The tile `stages`
-  /// before is done: at most stages - 2 steps are copied ahead.
+  /// Copies what is known of a tile's rows to the next of the places for it. The tile that had it
+  /// is done: of the others one is multiplied, and at most T::ahead steps are copied.
   __device__ void copy_row_words(const Tile& tile) {
 #pragma unroll
     for (int i = 0; i < row_copies; ++i) {
@@ -187,14 +205,11 @@ class Copies {
   const Stored* x_[row_copies];
 };
 
-/// A thread's first column of the output; `first` is its warp's first row of the columns' tile.
+/// A warp's first column of the output; `first` is its first row of the columns' tile.
 template <class T, Form form>
-__device__ __forceinline__ int column_of(const Tile& tile, int first) {
-  const int lane = threadIdx.x % 32;
-  if constexpr (form == Form::gated) {
-    return tile.column * (T::columns / 2) + first / 2 + lane / 4;
-  }
-  return tile.column * T::columns + first + lane / 4;
+__device__ __forceinline__ int first_column(const Tile& tile, int first) {
+  constexpr int share = 16 / warp_columns<form>;
+  return (tile.column * T::columns + first) / share;
 }
 
 /// What is known of a tile's rows, in shared memory, and the scales of a thread's two rows of the
@@ -213,49 +228,80 @@ __device__ __forceinline__ RowWords row_words(const Gemm<typename T::Element>& g
   const auto* const scales = reinterpret_cast<const float*>(rows) + T::all_rows;
   if constexpr (!T::Element::has_scales) return {targets, scales, 1.0F, 1.0F};
   const int width = static_cast<int>(form == Form::gated ? gemm.n / 2 : gemm.n);
-  const int column = column_of<T, form>(tile, first);
+  const int row = threadIdx.x % 32 / 4, begin = first_column<T, form>(tile, first);
   const float* const all = gemm.weight_scales + std::size_t{gemm.n} * tile.expert;
   if constexpr (form == Form::gated) {
-    const int there = min(column, width - 1);
+    const int there = min(begin + row, width - 1);
     return {targets, scales, all[there], all[width + there]};
   }
-  return {targets, scales, all[min(column, width - 1)], all[min(column + 8, width - 1)]};
+  return {targets, scales, all[min(begin + column_in_warp(row), width - 1)],
+          all[min(begin + column_in_warp(row + 8), width - 1)]};
+}
+
+/// The output's row for row `row` of a tile.
+template <Form form, class Gemm, class Out>
+__device__ __forceinline__ Out* output_row(const Gemm& gemm, const Tile& tile, int row,
+                                           const RowWords& words, Out* out) {
+  if constexpr (form == Form::heads) {
+    return out + row_of_head(gemm, tile, row) * gemm.heads.out_stride +
+           tile.expert * gemm.heads.out_width;
+  } else {
+    const std::size_t width = form == Form::gated ? gemm.n / 2 : gemm.n;
+    return out + (gemm.scatter ? words.targets[row] : tile.row + row) * width;
+  }
 }
 
 /// Writes this thread's sums, in wgmma's layout; `first` is its warp's first row of the columns'
-/// tile.
+/// tile. bf16 is transposed in the warp, so that a lane writes adjacent columns of one row.
 template <class T, Form form, class Out>
 __device__ void store_sums(const Gemm<typename T::Element>& gemm, const Tile& tile, int first,
                            const float (&sums)[T::rows / 2], const RowWords& words, Out* out) {
   constexpr bool gated = form == Form::gated;
-  const int lane = threadIdx.x % 32;
   const int width = static_cast<int>(gated ? gemm.n / 2 : gemm.n);
-  const int column = column_of<T, form>(tile, first);
+  const int line = threadIdx.x % 32 / 4, pair = threadIdx.x % 4;
+  const int begin = first_column<T, form>(tile, first);
 #pragma unroll
   for (int j = 0; j < T::rows / 8; ++j) {
+    if (8 * j >= tile.rows) break;
+    float upper[2], lower[2];  // of two rows
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      const int row = 8 * j + lane % 4 * 2 + i;
-      if (row >= tile.rows) break;
-      const int sorted = tile.row + row;
-      Out* to = out;
-      if constexpr (form == Form::heads) {
-        to += row_of_head(gemm, tile, row) * gemm.heads.out_stride +
-              tile.expert * gemm.heads.out_width;
-      } else {
-        to += std::size_t(gemm.scatter ? words.targets[row] : sorted) * width;
-      }
-      float upper = sums[4 * j + i], lower = sums[4 * j + 2 + i];
+      upper[i] = sums[4 * j + i], lower[i] = sums[4 * j + 2 + i];
       if constexpr (T::Element::has_scales) {
-        const float of_row = words.scales[row];
-        upper = upper * of_row * words.upper;
-        lower = lower * of_row * words.lower;
+        const float of_row = words.scales[8 * j + 2 * pair + i];
+        upper[i] = upper[i] * of_row * words.upper;
+        lower[i] = lower[i] * of_row * words.lower;
       }
-      if constexpr (gated) {
-        if (column < width) store(to + column, fast_silu(upper) * lower);
-      } else {
-        if (column < width) store(to + column, upper);
-        if (column + 8 < width) store(to + column + 8, lower);
+      if constexpr (gated) upper[i] = fast_silu(upper[i]) * lower[i];
+    }
+    if constexpr (std::is_same_v<Out, bf16>) {
+      constexpr int columns = warp_columns<form> / 4;
+      const std::uint32_t left = transposed(upper[0], upper[1]);
+      const std::uint32_t right = gated ? 0U : transposed(lower[0], lower[1]);
+      const int row = 8 * j + line, column = begin + columns * pair;
+      if (row < tile.rows && column < width) {
+        Out* const to = output_row<form>(gemm, tile, row, words, out) + column;
+        if constexpr (gated) {
+          *reinterpret_cast<std::uint32_t*>(to) = left;
+        } else {
+          *reinterpret_cast<uint2*>(to) = {left, right};
+        }
+      }
+    } else {
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        const int row = 8 * j + 2 * pair + i;
+        if (row >= tile.rows) break;
+        Out* const to = output_row<form>(gemm, tile, row, words, out) + begin;
+        const auto put = [&](int at, float value) {
+          if (begin + at < width) to[at] = value;
+        };
+        if constexpr (gated) {
+          put(line, upper[i]);
+        } else {
+          put(column_in_warp(line), upper[i]);
+          put(column_in_warp(line + 8), lower[i]);
+        }
       }
     }
   }
