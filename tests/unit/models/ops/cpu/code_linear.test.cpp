@@ -77,8 +77,7 @@ TEST_P(CodeLinear, agrees_with_double_precision_on_odd_shapes) {
     for (const std::int64_t m : {1, 2, 3, 5, 8, 13, 30}) {
       const HostTensor x = random.normal({m, k});
       const HostTensor seen = seen_rows(x, GetParam().encoding);
-      for (const CpuIsa isa : {CpuIsa::avx2, CpuIsa::avx512}) {
-        if (!cpu_supports(isa)) continue;
+      for (const CpuIsa isa : supported_isas()) {
         SCOPED_TRACE(testing::Message()
                      << n << " x " << k << ", " << m << " rows, isa " << static_cast<int>(isa));
         auto ops = make_ops(2, DType::f32, isa);
@@ -97,8 +96,7 @@ TEST_P(CodeLinear, gives_a_row_the_same_bits_in_every_batch_on_all_threads_and_i
     auto narrow = make_ops(1, DType::f32, CpuIsa::avx2);
     const WeightEncoding encoding = GetParam().encoding;
     const HostTensor all = multiply(*narrow, made.matrix, x, segments, encoding);
-    for (const CpuIsa isa : {CpuIsa::avx2, CpuIsa::avx512}) {
-      if (!cpu_supports(isa)) continue;
+    for (const CpuIsa isa : supported_isas()) {
       for (const int threads : {1, 3}) {
         auto ops = make_ops(threads, DType::f32, isa);
         for (const std::int64_t m : {1, 2, 3, 4, 6, 7, 12, 13, 25, 64, 100}) {

@@ -7,17 +7,12 @@
 namespace troupe {
 namespace {
 
-std::vector<CpuIsa> isas() {
-  if (!cpu_supports(CpuIsa::avx512)) return {CpuIsa::avx2};
-  return {CpuIsa::avx2, CpuIsa::avx512};
-}
-
 /// Runs `compute` with each instruction set and several threads, expects `expected` and the same
 /// bits each time.
 void expect_everywhere(const Shape& shape, const std::vector<double>& expected, double tolerance,
                        const std::function<void(Ops&, const Tensor&)>& compute) {
   HostTensor first;
-  for (const CpuIsa isa : isas()) {
+  for (const CpuIsa isa : supported_isas()) {
     for (const int threads : {1, 3}) {
       auto ops = make_ops(threads, DType::f32, isa);
       HostTensor out = floats(shape);

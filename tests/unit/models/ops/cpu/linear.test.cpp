@@ -45,8 +45,7 @@ TEST(Linear, is_a_chain_of_fmas_per_segment_and_a_tree_over_segments) {
       Random random(7);
       const std::int64_t n = 97, k = 8 * 88;
       const HostTensor weight = random.normal({n, k}), x = random.normal({m, k});
-      for (CpuIsa isa : {CpuIsa::avx2, CpuIsa::avx512}) {
-        if (!cpu_supports(isa)) continue;
+      for (const CpuIsa isa : supported_isas()) {
         auto ops = make_ops(1, DType::f32, isa);
         const HostTensor out = multiply(*ops, weight, x, segments);
         for (std::int64_t i = 0; i < m * n; ++i) {
@@ -136,8 +135,7 @@ TEST(Linear, gives_bf16_weights_the_bits_of_the_same_weights_in_f32) {
   Random random(23);
   for (std::int64_t m : {1, 2, 3, 4, 9, 30, 60}) {
     const HostTensor weight = random.normal_bf16({111, 333}), x = random.normal({m, 333});
-    for (CpuIsa isa : {CpuIsa::avx2, CpuIsa::avx512}) {
-      if (!cpu_supports(isa)) continue;
+    for (const CpuIsa isa : supported_isas()) {
       auto ops = make_ops(2, DType::f32, isa);
       expect_same_bits(multiply(*ops, weight, x), multiply(*ops, widened(weight), x));
     }

@@ -103,6 +103,13 @@ inline std::unique_ptr<Ops> make_ops(int threads = 1, DType dtype = DType::f32,
   return std::move(ops).value();
 }
 
+/// The instruction sets that this CPU has, of those that kernels are written for.
+inline std::vector<CpuIsa> supported_isas() {
+  std::vector<CpuIsa> supported{CpuIsa::avx2};
+  if (cpu_supports(CpuIsa::avx512)) supported.push_back(CpuIsa::avx512);
+  return supported;
+}
+
 /// Expects |found - expected| <= tolerance * (1 + |expected|) for all elements.
 inline void expect_near(const Tensor& found, const std::vector<double>& expected,
                         double tolerance) {

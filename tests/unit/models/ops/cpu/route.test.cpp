@@ -8,12 +8,6 @@
 namespace troupe {
 namespace {
 
-std::vector<CpuIsa> isas() {
-  std::vector<CpuIsa> supported{CpuIsa::avx2};
-  if (cpu_supports(CpuIsa::avx512)) supported.push_back(CpuIsa::avx512);
-  return supported;
-}
-
 /// One token's experts and weights.
 struct Choice {
   std::vector<std::int32_t> ids;
@@ -69,7 +63,7 @@ TEST(GroupedRoute, agrees_with_double_precision_and_gives_the_same_bits_on_any_i
       const HostTensor logits = random.normal({tokens, experts}, 2.0F);
       const HostTensor bias = random.normal({experts}, 0.3F);
       HostTensor first;
-      for (const CpuIsa isa : isas()) {
+      for (const CpuIsa isa : supported_isas()) {
         SCOPED_TRACE(testing::Message()
                      << "seed 31, " << experts << " experts in " << options.groups << " groups");
         HostTensor ids(DType::i32, {tokens, options.top_k});
@@ -107,7 +101,7 @@ TEST(GroupedRoute, chooses_by_the_bias_but_weighs_without_it) {
 }
 
 TEST(GroupedRoute, picks_different_experts_where_logits_are_not_finite) {
-  for (const CpuIsa isa : isas()) {
+  for (const CpuIsa isa : supported_isas()) {
     const float nan = std::numeric_limits<float>::quiet_NaN();
     const float infinite = std::numeric_limits<float>::infinity();
     for (const float odd : {nan, infinite, -infinite}) {
@@ -127,7 +121,7 @@ TEST(GroupedRoute, picks_different_experts_where_logits_are_not_finite) {
 }
 
 TEST(AddBias, adds_the_bias_once_to_each_element) {
-  for (const CpuIsa isa : isas()) {
+  for (const CpuIsa isa : supported_isas()) {
     Random random(37);
     const HostTensor x = random.normal({70, 45});
     const HostTensor bias = random.normal({45});

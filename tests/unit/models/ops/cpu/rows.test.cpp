@@ -7,13 +7,6 @@
 namespace troupe {
 namespace {
 
-const std::vector<CpuIsa>& isas() {
-  static const std::vector<CpuIsa> all = cpu_supports(CpuIsa::avx512)
-                                             ? std::vector{CpuIsa::avx2, CpuIsa::avx512}
-                                             : std::vector{CpuIsa::avx2};
-  return all;
-}
-
 std::vector<double> normalised(const Tensor& x, const Tensor& weight, double eps) {
   const std::int64_t width = weight[0];
   std::vector<double> out;
@@ -36,7 +29,7 @@ TEST(RmsNorm, agrees_with_double_precision_and_gives_the_same_bits_on_any_thread
       const HostTensor x = random.normal({rows, width}), weight = random.normal({width});
       const HostTensor more = random.normal({rows, width});
       HostTensor first, first_added;
-      for (const CpuIsa isa : isas()) {
+      for (const CpuIsa isa : supported_isas()) {
         for (const int threads : {1, 2, 3}) {
           auto ops = make_ops(threads, DType::f32, isa);
           HostTensor out = floats({rows, width}), added = floats({rows, width});
@@ -77,7 +70,7 @@ TEST(RmsNorm, works_in_place) {
 }
 
 TEST(SiluMul, agrees_with_double_precision_to_a_few_ulp_over_the_whole_range) {
-  for (const CpuIsa isa : isas()) {
+  for (const CpuIsa isa : supported_isas()) {
     auto ops = make_ops(2, DType::f32, isa);
     const std::int64_t rows = 61, inner = 333;
     HostTensor gate_up = floats({rows, 2 * inner}), out = floats({rows, inner});
@@ -110,7 +103,7 @@ TEST(SiluMul, keeps_not_a_number_and_stays_finite_at_the_ends) {
 }
 
 TEST(Route, picks_the_largest_first_and_the_lower_index_of_equals) {
-  for (const CpuIsa isa : isas()) {
+  for (const CpuIsa isa : supported_isas()) {
     auto ops = make_ops(1, DType::f32, isa);
     HostTensor logits = floats({2, 5});
     const float values[] = {1, 3, 3, 2, 0, 0, 0, 0, 0, 0};
@@ -129,7 +122,7 @@ TEST(Route, picks_the_largest_first_and_the_lower_index_of_equals) {
 }
 
 TEST(Route, picks_different_experts_where_logits_are_not_finite) {
-  for (const CpuIsa isa : isas()) {
+  for (const CpuIsa isa : supported_isas()) {
     auto ops = make_ops(1, DType::f32, isa);
     HostTensor logits = floats({2, 5});
     std::fill_n(logits->as<float>(), 5, std::numeric_limits<float>::quiet_NaN());
@@ -151,7 +144,7 @@ TEST(Route, agrees_with_double_precision_and_gives_the_same_bits_on_any_threads_
     Random random(3);
     const HostTensor logits = random.normal({tokens, experts}, 2.0F);
     HostTensor first;
-    for (const CpuIsa isa : isas()) {
+    for (const CpuIsa isa : supported_isas()) {
       for (const int threads : {1, 3}) {
         auto ops = make_ops(threads, DType::f32, isa);
         HostTensor ids(DType::i32, {tokens, 4}), weights = floats({tokens, 4});
@@ -177,7 +170,7 @@ TEST(Route, agrees_with_double_precision_and_gives_the_same_bits_on_any_threads_
 }
 
 TEST(Combine, adds_the_experts_in_top_k_order_by_fused_multiply_adds) {
-  for (const CpuIsa isa : isas()) {
+  for (const CpuIsa isa : supported_isas()) {
     Random random(5);
     const std::int64_t tokens = 130, top_k = 3, width = 100;
     const HostTensor x = random.normal({tokens * top_k, width});

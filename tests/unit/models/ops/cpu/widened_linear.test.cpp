@@ -22,8 +22,7 @@ HostTensor multiply(Ops& ops, const Linear& weight, const Tensor& x) {
 TEST(WidenedLinear, has_the_bits_of_a_matrix_that_never_rounded_rows) {
   const CodesCase by_24{
       "packed int8 by 24", {.coding = WeightCoding::packed_int8, .group_columns = 24}, DType::bf16};
-  for (const CpuIsa isa : {CpuIsa::avx2, CpuIsa::avx512}) {
-    if (!cpu_supports(isa)) continue;
+  for (const CpuIsa isa : supported_isas()) {
     auto ops = make_ops(3, DType::f32, isa);
     // Runs of 7, 88, 333 and 13 columns, and of groups that segments cut: not in fours.
     for (const auto& [n, k, segments] :
