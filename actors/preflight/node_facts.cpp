@@ -28,7 +28,8 @@ constexpr MarkSamples checkpoint_samples{
 bool is_of_a_model(const fs::path& file) {
   if (file.filename() == "tokenizer.model") return true;
   const auto extension = file.extension();
-  return extension == ".safetensors" || extension == ".json" || extension == ".jinja";
+  return extension == ".safetensors" || extension == ".gguf" || extension == ".json" ||
+         extension == ".jinja";
 }
 
 /// The version in the first line of the driver's file: "NVRM version: ... Kernel Module  550.54.15

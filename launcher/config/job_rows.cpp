@@ -17,8 +17,9 @@ std::vector<KeySpec> model_and_cluster_rows() {
            .default_value = "",
            .doc = "a Hugging Face folder: config.json, safetensors, tokenizer.json",
            .reference = "The folder of the checkpoint in Hugging Face's layout: `config.json`, "
-                        "`model.safetensors` or shards with `model.safetensors.index.json`, and "
-                        "optionally `generation_config.json`, `tokenizer.json`, "
+                        "`model.safetensors` or shards with `model.safetensors.index.json`, or a "
+                        "[GGUF file](models.md#gguf), and optionally `generation_config.json`, "
+                        "`tokenizer.json`, "
                         "`tokenizer_config.json` and `chat_template.jinja`. Required. "
                         "The architectures of this version are a [table](models.md#families). "
                         "Without a tokenizer, prompts must be token ids and answers have no text; "
@@ -51,9 +52,10 @@ std::vector<KeySpec> model_and_cluster_rows() {
           {.key = "model.load_format",
            .type = text,
            .default_value = "auto",
-           .doc = "where weights come from; auto: safetensors",
+           .doc = "where weights come from; auto: safetensors or GGUF",
            .reference =
-               "Where weights come from. `auto` is `safetensors`. With `dummy`, nothing but "
+               "Where weights come from. `auto` and `safetensors`: safetensors, or without these a "
+               "GGUF file. With `dummy`, nothing but "
                "`config.json` is read: weights, those of a draft model too, are small fixed "
                "pseudo-random values, the same in every arrangement. For measuring a model whose "
                "weights are not there; without a `tokenizer.json` prompts are given as token ids.",

@@ -32,12 +32,14 @@ Result<std::string> mark_of_files(const std::string& folder,
   return "hash " + to_hex(hash_128(marks));
 }
 
-/// The names of the folder's safetensors files, sorted.
+/// The names of the folder's files of weights, sorted.
 std::vector<std::string> weight_files(const std::string& folder) {
   std::vector<std::string> names;
   std::error_code problem;
   for (const auto& entry : fs::directory_iterator(folder, problem)) {
-    if (entry.path().extension() == ".safetensors") names.push_back(entry.path().filename());
+    const auto extension = entry.path().extension();
+    if (extension == ".safetensors" || extension == ".gguf")
+      names.push_back(entry.path().filename());
   }
   std::ranges::sort(names);
   return names;

@@ -71,8 +71,16 @@ Result<Checkpoint> Checkpoint::open(const std::filesystem::path& folder) {
   }
   checkpoint.listing_ = folder / single_name;
   if (!std::filesystem::exists(checkpoint.listing_, status)) {
-    return fail(ErrorCode::not_found, "{}: no weights: expected {} or {}", folder.string(),
-                single_name, index_name);
+    TROUPE_TRY(checkpoint.gguf_, GgufCheckpoint::open(folder));
+    if (!checkpoint.gguf_) {
+      return fail(ErrorCode::not_found, "{}: no weights: expected {}, {} or a GGUF file",
+                  folder.string(), single_name, index_name);
+    }
+    checkpoint.listing_ = checkpoint.gguf_->path();
+    checkpoint.quantization_ = QuantizationConfig();
+    checkpoint.quantization_.method = "GGUF";
+    checkpoint.quantization_.groups.push_back({{}, {.coding = WeightCoding::gguf_q8_0}});
+    return checkpoint;
   }
   TROUPE_TRY(auto file, SafetensorsFile::open(checkpoint.listing_));
   for (std::string& name : file.names()) checkpoint.place_.emplace(std::move(name), 0);
@@ -147,6 +155,7 @@ Result<StoredTensor> Checkpoint::stored_weight(std::string_view name, const Shap
   if (substitute_) {
     if (const auto other = substitute_(name)) return StoredTensor{.view = *other};
   }
+  if (gguf_) return gguf_->stored_weight(name, shape);
   const WeightScheme* const scheme =
       shape.rank() == 1 ? nullptr : quantization_.scheme_of(module_of(name));
   if (scheme != nullptr) {
@@ -297,6 +306,13 @@ Result<StoredTensor> Checkpoint::companion(std::string_view name, const Shape& s
 
 Result<void> Checkpoint::check_scales(std::string_view name, const StoredTensor& weight) const {
   if (weight.format == nullptr) return {};
+  if (const auto block = block_that_is_not_finite(weight)) {
+    return fail(
+        ErrorCode::corrupt_data,
+        "{}: tensor {}: a scale of block {} is not finite; the file is damaged, or was made "
+        "from weights that are: make it anew",
+        listing_.string(), name, *block);
+  }
   for (std::int64_t i = 0; i < weight.companion.elements(); ++i) {
     const float scale = scale_at(weight.companion, i) * weight.tensor_scale;
     if (std::isfinite(scale)) continue;

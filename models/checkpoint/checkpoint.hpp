@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "models/checkpoint/dummy_weights.hpp"
+#include "models/checkpoint/gguf_checkpoint.hpp"
 #include "models/checkpoint/safetensors.hpp"
 #include "models/config/quantization.hpp"
 #include "parallel/device/tensor.hpp"
@@ -20,24 +21,24 @@ namespace troupe {
 
 /// The source of the weights.
 enum class LoadFormat : std::uint8_t {
-  safetensors,
-  dummy,  ///< no files: DummyWeights
+  safetensors,  ///< or GGUF, if there are none
+  dummy,        ///< no files: DummyWeights
 };
 
 /// The weights of a Hugging Face folder: model.safetensors, or the shards that
-/// model.safetensors.index.json lists. Files are mapped, so ranks of one node share their pages and
-/// a rank reads only what it asks for. Files larger than half of the available memory would not
-/// stay in the page cache and may be read past it. Movable; const functions may be called from any
-/// thread.
+/// model.safetensors.index.json lists, or without these a GGUF file. Files are mapped, so ranks of
+/// one node share their pages and a rank reads only what it asks for. Files larger than half of the
+/// available memory would not stay in the page cache and may be read past it. Movable; const
+/// functions may be called from any thread.
 class Checkpoint {
  public:
   /// Calls open(folder) or dummy() with what the folder says of quantisation. Errors: theirs.
   static Result<Checkpoint> open(const std::filesystem::path& folder, LoadFormat format,
                                  DType dtype);
 
-  /// Errors: those of SafetensorsFile::open and load_quantization; not_found if the folder has no
-  /// weights or a listed shard is missing; corrupt_data for an index that lists a tensor its shard
-  /// does not have.
+  /// Errors: those of SafetensorsFile::open, GgufCheckpoint::open and load_quantization; not_found
+  /// if the folder has no weights or a listed shard is missing; corrupt_data for an index that
+  /// lists a tensor its shard does not have.
   static Result<Checkpoint> open(const std::filesystem::path& folder);
 
   /// Makes a checkpoint without files: weight() returns DummyWeights for every name and shape,
@@ -65,8 +66,11 @@ class Checkpoint {
   /// Null: none. Not while another thread reads.
   void set_substitute(Substitute substitute) { substitute_ = std::move(substitute); }
 
-  bool contains(std::string_view name) const { return place_.contains(name); }
-  /// The file that holds a tensor, and is there as long as the checkpoint; null if there is none.
+  bool contains(std::string_view name) const {
+    return gguf_ ? gguf_->contains(name) : place_.contains(name);
+  }
+  /// The file that holds a tensor, and is there as long as the checkpoint; null if there is none,
+  /// as of GGUF, whose names() are not listed either.
   const SafetensorsFile* file_with(std::string_view name) const;
   std::vector<std::string> names() const;
   const std::filesystem::path& folder() const { return folder_; }
@@ -93,7 +97,8 @@ class Checkpoint {
   std::vector<SafetensorsFile> files_;
   std::map<std::string, std::size_t, std::less<>> place_;  ///< tensor -> file
   bool exceeds_cache_ = false;
-  std::optional<DummyWeights> dummy_;  ///< used instead of files
+  std::optional<GgufCheckpoint> gguf_;  ///< used instead of safetensors
+  std::optional<DummyWeights> dummy_;   ///< used instead of files
   Substitute substitute_;
 };
 

@@ -16,7 +16,7 @@ namespace troupe {
 class Fields;
 
 /// How a checkpoint's tensors hold the codes of a matrix [n, k]; weight_format() has a row for
-/// each.
+/// each, of GGUF's gguf_format().
 enum class WeightCoding : std::uint8_t {
   fp8,            ///< E4M3, a byte each
   int8,           ///< signed bytes
@@ -29,6 +29,14 @@ enum class WeightCoding : std::uint8_t {
   mxfp4_experts,  ///< GPT-OSS: the same, of all experts of a layer in one tensor
   nvfp4_packed,   ///< compressed-tensors: two of a row in a byte, a scale for 16 and one for all
   nvfp4,          ///< ModelOpt: the same by other names
+  gguf_f32,       ///< GGUF: numbers, whose rows are in another order
+  gguf_f16,
+  gguf_bf16,
+  gguf_q8_0,  ///< GGUF: blocks, which hold codes and their scales
+  gguf_q4_0,
+  gguf_q4_k,
+  gguf_q5_k,
+  gguf_q6_k,
 };
 
 /// How matrices are quantised.

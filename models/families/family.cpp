@@ -43,6 +43,14 @@ std::span<const WeightRule> weight_rules_of(const ModelConfig& config) {
 }
 
 Result<ModelConfig> load_model_config(const std::filesystem::path& folder) {
+  std::error_code status;
+  if (std::filesystem::is_regular_file(folder, status)) {
+    return fail(
+        ErrorCode::invalid_argument,
+        "{}: a file; a model is the folder that it is in, with config.json (and of GGUF the "
+        "tokenizer.json of the model that it was made of) beside it",
+        folder.string());
+  }
   const std::filesystem::path path = folder / "config.json";
   TROUPE_TRY(const nlohmann::json object, read_json_object(path));
   const Fields fields(object, path.string());

@@ -28,9 +28,9 @@ const Family& family_of(const ModelConfig& config);
 /// The weights of such a model's checkpoints.
 std::span<const WeightRule> weight_rules_of(const ModelConfig& config);
 
-/// Reads `folder`/config.json. Errors name the file: not_found; corrupt_data with line and column
-/// for broken JSON; unsupported for an architecture that no family has, with the list of
-/// supported ones; and those of read_config.
+/// Reads `folder`/config.json. Errors name the file: not_found; invalid_argument if the folder is a
+/// file; corrupt_data with line and column for broken JSON; unsupported for an architecture that
+/// no family has, with the list of supported ones; and those of read_config.
 Result<ModelConfig> load_model_config(const std::filesystem::path& folder);
 
 }  // namespace troupe

@@ -155,6 +155,12 @@ FormChoice coded_form(const StoredMatrix& matrix, WeightEncoding encoding) {
   if (!std::ranges::all_of(matrix.parts, has_codes)) {
     return {.obstacle = "some of its parts are stored as numbers"};
   }
+  const auto becomes_numbers = [](const StoredPart& part) {
+    return part.matrix.format->codes_of == nullptr;
+  };
+  if (std::ranges::any_of(matrix.parts, becomes_numbers)) {
+    return {.obstacle = "its blocks become numbers as they are read"};
+  }
   CodedForm form = form_of(first);
   for (const StoredPart& part : matrix.parts) {
     const CodedForm own = form_of(part);

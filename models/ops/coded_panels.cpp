@@ -100,6 +100,12 @@ PanelChoice coded_panels(const StoredMatrix& matrix, WeightEncoding encoding) {
     return {.obstacle = fmt::format("its shape [{}, {}] is not in multiples of 8", matrix.rows,
                                     matrix.columns)};
   }
+  const auto is_fractional = [](const StoredPart& part) {
+    return part.matrix.format != nullptr && part.matrix.format->has_fractional_zeros;
+  };
+  if (std::ranges::any_of(matrix.parts, is_fractional)) {
+    return {.obstacle = "its zero points are no whole numbers"};
+  }
   CodedPanels panels{.kind = form.kind,
                      .rows = matrix.rows,
                      .columns = matrix.columns,

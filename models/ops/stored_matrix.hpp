@@ -26,6 +26,8 @@ struct StoredTensor {
   float tensor_scale = 1.0F;  ///< all scales are times this
   Tensor zero_points = {};    ///< empty: none
   Tensor group_index = {};    ///< i32: the group of each column; empty: in order
+  /// The rows of a head, which GGUF stores in the order 0, d / 2, 1, d / 2 + 1, ...; 0: in order.
+  std::int64_t interleaved_rows = 0;
 
   /// The dtype of the elements, which a format may have encoded: they are rounded to bf16, or, if
   /// the scales are f16, to numbers of f16, which f32 holds.

@@ -63,10 +63,13 @@ struct WeightFormat {
   void (*decode)(const StoredTensor& matrix, std::int64_t row, std::int64_t first,
                  std::int64_t count, float* out) = nullptr;
 
+  bool has_fractional_zeros = false;  ///< zero points need not be whole numbers
+
   /// What a stored code less `kind_offset` (modulo 256) is; zero points are of stored codes.
   CodeKind kind = CodeKind::int8;
   std::uint8_t kind_offset = 0;
-  /// `count` codes of a row as they are stored, a byte each, from column `first` on.
+  /// `count` codes of a row as they are stored, a byte each, from column `first` on. Null: products
+  /// with its codes are not known, and matrices become numbers.
   void (*codes_of)(const StoredTensor& matrix, std::int64_t row, std::int64_t first,
                    std::int64_t count, std::uint8_t* out) = nullptr;
   /// Of a row's group of columns, without StoredTensor::tensor_scale.

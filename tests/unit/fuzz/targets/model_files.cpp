@@ -170,6 +170,41 @@ void changed_safetensors(Effort effort) {
   EXPECT_GT(sum, 0U) << "no changed file was taken";
 }
 
+void changed_gguf_files(Effort effort) {
+  const golden::TemporaryFolder folder;
+  const auto source = golden::data_folder() / "gguf" / "qwen3-q4_k_m";
+  folder.write("config.json", "{}");
+  const std::string original = golden::file_bytes(source / "model.gguf");
+  constexpr std::size_t head_bytes = 1200;  // which has all that is read but the tensors
+  const std::string_view words[] = {"general.architecture", "qwen3", "llama",
+                                    "blk.0.attn_q.weight"};
+  const std::pair<const char*, Shape> wanted[] = {
+      {"model.embed_tokens.weight", {128, 256}},
+      {"model.layers.0.self_attn.q_proj.weight", {128, 256}},
+      {"model.layers.0.mlp.down_proj.weight", {256, 256}},
+      {"model.norm.weight", {256}}};
+  std::size_t taken = 0;
+  for_seeds(effort, [&](std::uint64_t seed) {
+    Mutator mutator(seed);
+    std::string file = mutator.bytes(original.substr(0, head_bytes), words);
+    if (!mutator.one_in(4)) file.resize(head_bytes);
+    folder.write("model.gguf", file + original.substr(head_bytes));
+    const auto checkpoint = Checkpoint::open(folder.path());
+    if (!checkpoint.ok()) return;
+    for (const auto& [name, shape] : wanted) {
+      const auto stored = checkpoint->stored_weight(name, shape);
+      if (!stored.ok() || stored->format == nullptr) continue;
+      std::vector<float> row(static_cast<std::size_t>(shape[1]));
+      for (const std::int64_t at : {std::int64_t{0}, shape[0] - 1}) {
+        stored->format->decode(*stored, at, 0, shape[1], row.data());
+      }
+      static_cast<void>(checkpoint->check_scales(name, *stored));
+      ++taken;
+    }
+  });
+  EXPECT_GT(taken, 0U) << "no changed file was taken";
+}
+
 void changed_model_configs(Effort effort) {
   const golden::TemporaryFolder folder;
   std::vector<ordered_json> configs;

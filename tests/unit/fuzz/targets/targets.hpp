@@ -17,6 +17,7 @@ void generated_templates(Effort effort);        ///< templates that parse, by gr
 void changed_batch_lines(Effort effort);        ///< lines of a batch file
 void changed_plans(Effort effort);              ///< the bytes of step plans and results
 void changed_safetensors(Effort effort);        ///< headers of weight files
+void changed_gguf_files(Effort effort);         ///< weight files of GGUF
 void changed_model_configs(Effort effort);      ///< config.json and generation_config.json
 void changed_cluster_configs(Effort effort);    ///< the YAML and --set
 void changed_outputs(Effort effort);            ///< answers of an earlier run, also packed
@@ -46,6 +47,7 @@ inline constexpr Target targets[] = {
     {"batch_lines", changed_batch_lines},
     {"step_plans", changed_plans},
     {"safetensors", changed_safetensors},
+    {"gguf_files", changed_gguf_files},
     {"model_configs", changed_model_configs},
     {"cluster_configs", changed_cluster_configs},
     {"outputs", changed_outputs},
