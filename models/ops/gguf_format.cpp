@@ -72,11 +72,11 @@ struct Q4_0 {
   }
 };
 
-/// Scale and minimum of one of eight groups of 32, 6 bits each in 12 bytes.
-struct GroupOfK {
+/// Scale and minimum of one of the eight groups of a K-quant, 6 bits each in 12 bytes.
+struct KScales {
   std::uint8_t scale, minimum;
 
-  GroupOfK(Bytes scales, int group) {
+  KScales(Bytes scales, int group) {
     if (group < 4) {
       scale = scales[group] & 63;
       minimum = scales[group + 4] & 63;
@@ -90,7 +90,7 @@ struct GroupOfK {
 /// 256 codes in groups of 32 with scales and minima, which are times two of the block. Codes of two
 /// groups share 32 bytes; those of Q5_K have a fifth bit before.
 template <int bits>
-struct K {
+struct KQuant {
   static constexpr std::int64_t columns = 256, group_columns = 32;
   static constexpr std::int64_t codes_at = bits == 4 ? 16 : 48, bytes = codes_at + 128;
   static constexpr Places scale_places{0, 2};
@@ -101,7 +101,7 @@ struct K {
     float step, least;
   };
   static Group group_of(Bytes block, int group) {
-    const GroupOfK of(block + 4, group);
+    const KScales of(block + 4, group);
     return {half_at(block) * of.scale, half_at(block + 2) * of.minimum};
   }
   static int code(Bytes block, int group, int i) {
@@ -111,8 +111,9 @@ struct K {
   static void numbers(Bytes block, float* out) {
     for (int group = 0; group < 8; ++group) {
       const auto [step, least] = group_of(block, group);
-      for (int i = 0; i < 32; ++i)
+      for (int i = 0; i < 32; ++i) {
         *out++ = step * static_cast<float>(code(block, group, i)) - least;
+      }
     }
   }
   static void codes(Bytes block, std::uint8_t* out) {
@@ -169,8 +170,7 @@ Bytes row_of(const StoredTensor& matrix, std::int64_t row) {
   return static_cast<Bytes>(matrix.view.data()) + stored_row(matrix, row) * matrix.view[1];
 }
 
-/// Calls part(block, count, out) for the blocks of `count` columns of a row, from `first` on:
-/// whole(block, out) writes all of a block's.
+/// Writes `count` columns of a row, from `first` on; whole(block, out) writes all of a block.
 template <class T, class Element, class Whole>
 void for_columns(Bytes row, std::int64_t first, std::int64_t count, Element* out,
                  const Whole& whole) {
@@ -224,7 +224,7 @@ std::optional<std::int64_t> bad_block(const StoredTensor& matrix) {
 template <class T>
 constexpr bool has_minima = false;
 template <int bits>
-constexpr bool has_minima<K<bits>> = true;
+constexpr bool has_minima<KQuant<bits>> = true;
 
 template <class T>
 constexpr WeightFormat format_of(WeightCoding coding, std::string_view name) {
@@ -263,8 +263,8 @@ constexpr std::array types{
     type_of<Plain<Half>>(1, "F16", WeightCoding::gguf_f16),
     type_of<Q4_0>(2, "Q4_0", WeightCoding::gguf_q4_0),
     type_of<Q8_0>(8, "Q8_0", WeightCoding::gguf_q8_0),
-    type_of<K<4>>(12, "Q4_K", WeightCoding::gguf_q4_k),
-    type_of<K<5>>(13, "Q5_K", WeightCoding::gguf_q5_k),
+    type_of<KQuant<4>>(12, "Q4_K", WeightCoding::gguf_q4_k),
+    type_of<KQuant<5>>(13, "Q5_K", WeightCoding::gguf_q5_k),
     type_of<Q6_K>(14, "Q6_K", WeightCoding::gguf_q6_k),
     type_of<Plain<BFloat16>>(30, "BF16", WeightCoding::gguf_bf16),
 };
@@ -275,8 +275,8 @@ constexpr std::array formats{
     format_of<Plain<BFloat16>>(WeightCoding::gguf_bf16, "GGUF BF16"),
     format_of<Q8_0>(WeightCoding::gguf_q8_0, "GGUF Q8_0"),
     format_of<Q4_0>(WeightCoding::gguf_q4_0, "GGUF Q4_0"),
-    format_of<K<4>>(WeightCoding::gguf_q4_k, "GGUF Q4_K"),
-    format_of<K<5>>(WeightCoding::gguf_q5_k, "GGUF Q5_K"),
+    format_of<KQuant<4>>(WeightCoding::gguf_q4_k, "GGUF Q4_K"),
+    format_of<KQuant<5>>(WeightCoding::gguf_q5_k, "GGUF Q5_K"),
     format_of<Q6_K>(WeightCoding::gguf_q6_k, "GGUF Q6_K"),
 };
 
@@ -294,9 +294,9 @@ std::optional<std::int64_t> block_that_is_not_finite(const StoredTensor& matrix)
     case WeightCoding::gguf_q4_0:
       return bad_block<Q4_0>(matrix);
     case WeightCoding::gguf_q4_k:
-      return bad_block<K<4>>(matrix);
+      return bad_block<KQuant<4>>(matrix);
     case WeightCoding::gguf_q5_k:
-      return bad_block<K<5>>(matrix);
+      return bad_block<KQuant<5>>(matrix);
     case WeightCoding::gguf_q6_k:
       return bad_block<Q6_K>(matrix);
     default:
