@@ -16,14 +16,14 @@ std::vector<KeySpec> model_and_cluster_rows() {
            .type = text,
            .default_value = "",
            .doc = "a Hugging Face folder: config.json, safetensors, tokenizer.json",
-           .reference = "The folder of the checkpoint in Hugging Face's layout: `config.json`, "
-                        "`model.safetensors` or shards with `model.safetensors.index.json`, or a "
-                        "[GGUF file](models.md#gguf), and optionally `generation_config.json`, "
-                        "`tokenizer.json`, "
-                        "`tokenizer_config.json` and `chat_template.jinja`. Required. "
-                        "The architectures of this version are a [table](models.md#families). "
-                        "Without a tokenizer, prompts must be token ids and answers have no text; "
-                        "without a chat template there are no chats."}),
+           .reference =
+               "The folder of the checkpoint in Hugging Face's layout: `config.json`, "
+               "`model.safetensors` or shards with `model.safetensors.index.json`, or a "
+               "[GGUF file](models.md#gguf), and optionally `generation_config.json`, "
+               "`tokenizer.json`, `tokenizer_config.json` and `chat_template.jinja`. Required. "
+               "The architectures of this version are a [table](models.md#families). "
+               "Without a tokenizer, prompts must be token ids and answers have no text; "
+               "without a chat template there are no chats."}),
       row<&C::model, &C::Model::served_model_name>(
           {.key = "model.served_model_name",
            .type = ValueType::text_list,

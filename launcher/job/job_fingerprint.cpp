@@ -1,6 +1,5 @@
 #include "launcher/job/job_fingerprint.hpp"
 
-#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <filesystem>
@@ -11,6 +10,7 @@
 #include <sys/stat.h>
 
 #include "launcher/batch/input/byte_source.hpp"
+#include "models/checkpoint/files_with_extension.hpp"
 #include "runtime/base/content_mark.hpp"
 #include "runtime/base/hash.hpp"
 
@@ -32,19 +32,6 @@ Result<std::string> mark_of_files(const std::string& folder,
   return "hash " + to_hex(hash_128(marks));
 }
 
-/// The names of the folder's files of weights, sorted.
-std::vector<std::string> weight_files(const std::string& folder) {
-  std::vector<std::string> names;
-  std::error_code problem;
-  for (const auto& entry : fs::directory_iterator(folder, problem)) {
-    const auto extension = entry.path().extension();
-    if (extension == ".safetensors" || extension == ".gguf")
-      names.push_back(entry.path().filename());
-  }
-  std::ranges::sort(names);
-  return names;
-}
-
 std::string time_of_change(const fs::path& file) {
   struct stat status{};
   if (::stat(file.c_str(), &status) != 0) return "an unknown time";
@@ -53,8 +40,8 @@ std::string time_of_change(const fs::path& file) {
 }
 
 Result<void> add_weights(const std::string& folder, Fingerprint& fingerprint) {
-  for (const std::string& name : weight_files(folder)) {
-    const fs::path file = fs::path(folder) / name;
+  for (const fs::path& file : files_with_extension(folder, {".safetensors", ".gguf"})) {
+    const std::string name = file.filename();
     TROUPE_TRY(std::string mark, sampled_mark(file.string()));
     fingerprint.parts.push_back({fmt::format("the weights in {}", name), std::move(mark)});
     fingerprint.weight_times.push_back({name, time_of_change(file)});

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "models/json/json_file.hpp"
+#include "models/ops/gguf_format.hpp"
 #include "models/ops/unaligned.hpp"
 #include "runtime/base/available_memory.hpp"
 
@@ -77,6 +78,7 @@ Result<Checkpoint> Checkpoint::open(const std::filesystem::path& folder) {
                   folder.string(), single_name, index_name);
     }
     checkpoint.listing_ = checkpoint.gguf_->path();
+    // Matrices say themselves how they are quantised; a group without modules says that they are.
     checkpoint.quantization_ = QuantizationConfig();
     checkpoint.quantization_.method = "GGUF";
     checkpoint.quantization_.groups.push_back({{}, {.coding = WeightCoding::gguf_q8_0}});

@@ -7,6 +7,9 @@
 
 #include <fmt/ranges.h>
 
+#include "models/checkpoint/files_with_extension.hpp"
+#include "models/ops/gguf_format.hpp"
+
 namespace troupe {
 namespace {
 
@@ -66,12 +69,7 @@ std::optional<GgufName> gguf_name(std::string_view name) {
 }
 
 Result<std::vector<std::filesystem::path>> gguf_files(const std::filesystem::path& folder) {
-  std::vector<std::filesystem::path> files;
-  std::error_code problem;
-  for (const auto& entry : std::filesystem::directory_iterator(folder, problem)) {
-    if (entry.path().extension() == ".gguf") files.push_back(entry.path());
-  }
-  std::ranges::sort(files);
+  auto files = files_with_extension(folder, {".gguf"});
   if (files.size() < 2) return files;
   constexpr std::string_view first_part = "-00001";
   const std::string first = files.front().stem();
@@ -86,13 +84,6 @@ Result<std::vector<std::filesystem::path>> gguf_files(const std::filesystem::pat
                 folder.string(), files.size(), files[i].filename().string(), part);
   }
   return files;
-}
-
-std::optional<DType> number_type(WeightCoding coding) {
-  if (coding == WeightCoding::gguf_f32) return DType::f32;
-  if (coding == WeightCoding::gguf_f16) return DType::f16;
-  if (coding == WeightCoding::gguf_bf16) return DType::bf16;
-  return std::nullopt;
 }
 
 }  // namespace
@@ -158,11 +149,6 @@ Result<StoredTensor> GgufCheckpoint::stored_weight(std::string_view name,
     elements_before = place->expert * extents[1] * extents[2];
     extents.erase(extents.begin());
   }
-  // Extents of 1 at the front count for nothing.
-  while (extents.size() > 1 && extents.front() == 1 &&
-         std::ssize(extents) > std::int64_t{shape.rank()}) {
-    extents.erase(extents.begin());
-  }
   if (Shape(extents) != shape) {
     return fail(ErrorCode::corrupt_data,
                 "{}: expected {}, found [{}] (does config.json belong to these weights?)", where,
@@ -171,24 +157,25 @@ Result<StoredTensor> GgufCheckpoint::stored_weight(std::string_view name,
   // A view is not const; the pages are mapped read-only, so writing would trap.
   auto* const data = const_cast<std::byte*>(place->file->data()) + place->info->begin +
                      elements_before / type->block_columns * type->block_bytes;
-  const auto dtype = number_type(type->coding);
   if (shape.rank() == 1) {
-    if (dtype) return StoredTensor{.view = Tensor(data, *dtype, shape)};
+    if (type->dtype) return StoredTensor{.view = Tensor(data, *type->dtype, shape)};
     return fail(ErrorCode::unsupported, "{}: {} of one row, which are numbers elsewhere", where,
-                type->name);
+                type->format.name);
   }
   TROUPE_TRY(const std::int64_t interleaved, interleaved_rows(*place, shape[0]));
-  if (dtype && interleaved == 0) return StoredTensor{.view = Tensor(data, *dtype, shape)};
+  if (type->dtype && interleaved == 0) {
+    return StoredTensor{.view = Tensor(data, *type->dtype, shape)};
+  }
   const std::int64_t row_bytes = shape[1] / type->block_columns * type->block_bytes;
   StoredTensor stored{.view = Tensor(data, DType::u8, {shape[0], row_bytes}),
-                      .format = &gguf_format(type->coding),
-                      .scheme = {.coding = type->coding,
+                      .format = &type->format,
+                      .scheme = {.coding = type->format.coding,
                                  .group_columns = type->group_columns,
-                                 .has_zero_points = type->has_zero_points},
+                                 .has_zero_points = type->format.has_fractional_zeros},
                       .interleaved_rows = interleaved};
   stored.groups = groups_of(stored.scheme, shape);
   // Numbers are f32 where scales are f16, as they are in other formats; else bf16.
-  if (dtype || type->has_half_scales) stored.companion = Tensor(nullptr, DType::f16, {0});
+  if (type->dtype || type->has_half_scales) stored.companion = Tensor(nullptr, DType::f16, {0});
   return stored;
 }
 

@@ -3,10 +3,13 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <span>
 #include <utility>
 
 #include <fmt/ranges.h>
 
+#include "models/checkpoint/printable_name.hpp"
+#include "models/ops/gguf_format.hpp"
 #include "models/ops/unaligned.hpp"
 
 namespace troupe {
@@ -17,7 +20,7 @@ constexpr std::int64_t max_extents = 4, standard_alignment = 32;
 
 /// Types of values, by number.
 constexpr std::uint32_t text_type = 8, list_type = 9;
-/// Bytes of a number of a type, and whether it is a signed whole number, or 0 and false.
+/// A type of numbers; without bytes it is none.
 struct NumberType {
   std::size_t bytes = 0;
   bool is_whole = false, is_signed = false;
@@ -35,13 +38,6 @@ constexpr std::array<NumberType, 13> number_types{{{1, true, false},
                                                    {8, true, false},
                                                    {8, true, true},
                                                    {8}}};
-
-/// Shortens and cleans a name for a message: garbage headers have garbage names.
-std::string printable(std::string_view name) {
-  std::string text(name.substr(0, 120));
-  std::ranges::replace_if(text, [](char c) { return static_cast<unsigned char>(c) < 0x20; }, '?');
-  return text;
-}
 
 }  // namespace
 
@@ -98,7 +94,7 @@ class GgufFile::Reader {
     TROUPE_TRY(const auto type, number<std::uint32_t>());
     TROUPE_TRY(Value value, value_of(type, key));
     if (!file_.values_.emplace(key, std::move(value)).second) {
-      return corrupt("key {} is there twice", printable(key));
+      return corrupt("key {} is there twice", printable_name(key));
     }
     return {};
   }
@@ -124,8 +120,8 @@ class GgufFile::Reader {
 
   Result<NumberType> number_type(std::uint32_t type, const std::string& key) const {
     if (type < number_types.size() && number_types[type].bytes > 0) return number_types[type];
-    return corrupt("key {}: its value has the type {}, which GGUF does not have", printable(key),
-                   type);
+    return corrupt("key {}: its value has the type {}, which GGUF does not have",
+                   printable_name(key), type);
   }
 
   Result<void> skip_list(const std::string& key) {
@@ -139,7 +135,7 @@ class GgufFile::Reader {
       return {};
     }
     TROUPE_TRY(const NumberType found, number_type(type, key));
-    if (count > bytes_.size()) return corrupt("key {}: a list of {}", printable(key), count);
+    if (count > bytes_.size()) return corrupt("key {}: a list of {}", printable_name(key), count);
     TROUPE_TRY([[maybe_unused]] const std::byte* skipped, take(count * found.bytes));
     return {};
   }
@@ -148,7 +144,8 @@ class GgufFile::Reader {
     TROUPE_TRY(std::string name, text());
     TROUPE_TRY(const auto rank, number<std::uint32_t>());
     if (rank < 1 || rank > max_extents) {
-      return corrupt("tensor {}: {} extents, expected 1 to {}", printable(name), rank, max_extents);
+      return corrupt("tensor {}: {} extents, expected 1 to {}", printable_name(name), rank,
+                     max_extents);
     }
     TensorInfo info;
     for (std::uint32_t i = 0; i < rank; ++i) {
@@ -158,7 +155,7 @@ class GgufFile::Reader {
     TROUPE_TRY(info.type, number<std::uint32_t>());
     TROUPE_TRY(info.begin, number<std::uint64_t>());
     const auto [entry, is_new] = file_.tensors_.emplace(std::move(name), std::move(info));
-    if (!is_new) return corrupt("tensor {} is there twice", printable(entry->first));
+    if (!is_new) return corrupt("tensor {} is there twice", printable_name(entry->first));
     return {};
   }
 
@@ -175,7 +172,7 @@ class GgufFile::Reader {
       if (data > bytes_.size() || info.begin > bytes_.size() - data ||
           bytes > bytes_.size() - data - info.begin) {
         return corrupt("tensor {}: {} bytes from {} on are not in the file (was it cut short?)",
-                       printable(name), bytes, info.begin);
+                       printable_name(name), bytes, info.begin);
       }
       info.begin += data;
     }
@@ -189,19 +186,21 @@ class GgufFile::Reader {
     for (const std::int64_t extent : info.extents) {
       if (extent < 0 ||
           __builtin_mul_overflow(elements, static_cast<std::uint64_t>(extent), &elements)) {
-        return corrupt("tensor {}: extents [{}]", printable(name), fmt::join(info.extents, ", "));
+        return corrupt("tensor {}: extents [{}]", printable_name(name),
+                       fmt::join(info.extents, ", "));
       }
     }
     if (type == nullptr) return 0;
     const auto columns = static_cast<std::uint64_t>(type->block_columns);
     if (static_cast<std::uint64_t>(info.extents.back()) % columns != 0) {
-      return corrupt("tensor {}: rows of {}, which are no whole blocks of {}", printable(name),
-                     info.extents.back(), type->name);
+      return corrupt("tensor {}: rows of {}, which are no whole blocks of {}", printable_name(name),
+                     info.extents.back(), type->format.name);
     }
     std::uint64_t bytes = 0;
     const auto of_block = static_cast<std::uint64_t>(type->block_bytes);
     if (__builtin_mul_overflow(elements / columns, of_block, &bytes)) {
-      return corrupt("tensor {}: extents [{}]", printable(name), fmt::join(info.extents, ", "));
+      return corrupt("tensor {}: extents [{}]", printable_name(name),
+                     fmt::join(info.extents, ", "));
     }
     return bytes;
   }

@@ -4,15 +4,12 @@
 #include <filesystem>
 #include <map>
 #include <optional>
-#include <span>
 #include <string>
 #include <string_view>
 #include <variant>
 #include <vector>
 
 #include "models/checkpoint/mapped_file.hpp"
-#include "models/ops/gguf_format.hpp"
-#include "parallel/device/tensor.hpp"
 #include "runtime/base/result.hpp"
 
 namespace troupe {
@@ -34,10 +31,8 @@ class GgufFile {
     std::size_t begin = 0;              ///< of its bytes in the file
   };
 
-  bool contains(std::string_view name) const { return tensors_.contains(name); }
   /// Null if there is none.
   const TensorInfo* find(std::string_view name) const;
-  const std::map<std::string, TensorInfo, std::less<>>& tensors() const { return tensors_; }
   const std::byte* data() const { return file_.bytes().data(); }
   const std::filesystem::path& path() const { return file_.path(); }
 

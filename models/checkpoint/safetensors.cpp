@@ -8,6 +8,7 @@
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
+#include "models/checkpoint/printable_name.hpp"
 #include "models/json/json_file.hpp"
 
 namespace troupe {
@@ -47,14 +48,6 @@ Error corrupt(const std::string& where, fmt::format_string<Args...> format, Args
               fmt::format(format, std::forward<Args>(args)...));
 }
 
-/// Shortens and cleans a name for a message: garbage headers have garbage names.
-std::string printable(std::string_view name) {
-  constexpr std::size_t limit = 120;
-  std::string text(name.substr(0, limit));
-  std::ranges::replace_if(text, [](char c) { return static_cast<unsigned char>(c) < 0x20; }, '?');
-  return text;
-}
-
 Result<std::size_t> read_header_length(std::span<const std::byte> file, const std::string& where) {
   if (file.size() < length_bytes) {
     return corrupt(where, "not a safetensors file: {} bytes, expected at least {}", file.size(),
@@ -85,7 +78,7 @@ Result<nlohmann::json> parse_header(std::string_view text, const std::string& wh
   try {
     auto header = nlohmann::json::parse(text, watch_keys);
     if (!header.is_object()) return corrupt(where, "the header is no JSON object");
-    if (duplicate) return corrupt(where, "tensor {} is listed twice", printable(*duplicate));
+    if (duplicate) return corrupt(where, "tensor {} is listed twice", printable_name(*duplicate));
     return header;
   } catch (const nlohmann::json::parse_error& error) {
     return corrupt(where, "the header is not valid JSON (at its byte {})", error.byte);
@@ -116,7 +109,7 @@ Result<SafetensorsFile::Entry> read_entry(const nlohmann::json& object, std::siz
   SafetensorsFile::Entry entry;
   entry.dtype_name = dtype->get<std::string>();
   const FileType* type = find_type(entry.dtype_name);
-  if (type == nullptr) return corrupt(where, "unknown dtype {}", printable(entry.dtype_name));
+  if (type == nullptr) return corrupt(where, "unknown dtype {}", printable_name(entry.dtype_name));
   entry.element_size = type->size;
 
   const auto shape = unsigned_list(object, "shape");
@@ -159,12 +152,12 @@ Result<void> check_coverage(const Entries& entries, std::size_t begin, std::size
   const Entries::value_type* before = nullptr;
   for (const auto* named : by_place) {
     if (named->second.begin < reached) {
-      return corrupt(where, "tensors {} and {} overlap", printable(before->first),
-                     printable(named->first));
+      return corrupt(where, "tensors {} and {} overlap", printable_name(before->first),
+                     printable_name(named->first));
     }
     if (named->second.begin > reached) {
       return corrupt(where, "{} bytes before tensor {} belong to no tensor",
-                     named->second.begin - reached, printable(named->first));
+                     named->second.begin - reached, printable_name(named->first));
     }
     reached = named->second.end;
     before = named;
@@ -189,7 +182,7 @@ Result<SafetensorsFile> SafetensorsFile::open(const std::filesystem::path& path)
   for (const auto& [name, object] : header.items()) {
     if (name == "__metadata__") continue;
     TROUPE_TRY(auto entry, read_entry(object, data_begin, bytes.size() - data_begin,
-                                      fmt::format("{}: tensor {}", where, printable(name))));
+                                      fmt::format("{}: tensor {}", where, printable_name(name))));
     file.entries_.emplace(name, std::move(entry));
   }
   TROUPE_CHECK(check_coverage(file.entries_, data_begin, bytes.size(), where));

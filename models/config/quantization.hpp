@@ -16,7 +16,7 @@ namespace troupe {
 class Fields;
 
 /// How a checkpoint's tensors hold the codes of a matrix [n, k]; weight_format() has a row for
-/// each, of GGUF's gguf_format().
+/// each, of GGUF's gguf_type().
 enum class WeightCoding : std::uint8_t {
   fp8,            ///< E4M3, a byte each
   int8,           ///< signed bytes

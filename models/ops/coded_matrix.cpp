@@ -152,14 +152,11 @@ FormChoice coded_form(const StoredMatrix& matrix, WeightEncoding encoding) {
     return {.form =
                 with_rounded_rows(form_of(encoding, first.cols.begin), encoding, matrix.columns)};
   }
-  if (!std::ranges::all_of(matrix.parts, has_codes)) {
-    return {.obstacle = "some of its parts are stored as numbers"};
-  }
-  const auto becomes_numbers = [](const StoredPart& part) {
-    return part.matrix.format->codes_of == nullptr;
+  const auto gives_codes = [](const StoredPart& part) {
+    return part.matrix.format != nullptr && part.matrix.format->codes_of != nullptr;
   };
-  if (std::ranges::any_of(matrix.parts, becomes_numbers)) {
-    return {.obstacle = "its blocks become numbers as they are read"};
+  if (!std::ranges::all_of(matrix.parts, gives_codes)) {
+    return {.obstacle = "some of its parts are stored as numbers"};
   }
   CodedForm form = form_of(first);
   for (const StoredPart& part : matrix.parts) {

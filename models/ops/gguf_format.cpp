@@ -22,8 +22,9 @@ float half_at(Bytes at) { return half_to_float(load_unaligned<std::uint16_t>(at,
 
 using Places = std::array<std::int64_t, 2>;
 
-template <class Stored>
+template <class Stored, DType dtype_>
 struct Plain {
+  static constexpr DType dtype = dtype_;
   static constexpr std::int64_t columns = 1, bytes = sizeof(Stored), group_columns = 0;
   static void numbers(Bytes block, float* out) {
     const auto stored = load_unaligned<Stored>(block, 0);
@@ -124,7 +125,7 @@ struct KQuant {
       }
     }
   }
-  /// Of a group without steps, the number 0 - 1 times its minimum.
+  /// A group without steps is its minimum: a code of 0, less a zero point of 1, times that.
   static CodeScale scale(Bytes block, std::int64_t group) {
     const auto [step, least] = group_of(block, static_cast<int>(group));
     if (step == 0.0F) return {.scale = least, .zero = 1.0F};
@@ -210,7 +211,7 @@ CodeScale scale(const StoredTensor& matrix, std::int64_t row, std::int64_t group
 Shape as_is(const Shape& shape) { return shape; }
 
 template <class T>
-std::optional<std::int64_t> bad_block(const StoredTensor& matrix) {
+std::optional<std::int64_t> find_bad_block(const StoredTensor& matrix) {
   const auto blocks = static_cast<std::int64_t>(matrix.view.bytes()) / T::bytes;
   Bytes block = static_cast<Bytes>(matrix.view.data());
   for (std::int64_t i = 0; i < blocks; ++i, block += T::bytes) {
@@ -227,57 +228,40 @@ template <int bits>
 constexpr bool has_minima<KQuant<bits>> = true;
 
 template <class T>
-constexpr WeightFormat format_of(WeightCoding coding, std::string_view name) {
-  WeightFormat format{.coding = coding,
-                      .name = name,
-                      .file_type = name,
-                      .scales = {},
-                      .codes_shape = as_is,
-                      .scales_shape = as_is,
-                      .decode = decode<T>};
-  if constexpr (T::group_columns > 0) {
-    format.kind = T::kind;
-    format.codes_of = codes<T>;
-    format.scale_of = scale<T>;
-    format.has_fractional_zeros = has_minima<T>;
-  }
-  return format;
-}
-
-template <class T>
 constexpr GgufType type_of(std::uint32_t number, std::string_view name, WeightCoding coding) {
-  return {.number = number,
-          .name = name,
-          .block_columns = T::columns,
-          .block_bytes = T::bytes,
-          .coding = coding,
-          .group_columns = T::group_columns,
-          .has_zero_points = has_minima<T>,
-          .has_half_scales = T::group_columns == T::columns};
+  GgufType type{.number = number,
+                .block_columns = T::columns,
+                .block_bytes = T::bytes,
+                .format = {.coding = coding,
+                           .name = name,
+                           .file_type = name,
+                           .scales = {},
+                           .codes_shape = as_is,
+                           .scales_shape = as_is,
+                           .decode = decode<T>}};
+  if constexpr (T::group_columns == 0) {
+    type.dtype = T::dtype;
+  } else {
+    type.group_columns = T::group_columns;
+    type.has_half_scales = T::group_columns == T::columns;
+    type.find_bad_block = find_bad_block<T>;
+    type.format.kind = T::kind;
+    type.format.codes_of = codes<T>;
+    type.format.scale_of = scale<T>;
+    type.format.has_fractional_zeros = has_minima<T>;
+  }
+  return type;
 }
-
-using Half = std::uint16_t;
 
 constexpr std::array types{
-    type_of<Plain<float>>(0, "F32", WeightCoding::gguf_f32),
-    type_of<Plain<Half>>(1, "F16", WeightCoding::gguf_f16),
+    type_of<Plain<float, DType::f32>>(0, "F32", WeightCoding::gguf_f32),
+    type_of<Plain<std::uint16_t, DType::f16>>(1, "F16", WeightCoding::gguf_f16),
     type_of<Q4_0>(2, "Q4_0", WeightCoding::gguf_q4_0),
     type_of<Q8_0>(8, "Q8_0", WeightCoding::gguf_q8_0),
     type_of<KQuant<4>>(12, "Q4_K", WeightCoding::gguf_q4_k),
     type_of<KQuant<5>>(13, "Q5_K", WeightCoding::gguf_q5_k),
     type_of<Q6_K>(14, "Q6_K", WeightCoding::gguf_q6_k),
-    type_of<Plain<BFloat16>>(30, "BF16", WeightCoding::gguf_bf16),
-};
-
-constexpr std::array formats{
-    format_of<Plain<float>>(WeightCoding::gguf_f32, "GGUF F32"),
-    format_of<Plain<Half>>(WeightCoding::gguf_f16, "GGUF F16"),
-    format_of<Plain<BFloat16>>(WeightCoding::gguf_bf16, "GGUF BF16"),
-    format_of<Q8_0>(WeightCoding::gguf_q8_0, "GGUF Q8_0"),
-    format_of<Q4_0>(WeightCoding::gguf_q4_0, "GGUF Q4_0"),
-    format_of<KQuant<4>>(WeightCoding::gguf_q4_k, "GGUF Q4_K"),
-    format_of<KQuant<5>>(WeightCoding::gguf_q5_k, "GGUF Q5_K"),
-    format_of<Q6_K>(WeightCoding::gguf_q6_k, "GGUF Q6_K"),
+    type_of<Plain<BFloat16, DType::bf16>>(30, "BF16", WeightCoding::gguf_bf16),
 };
 
 }  // namespace
@@ -288,24 +272,10 @@ const GgufType* gguf_type(std::uint32_t number) {
 }
 
 std::optional<std::int64_t> block_that_is_not_finite(const StoredTensor& matrix) {
-  switch (matrix.format->coding) {
-    case WeightCoding::gguf_q8_0:
-      return bad_block<Q8_0>(matrix);
-    case WeightCoding::gguf_q4_0:
-      return bad_block<Q4_0>(matrix);
-    case WeightCoding::gguf_q4_k:
-      return bad_block<KQuant<4>>(matrix);
-    case WeightCoding::gguf_q5_k:
-      return bad_block<KQuant<5>>(matrix);
-    case WeightCoding::gguf_q6_k:
-      return bad_block<Q6_K>(matrix);
-    default:
-      return std::nullopt;
-  }
-}
-
-const WeightFormat& gguf_format(WeightCoding coding) {
-  return *std::ranges::find(formats, coding, &WeightFormat::coding);
+  const auto has_its_format = [&](const GgufType& type) { return &type.format == matrix.format; };
+  const auto* const found = std::ranges::find_if(types, has_its_format);
+  if (found == types.end() || found->find_bad_block == nullptr) return std::nullopt;
+  return found->find_bad_block(matrix);
 }
 
 }  // namespace troupe

@@ -100,7 +100,6 @@ TEST_P(Gguf, has_the_same_bits_however_ranks_share_it) {
   for (const int expert_parallel_size : {1, 2}) {
     if (expert_parallel_size == 2 && GetParam() != "qwen3moe-q4_0") continue;
     const MeshRanks ranks{.shape = {.tensor = 2}, .expert_parallel_size = expert_parallel_size};
-    if (GetParam() == "qwen3-q4_k_m") continue;  // one KV head
     REQUIRE_OK(const auto found, run_ranks(folder_, DType::f32, ranks, [](Runner& runner, int) {
                  return gguf_logits(runner);
                }));

@@ -12,6 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "models/checkpoint/files_with_extension.hpp"
 #include "runtime/process/cpu_affinity.hpp"
 
 namespace troupe {
@@ -53,12 +54,7 @@ class OpenFile {
 }  // namespace
 
 Result<std::vector<std::filesystem::path>> weight_files(const std::filesystem::path& folder) {
-  std::vector<std::filesystem::path> files;
-  std::error_code problem;
-  for (const auto& entry : std::filesystem::directory_iterator(folder, problem)) {
-    if (entry.path().extension() == ".safetensors") files.push_back(entry.path());
-  }
-  std::ranges::sort(files);
+  auto files = files_with_extension(folder, {".safetensors"});
   if (!files.empty()) return files;
   return fail(ErrorCode::not_found, "{}: no safetensors files", folder.string());
 }

@@ -26,8 +26,8 @@ struct Tiling {
   /// Steps that are copied ahead. Products of codes have ended when a step ends, those of bf16 when
   /// the next does.
   static constexpr int ahead = Element::has_scales ? stages - 1 : stages - 2;
-  /// What is known of the rows of the tiles that may be copied or multiplied at once: where they go
-  /// and, of codes, their scales.
+  /// Rows of all tiles that may be copied or multiplied at once, of which is known where they go
+  /// and, of codes, their scale.
   static constexpr int all_rows = (ahead + 2) * rows;
   static constexpr int rows_bytes = (Element::has_scales ? 2 : 1) * all_rows * 4;
 };
