@@ -120,8 +120,9 @@ std::optional<GgufCheckpoint::Place> GgufCheckpoint::find(std::string_view name)
 }
 
 Result<std::int64_t> GgufCheckpoint::interleaved_rows(const Place& place, std::int64_t rows) const {
-  const bool is_query = place.name.ends_with(".attn_q.weight");
-  if (architecture_ != "llama" || (!is_query && !place.name.ends_with(".attn_k.weight"))) return 0;
+  const std::string_view module = std::string_view(place.name).substr(0, place.name.rfind('.'));
+  const bool is_query = module.ends_with(".attn_q");
+  if (architecture_ != "llama" || (!is_query && !module.ends_with(".attn_k"))) return 0;
   const GgufFile& first = files_.front();
   const auto queries = first.integer("llama.attention.head_count");
   const auto heads = is_query ? queries : first.integer("llama.attention.head_count_kv");
@@ -157,8 +158,7 @@ Result<StoredTensor> GgufCheckpoint::stored_weight(std::string_view name,
   // A view is not const; the pages are mapped read-only, so writing would trap.
   auto* const data = const_cast<std::byte*>(place->file->data()) + place->info->begin +
                      elements_before / type->block_columns * type->block_bytes;
-  if (shape.rank() == 1) {
-    if (type->dtype) return StoredTensor{.view = Tensor(data, *type->dtype, shape)};
+  if (shape.rank() == 1 && !type->dtype) {
     return fail(ErrorCode::unsupported, "{}: {} of one row, which are numbers elsewhere", where,
                 type->format.name);
   }
@@ -166,14 +166,15 @@ Result<StoredTensor> GgufCheckpoint::stored_weight(std::string_view name,
   if (type->dtype && interleaved == 0) {
     return StoredTensor{.view = Tensor(data, *type->dtype, shape)};
   }
-  const std::int64_t row_bytes = shape[1] / type->block_columns * type->block_bytes;
-  StoredTensor stored{.view = Tensor(data, DType::u8, {shape[0], row_bytes}),
+  const Shape matrix = shape.rank() == 1 ? Shape{shape[0], 1} : shape;  // a bias has one column
+  const std::int64_t row_bytes = matrix[1] / type->block_columns * type->block_bytes;
+  StoredTensor stored{.view = Tensor(data, DType::u8, {matrix[0], row_bytes}),
                       .format = &type->format,
                       .scheme = {.coding = type->format.coding,
                                  .group_columns = type->group_columns,
                                  .has_zero_points = type->format.has_fractional_zeros},
                       .interleaved_rows = interleaved};
-  stored.groups = groups_of(stored.scheme, shape);
+  stored.groups = groups_of(stored.scheme, matrix);
   // Numbers are f32 where scales are f16, as they are in other formats; else bf16.
   if (type->dtype || type->has_half_scales) stored.companion = Tensor(nullptr, DType::f16, {0});
   return stored;

@@ -35,12 +35,16 @@ struct Written {
   std::string data;
 };
 
-/// A file of the architecture qwen3 with these tensors, each at a multiple of 32 bytes.
+/// A file of the architecture qwen3 with these tensors, each at a multiple of 32 bytes; `heads`,
+/// if any, are llama's.
 std::string gguf_bytes(const std::vector<Written>& tensors, std::string_view architecture = "qwen3",
-                       std::uint32_t version = 3) {
+                       std::uint32_t version = 3, std::uint32_t heads = 0) {
   std::string head = "GGUF" + bytes_of(version) + bytes_of(std::uint64_t{tensors.size()}) +
-                     bytes_of(std::uint64_t{1});
+                     bytes_of(std::uint64_t{heads > 0 ? 2U : 1U});
   head += text_of("general.architecture") + bytes_of(std::uint32_t{8}) + text_of(architecture);
+  if (heads > 0) {
+    head += text_of("llama.attention.head_count") + bytes_of(std::uint32_t{4}) + bytes_of(heads);
+  }
   std::string data;
   for (const Written& tensor : tensors) {
     head += text_of(tensor.name) + bytes_of(static_cast<std::uint32_t>(tensor.extents.size()));
@@ -155,6 +159,30 @@ TEST(GgufCheckpoint, finds_scales_that_are_not_finite) {
   const auto broken = check("model.embed_tokens.weight");
   ASSERT_FALSE(broken.ok());
   EXPECT_THAT(broken.error().message, HasSubstr("block 3"));
+}
+
+TEST(GgufCheckpoint, puts_biases_of_llamas_queries_and_keys_back_into_order) {
+  std::string data;
+  for (const float number : {0.0F, 2.0F, 1.0F, 3.0F, 4.0F, 6.0F, 5.0F, 7.0F}) {
+    data += bytes_of(number);
+  }
+  const TemporaryFolder folder;
+  folder.write("model.gguf", gguf_bytes({{"blk.0.attn_q.bias", {8}, 0, data},
+                                         {"blk.0.attn_k.bias", {8}, 0, data},
+                                         {"blk.0.attn_v.bias", {8}, 0, data}},
+                                        "llama", 3, 2));
+  REQUIRE_OK(const auto opened, GgufCheckpoint::open(folder.path()));
+  ASSERT_TRUE(opened.has_value());
+  for (const char* const part : {"q", "k"}) {
+    REQUIRE_OK(
+        const auto bias,
+        opened->stored_weight(fmt::format("model.layers.0.self_attn.{}_proj.bias", part), {8}));
+    std::vector<float> numbers(8);
+    copy_rows({.matrix = bias, .rows = {0, 8}, .cols = {0, 1}}, 0, 8, DType::f32, numbers.data());
+    EXPECT_THAT(numbers, testing::ElementsAre(0, 1, 2, 3, 4, 5, 6, 7)) << part;
+  }
+  REQUIRE_OK(const auto values, opened->stored_weight("model.layers.0.self_attn.v_proj.bias", {8}));
+  EXPECT_EQ(values.view.as<float>()[1], 2.0F);
 }
 
 TEST(GgufCheckpoint, takes_the_parts_of_a_file_and_no_two_models) {
