@@ -18,15 +18,22 @@ constexpr std::array<std::string_view, 4> architectures{"llama", "qwen2", "qwen3
 using Names = std::pair<std::string_view, std::string_view>;  // Hugging Face's, GGUF's
 constexpr Names of_model[] = {
     {"model.embed_tokens", "token_embd"}, {"model.norm", "output_norm"}, {"lm_head", "output"}};
-constexpr Names of_layer[] = {
-    {"input_layernorm", "attn_norm"},    {"post_attention_layernorm", "ffn_norm"},
-    {"self_attn.q_proj", "attn_q"},      {"self_attn.k_proj", "attn_k"},
-    {"self_attn.v_proj", "attn_v"},      {"self_attn.o_proj", "attn_output"},
-    {"self_attn.q_norm", "attn_q_norm"}, {"self_attn.k_norm", "attn_k_norm"},
-    {"mlp.gate_proj", "ffn_gate"},       {"mlp.up_proj", "ffn_up"},
-    {"mlp.down_proj", "ffn_down"},       {"mlp.gate", "ffn_gate_inp"}};
-constexpr Names of_expert[] = {
-    {"gate_proj", "ffn_gate_exps"}, {"up_proj", "ffn_up_exps"}, {"down_proj", "ffn_down_exps"}};
+constexpr Names of_layer[] = {{"input_layernorm", "attn_norm"},
+                              {"post_attention_layernorm", "ffn_norm"},
+                              {"self_attn.q_proj", "attn_q"},
+                              {"self_attn.k_proj", "attn_k"},
+                              {"self_attn.v_proj", "attn_v"},
+                              {"self_attn.o_proj", "attn_output"},
+                              {"self_attn.q_norm", "attn_q_norm"},
+                              {"self_attn.k_norm", "attn_k_norm"},
+                              {"mlp.gate_proj", "ffn_gate"},
+                              {"mlp.up_proj", "ffn_up"},
+                              {"mlp.down_proj", "ffn_down"},
+                              {"mlp.gate", "ffn_gate_inp"},
+                              {"block_sparse_moe.gate", "ffn_gate_inp"}};
+constexpr Names of_expert[] = {{"gate_proj", "ffn_gate_exps"}, {"up_proj", "ffn_up_exps"},
+                               {"down_proj", "ffn_down_exps"}, {"w1", "ffn_gate_exps"},
+                               {"w3", "ffn_up_exps"},          {"w2", "ffn_down_exps"}};
 
 /// GGUF's name; empty if there is none.
 std::string_view renamed(std::span<const Names> names, std::string_view name) {
@@ -62,7 +69,8 @@ std::optional<GgufName> gguf_name(std::string_view name) {
   }
   const auto layer = take_number("model.layers.", module);
   if (!layer) return std::nullopt;
-  const auto expert = take_number("mlp.experts.", module);
+  auto expert = take_number("mlp.experts.", module);
+  if (!expert) expert = take_number("block_sparse_moe.experts.", module);  // Mixtral's
   const auto found = expert ? renamed(of_expert, module) : renamed(of_layer, module);
   if (found.empty()) return std::nullopt;
   return GgufName{fmt::format("blk.{}.{}{}", *layer, found, kind), expert.value_or(-1)};
@@ -139,10 +147,10 @@ Result<StoredTensor> GgufCheckpoint::stored_weight(std::string_view name,
   const std::string where = fmt::format("{}: tensor {}", place->file->path().string(), place->name);
   const GgufType* const type = gguf_type(place->info->type);
   if (type == nullptr) {
-    return fail(
-        ErrorCode::unsupported,
-        "{} is of type {} of GGML; F32, F16, BF16, Q8_0, Q4_0, Q4_K, Q5_K and Q6_K are read", where,
-        place->info->type);
+    return fail(ErrorCode::unsupported,
+                "{} is of type {} of GGML; F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q4_K, "
+                "Q5_K and Q6_K are read",
+                where, place->info->type);
   }
   std::vector<std::int64_t> extents = place->info->extents;
   std::int64_t elements_before = 0;

@@ -34,6 +34,9 @@ enum class WeightCoding : std::uint8_t {
   gguf_bf16,
   gguf_q8_0,  ///< GGUF: blocks, which hold codes and their scales
   gguf_q4_0,
+  gguf_q4_1,
+  gguf_q5_0,
+  gguf_q5_1,
   gguf_q4_k,
   gguf_q5_k,
   gguf_q6_k,

@@ -38,6 +38,13 @@ struct Plain {
   }
 };
 
+/// Of codes that count steps from -least on. A group without steps is its minimum: a code of 0,
+/// less a zero point of 1, times that.
+CodeScale scale_of_steps(float step, float least) {
+  if (step == 0.0F) return {.scale = least, .zero = 1.0F};
+  return {.scale = step, .zero = least / step};
+}
+
 /// 32 signed bytes times a scale.
 struct Q8_0 {
   static constexpr std::int64_t columns = 32, bytes = 34, group_columns = 32;
@@ -52,16 +59,25 @@ struct Q8_0 {
 };
 
 /// 32 codes of 4 bits, the first half of them in the lower bits of 16 bytes.
+void four_bits(Bytes at, std::uint8_t* out) {
+  for (int i = 0; i < 16; ++i) {
+    out[i] = at[i] & 0xF;
+    out[16 + i] = at[i] >> 4;
+  }
+}
+
+/// The same, and before these a fifth bit of each in four bytes.
+void five_bits(Bytes at, std::uint8_t* out) {
+  const auto fifth = load_unaligned<std::uint32_t>(at, 0);
+  four_bits(at + 4, out);
+  for (int i = 0; i < 32; ++i) out[i] |= static_cast<std::uint8_t>((fifth >> i & 1) << 4);
+}
+
 struct Q4_0 {
   static constexpr std::int64_t columns = 32, bytes = 18, group_columns = 32;
   static constexpr Places scale_places{0, 0};
   static constexpr CodeKind kind = CodeKind::int4;
-  static void codes(Bytes block, std::uint8_t* out) {
-    for (int i = 0; i < columns / 2; ++i) {
-      out[i] = block[2 + i] & 0xF;
-      out[columns / 2 + i] = block[2 + i] >> 4;
-    }
-  }
+  static void codes(Bytes block, std::uint8_t* out) { four_bits(block + 2, out); }
   static CodeScale scale(Bytes block, std::int64_t) {
     return {.scale = half_at(block), .zero = 8.0F};
   }
@@ -70,6 +86,51 @@ struct Q4_0 {
     codes(block, of_block);
     const float scale = half_at(block);
     for (int i = 0; i < columns; ++i) out[i] = scale * static_cast<float>(of_block[i] - 8);
+  }
+};
+
+struct Q5_0 {
+  static constexpr std::int64_t columns = 32, bytes = 22, group_columns = 32;
+  static constexpr Places scale_places{0, 0};
+  static constexpr CodeKind kind = CodeKind::int8;
+  static void codes(Bytes block, std::uint8_t* out) {
+    five_bits(block + 2, out);
+    for (int i = 0; i < columns; ++i) out[i] = static_cast<std::uint8_t>(out[i] - 16);
+  }
+  static CodeScale scale(Bytes block, std::int64_t) { return {.scale = half_at(block)}; }
+  static void numbers(Bytes block, float* out) {
+    std::uint8_t of_block[columns];
+    codes(block, of_block);
+    const float scale = half_at(block);
+    for (int i = 0; i < columns; ++i) out[i] = scale * static_cast<std::int8_t>(of_block[i]);
+  }
+};
+
+/// Q4_1 and Q5_1: 32 codes that count steps from a number on. The step, the number, the codes.
+template <int bits>
+struct Q_1 {
+  static constexpr std::int64_t columns = 32, bytes = bits == 4 ? 20 : 24, group_columns = 32;
+  static constexpr Places scale_places{0, 2};
+  static constexpr CodeKind kind = bits == 4 ? CodeKind::int4 : CodeKind::int8;
+  static void all_codes(Bytes block, std::uint8_t* out) {
+    if constexpr (bits == 4) {
+      four_bits(block + 4, out);
+    } else {
+      five_bits(block + 4, out);
+    }
+  }
+  static void codes(Bytes block, std::uint8_t* out) {
+    all_codes(block, out);
+    if (half_at(block) == 0.0F) std::fill_n(out, columns, std::uint8_t{0});
+  }
+  static CodeScale scale(Bytes block, std::int64_t) {
+    return scale_of_steps(half_at(block), -half_at(block + 2));
+  }
+  static void numbers(Bytes block, float* out) {
+    std::uint8_t of_block[columns];
+    all_codes(block, of_block);
+    const float step = half_at(block), first = half_at(block + 2);
+    for (int i = 0; i < columns; ++i) out[i] = static_cast<float>(of_block[i]) * step + first;
   }
 };
 
@@ -125,11 +186,9 @@ struct KQuant {
       }
     }
   }
-  /// A group without steps is its minimum: a code of 0, less a zero point of 1, times that.
   static CodeScale scale(Bytes block, std::int64_t group) {
     const auto [step, least] = group_of(block, static_cast<int>(group));
-    if (step == 0.0F) return {.scale = least, .zero = 1.0F};
-    return {.scale = step, .zero = least / step};
+    return scale_of_steps(step, least);
   }
 };
 
@@ -226,6 +285,8 @@ template <class T>
 constexpr bool has_minima = false;
 template <int bits>
 constexpr bool has_minima<KQuant<bits>> = true;
+template <int bits>
+constexpr bool has_minima<Q_1<bits>> = true;
 
 template <class T>
 constexpr GgufType type_of(std::uint32_t number, std::string_view name, WeightCoding coding) {
@@ -257,6 +318,9 @@ constexpr std::array types{
     type_of<Plain<float, DType::f32>>(0, "F32", WeightCoding::gguf_f32),
     type_of<Plain<std::uint16_t, DType::f16>>(1, "F16", WeightCoding::gguf_f16),
     type_of<Q4_0>(2, "Q4_0", WeightCoding::gguf_q4_0),
+    type_of<Q_1<4>>(3, "Q4_1", WeightCoding::gguf_q4_1),
+    type_of<Q5_0>(6, "Q5_0", WeightCoding::gguf_q5_0),
+    type_of<Q_1<5>>(7, "Q5_1", WeightCoding::gguf_q5_1),
     type_of<Q8_0>(8, "Q8_0", WeightCoding::gguf_q8_0),
     type_of<KQuant<4>>(12, "Q4_K", WeightCoding::gguf_q4_k),
     type_of<KQuant<5>>(13, "Q5_K", WeightCoding::gguf_q5_k),

@@ -92,7 +92,7 @@ def write(name, architecture, config, tensors, type_of, parts=1):
     experts = {}
     stacked = {}
     for hf_name, numbers in tensors.items():
-        found = re.fullmatch(r"(.*\.mlp\.experts)\.(\d+)\.(.*)", hf_name)
+        found = re.fullmatch(r"(.*\.experts)\.(\d+)\.(.*)", hf_name)
         if found:
             experts.setdefault(f"{found[1]}.{found[3]}", {})[int(found[2])] = (hf_name, numbers)
         else:
@@ -153,6 +153,11 @@ for name in [n for n in tensors if n.startswith("model.layers.0.mlp.")]:
 tensors = {n: t for n, t in tensors.items() if not re.search(r"\.mlp\.(gate|up|down)_proj", n)}
 write("qwen3moe-q4_0", "qwen3moe", config, tensors,
       lambda n: Type.F32 if "gate_inp" in n else Type.Q8_0 if "token_embd" in n else Type.Q4_0)
+
+config, tensors = golden("mixtral-a")
+tensors["model.layers.0.self_attn.v_proj.weight"][0, :32] = -0.25  # a group without steps
+kinds = {"blk.0": Type.Q4_1, "blk.1": Type.Q5_1}
+write("mixtral-q5_0", "llama", config, tensors, lambda n: Type.F32 if "gate_inp" in n else kinds.get(n[:5], Type.Q5_0))
 
 config = {"architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "hidden_size": 256, "intermediate_size": 256,
           "num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 64, "vocab_size": 128,
