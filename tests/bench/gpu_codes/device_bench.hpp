@@ -8,6 +8,8 @@
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
+#include <random>
+#include <vector>
 
 #include <cuda_runtime.h>
 
@@ -26,6 +28,23 @@ inline std::byte* device_memory(std::int64_t bytes, int value = 0x2B) {
   check(cudaMalloc(&memory, static_cast<std::size_t>(bytes)), "cudaMalloc");
   check(cudaMemset(memory, value, static_cast<std::size_t>(bytes)), "cudaMemset");
   return static_cast<std::byte*>(memory);
+}
+
+/// Memory on the device of random numbers in bf16 from 1 to 2 and from -2 to -1: zeros take less
+/// power, with which large products are faster.
+inline std::byte* random_device_numbers(std::int64_t count) {
+  std::vector<std::uint16_t> numbers(
+      static_cast<std::size_t>(std::min(count, std::int64_t{1} << 24)));
+  std::minstd_rand engine(1);
+  for (std::uint16_t& number : numbers) {
+    number = static_cast<std::uint16_t>(0x3F80U | (engine() >> 8 & 0x807FU));
+  }
+  std::byte* const memory = device_memory(2 * count);
+  for (std::int64_t at = 0; at < count; at += std::ssize(numbers)) {
+    const auto some = static_cast<std::size_t>(std::min(count - at, std::ssize(numbers)));
+    check(cudaMemcpy(memory + 2 * at, numbers.data(), 2 * some, cudaMemcpyHostToDevice), "a copy");
+  }
+  return memory;
 }
 
 /// A stream, and the times of what it runs as a graph.

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "tests/golden/support/golden_model.hpp"
@@ -20,11 +21,22 @@ using tests::mean_difference;
 
 std::vector<std::string> checkpoints() {
   std::vector<std::string> names;
-  for (const auto& entry : std::filesystem::directory_iterator(data_folder() / "quantized")) {
-    names.push_back(entry.path().filename().string());
+  for (const char* const folder : {"quantized", "gguf"}) {
+    for (const auto& entry : std::filesystem::directory_iterator(data_folder() / folder)) {
+      names.push_back(fmt::format("{}/{}", folder, entry.path().filename().string()));
+    }
   }
   std::ranges::sort(names);
   return names;
+}
+
+/// The recorded prompts of a checkpoint, or of GGUF files, which have none, two of some tokens.
+Result<std::vector<GoldenPrompt>> prompts_of(const std::filesystem::path& folder) {
+  const auto recorded = folder / "logits.safetensors";
+  if (std::filesystem::exists(recorded)) return read_prompts(recorded);
+  std::vector<GoldenPrompt> prompts(2);
+  for (int i = 0; i < 60; ++i) prompts[i % 3 == 0 ? 1 : 0].ids.push_back(1 + i * 7 % 400);
+  return prompts;
 }
 
 /// Logits of every row of every prompt: fed at once, and the last ten tokens one by one.
@@ -48,8 +60,8 @@ class GpuCodes : public testing::TestWithParam<std::string> {};
 
 TEST_P(GpuCodes, are_as_near_to_exact_logits_as_decoded_matrices) {
   if (max_golden_ranks() < 1) GTEST_SKIP() << "no GPU";
-  const auto folder = data_folder() / "quantized" / GetParam();
-  REQUIRE_OK(const auto prompts, read_prompts(folder / "logits.safetensors"));
+  const auto folder = data_folder() / GetParam();
+  REQUIRE_OK(const auto prompts, prompts_of(folder));
   REQUIRE_OK(const auto exact, load(folder, DType::f32));
   REQUIRE_OK(const auto expected, all_logits(*exact.runner, prompts));
   REQUIRE_OK(auto deterministic, make_golden_ops(DType::bf16, 0, true));
@@ -69,11 +81,12 @@ TEST_P(GpuCodes, are_as_near_to_exact_logits_as_decoded_matrices) {
 
 TEST_P(GpuCodes, take_the_memory_that_the_footprint_says) {
   if (max_golden_ranks() < 1) GTEST_SKIP() << "no GPU";
-  expect_memory_of_footprint(data_folder() / "quantized" / GetParam());
+  expect_memory_of_footprint(data_folder() / GetParam());
 }
 
-INSTANTIATE_TEST_SUITE_P(Golden, GpuCodes, testing::ValuesIn(checkpoints()),
-                         [](const auto& info) { return name_in_test(info.param); });
+INSTANTIATE_TEST_SUITE_P(Golden, GpuCodes, testing::ValuesIn(checkpoints()), [](const auto& info) {
+  return name_in_test(std::filesystem::path(info.param).filename());
+});
 
 }  // namespace
 }  // namespace troupe::golden

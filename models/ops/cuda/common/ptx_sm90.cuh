@@ -35,6 +35,13 @@ __device__ __forceinline__ void store_matrices(std::uint32_t to, const std::uint
                "r"(pairs[0]), "r"(pairs[1]), "r"(pairs[2]), "r"(pairs[3])
                : "memory");
 }
+/// The same, with each matrix transposed.
+__device__ __forceinline__ void store_transposed(std::uint32_t to,
+                                                 const std::uint32_t (&pairs)[4]) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(to),
+               "r"(pairs[0]), "r"(pairs[1]), "r"(pairs[2]), "r"(pairs[3])
+               : "memory");
+}
 /// Loads 16 bytes of shared memory.
 __device__ __forceinline__ uint4 load_shared(std::uint32_t from) {
   uint4 unit;

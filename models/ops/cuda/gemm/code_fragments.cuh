@@ -94,6 +94,18 @@ struct LaneCodes {
     }
   }
 
+  /// The same of half a unit: its steps are 0 to 3 then.
+  __device__ __forceinline__ void read_half(const unsigned char* unit, int half) {
+    const int lane = threadIdx.x % 32;
+    if constexpr (words == 4) {
+      const uint2 two = *reinterpret_cast<const uint2*>(unit + 16 * lane + 8 * half);
+      word[0] = two.x, word[1] = two.y;
+    } else {
+      const uint4 four = *reinterpret_cast<const uint4*>(unit + 512 * half + 16 * lane);
+      word[0] = four.x, word[1] = four.y, word[2] = four.z, word[3] = four.w;
+    }
+  }
+
   /// Of 4-bit integers: two columns of a step of 16 as bf16, 128 + bits; the lower columns, or
   /// those 8 further. 128 has an exponent with which the lowest bits of the fraction are whole.
   __device__ __forceinline__ std::uint32_t raw_pair(int step, int high) const {

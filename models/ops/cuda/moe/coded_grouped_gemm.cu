@@ -5,9 +5,9 @@
 #include <algorithm>
 
 #include "models/ops/cuda/common/ptx_sm90.cuh"
-#include "models/ops/cuda/common/tensor_map.hpp"
 #include "models/ops/cuda/common/wgmma_registers.cuh"
 #include "models/ops/cuda/moe/coded_grouped_gemm.hpp"
+#include "models/ops/cuda/moe/coded_grouped_gemm_wide.hpp"
 #include "models/ops/cuda/moe/coded_grouped_tiles.cuh"
 #include "parallel/device/cuda/launch.cuh"
 #include "parallel/device/cuda/multiprocessors.hpp"
@@ -25,52 +25,35 @@ struct Places {
   std::uint32_t full, empty;  // [stages] barriers
 };
 
+/// The rows that a tile's instructions multiply: the least of 16, 32, 64, 80 and 128 that holds its
+/// own.
+__device__ __forceinline__ int padded_rows(int rows) {
+  if (rows <= 32) return rows <= 16 ? 16 : 32;
+  if (rows <= 80) return rows <= 64 ? 64 : 80;
+  return 128;
+}
+
 /// The fetching group: refills stages once the multiplying groups have released them.
 template <class T>
 __device__ void fetch_tiles(const Gemm& gemm, const TileTable& table, const Places& places) {
-  constexpr int rows_at_once = group_threads / units, copies = T::max_rows / rows_at_once;
-  constexpr std::uint32_t none = ~0U;
   const int thread = static_cast<int>(threadIdx.x) - T::multiplying, tiles = table.tiles();
-  const int first = thread / units, unit = thread % units;
-  const std::uint32_t to = first * row_bytes + (unit ^ (first % units)) * unit_bytes;
-  const bool gated = is_gated(gemm.output);
-  const auto* const x = reinterpret_cast<const uint4*>(gemm.x) + unit;
-  const std::uint32_t row_units = gemm.k / 8;
+  RowCopies<T> copies(gemm, thread);
   int stage = 0;
   std::uint32_t odd = 1;  // all stages are empty
   for (int number = blockIdx.x; number < tiles; number += gridDim.x) {
     const Tile tile = find_tile<T>(table, number);
-    const int rows = padded_rows(tile.rows), panel = tile.column * T::panels;
-    std::uint32_t row_at[copies];  // in units of 16 bytes
-#pragma unroll
-    for (int i = 0; i < copies; ++i) {
-      const int row = first + i * rows_at_once;
-      row_at[i] = none;
-      if (row < tile.rows) {
-        row_at[i] = static_cast<std::uint32_t>(row_of_x(gemm, tile.row + row)) * row_units;
-      }
-    }
+    const int rows = padded_rows(tile.rows);
+    copies.find(tile);
     for (int of_k = 0; of_k < gemm.layout.units; ++of_k) {
       const std::uint32_t full = places.full + 8 * stage;
       const std::uint32_t at = places.stages + stage * gemm.stage_bytes;
       wait_for_bytes(places.empty + 8 * stage, odd);
       if (thread == 0) {
         expect_bytes(full, T::panels * gemm.layout.unit_bytes);
-        copy_box(at + T::x_bytes, &gemm.weights, 0, of_k, gated ? 0 : panel,
-                 gated ? panel / 2 : tile.expert, gated ? tile.expert : 0, full);
+        copy_unit<T>(gemm, tile, of_k, at + T::x_bytes, full);
       }
 #pragma unroll
-      for (int box = 0; box < 2; ++box) {
-        const std::uint32_t k = (2 * of_k + box) * units;
-        const bool in_k = k + unit < row_units;
-#pragma unroll
-        for (int i = 0; i < copies; ++i) {
-          if (i * rows_at_once >= rows) break;
-          const bool there = in_k && row_at[i] != none;
-          copy_async(at + box * T::box_bytes + to + i * rows_at_once * row_bytes,
-                     x + (there ? row_at[i] + k : 0U), there);
-        }
-      }
+      for (int box = 0; box < 2; ++box) copies.copy(at + box * T::box_bytes, rows);
       arrive_after_copies(full);
       if (++stage == gemm.stages) {
         stage = 0;
@@ -92,14 +75,11 @@ __device__ __forceinline__ void multiply_and_store(const Gemm& gemm, const Tile&
                                                    const Places& places, int warp,
                                                    Position& position) {
   using Traits = typename T::Traits;
-  constexpr CodeKind kind = Traits::kind;
-  constexpr bool has_zeros = Traits::has_zeros;
-  constexpr bool scales_rows = Traits::are_sixteens || kind == CodeKind::e4m3;
   // With the most rows registers hold the numbers of one chunk alone: meanwhile other groups
   // multiply.
   constexpr int buffers = rows <= 32 ? 2 : 1;
   const CodeLayout& layout = gemm.layout;
-  const int lane = threadIdx.x % 32, own = lane / 4;
+  const int lane = threadIdx.x % 32;
   float sums[rows / 2];
 #pragma unroll
   for (float& sum : sums) sum = 0.0F;
@@ -112,7 +92,7 @@ __device__ __forceinline__ void multiply_and_store(const Gemm& gemm, const Tile&
                                        T::x_bytes + 2 * warp * layout.unit_bytes;
     const unsigned char* const lower = upper + layout.unit_bytes;
     const std::uint64_t right[2] = {tile_descriptor(x), tile_descriptor(x + T::box_bytes)};
-    LaneCodes<kind, has_zeros> top, bottom;
+    LaneCodes<Traits::kind, Traits::has_zeros> top, bottom;
     top.read(upper);
     bottom.read(lower);
     std::uint32_t left[buffers][2][4];  // of chunks of 32 columns, in turn
@@ -123,28 +103,8 @@ __device__ __forceinline__ void multiply_and_store(const Gemm& gemm, const Tile&
       auto& numbers = left[chunk % buffers];
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
-        if constexpr (kind == CodeKind::e4m3) {
-#pragma unroll
-          for (int high = 0; high < 2; ++high) {
-            numbers[i][2 * high] = top.pair(2 * chunk + i, high, 0);
-            numbers[i][2 * high + 1] = bottom.pair(2 * chunk + i, high, 0);
-          }
-          continue;
-        }
-        const int group = Traits::are_sixteens     ? 2 * chunk + i
-                          : kind == CodeKind::e2m1 ? chunk
-                                                   : chunk >> layout.group_chunks / 2;
-        const int place = group * 8 + own;
-        const std::uint32_t top_factor = factor_at<kind>(layout, upper, place);
-        const std::uint32_t bottom_factor = factor_at<kind>(layout, lower, place);
-        const std::uint32_t top_offset = offset_at<kind, has_zeros>(layout, upper, place);
-        const std::uint32_t bottom_offset = offset_at<kind, has_zeros>(layout, lower, place);
-#pragma unroll
-        for (int high = 0; high < 2; ++high) {
-          numbers[i][2 * high] = number_pair(top, 2 * chunk + i, high, top_offset, top_factor);
-          numbers[i][2 * high + 1] =
-              number_pair(bottom, 2 * chunk + i, high, bottom_offset, bottom_factor);
-        }
+        const int step = 2 * chunk + i;
+        make_numbers<Traits>(layout, top, bottom, upper, lower, step, step, numbers[i]);
       }
       pin(sums);
       open_products();
@@ -162,21 +122,12 @@ __device__ __forceinline__ void multiply_and_store(const Gemm& gemm, const Tile&
     }
   }
   std::int32_t targets[(rows + 31) / 32];
-#pragma unroll
-  for (int i = 0; i < (rows + 31) / 32; ++i) {
-    const int row = 32 * i + lane, sorted = tile.row + row;
-    targets[i] = gemm.scatter && row < tile.rows ? gemm.source[sorted] : sorted;
-  }
+  find_targets<rows>(gemm, tile, targets);
   wait_for_products<0>();
   if (lane == 0) arrive(places.empty + 8 * before);
   pin(sums);
   const int first_row = (tile.column * T::panels + 2 * warp) * 8;
-  if constexpr (scales_rows) {
-    scale_rows<Traits>(gemm, tile, first_row, sums);
-  } else if constexpr (kind == CodeKind::e2m1) {
-#pragma unroll
-    for (float& sum : sums) sum *= e2m1_rest;
-  }
+  complete_sums<Traits>(gemm, tile, first_row, sums);
   store_sums<rows>(gemm, tile, first_row, targets, sums);
 }
 
@@ -242,50 +193,10 @@ __global__ void __launch_bounds__(T::threads, T::blocks)
 #endif
 }
 
-/// Describes experts' panels to the copy engine in boxes of `count` panels; of a gated matrix a
-/// panel of the first half is followed by the one of the second half.
-bool map_experts(const CodedGroupedGemm& wanted, int count, CUtensorMap& map) {
-  const CodedPanels& layout = wanted.layout;
-  const auto unit = static_cast<std::uint64_t>(layout.unit_bytes()) / 8;
-  const auto of_row = static_cast<std::uint64_t>(layout.units()), all = of_row * unit;
-  const auto total = static_cast<std::uint64_t>(layout.panels());
-  const auto experts = static_cast<std::uint64_t>(wanted.experts);
-  const auto box = static_cast<std::uint32_t>(count), width = static_cast<std::uint32_t>(unit);
-  TiledTensor tensor = wanted.gated ? TiledTensor{wanted.panels,
-                                                  {unit, of_row, 2, total / 2, experts},
-                                                  {unit, total / 2 * all, all, total * all},
-                                                  {width, 1, 2, box / 2, 1}}
-                                    : TiledTensor{wanted.panels,
-                                                  {unit, of_row, total, experts, 1},
-                                                  {unit, all, total * all, experts * total * all},
-                                                  {width, 1, box, 1, 1}};
-  tensor.swizzled = false;
-  tensor.element_bytes = 8;
-  return make_tensor_map(tensor, map);
-}
-
 template <class T>
 cudaError_t launch(const CodedGroupedGemm& wanted, cudaStream_t stream) {
   Gemm gemm{};
-  if (!map_experts(wanted, T::panels, gemm.weights)) return cudaErrorInvalidValue;
-  gemm.x = static_cast<const bf16*>(wanted.x);
-  gemm.offsets = wanted.offsets;
-  gemm.source = wanted.source;
-  gemm.row_scales = wanted.row_scales;
-  gemm.out = wanted.out;
-  gemm.layout = code_layout(wanted.layout);
-  gemm.bias = wanted.bias;
-  gemm.output = wanted.clamped                   ? Output::clamped
-                : wanted.gated                   ? Output::gated
-                : wanted.out_dtype == DType::f32 ? Output::f32
-                                                 : Output::bf16;
-  gemm.k = static_cast<std::uint32_t>(wanted.layout.columns);
-  gemm.top_k = static_cast<std::uint32_t>(wanted.top_k);
-  gemm.experts = static_cast<int>(wanted.experts);
-  gemm.width = static_cast<int>(wanted.gated ? wanted.layout.rows / 2 : wanted.layout.rows);
-  gemm.column_tiles = static_cast<int>(blocks_of(wanted.layout.panels(), T::panels));
-  gemm.gather = wanted.gather;
-  gemm.scatter = wanted.scatter;
+  if (!describe<T>(wanted, gemm)) return cudaErrorInvalidValue;
   const int bytes = T::x_bytes + T::panels * gemm.layout.unit_bytes;
   gemm.stage_bytes = (bytes + alignment - 1) / alignment * alignment;
   const int tables = static_cast<int>(tile_table_bytes(wanted.experts));
@@ -300,17 +211,8 @@ cudaError_t launch(const CodedGroupedGemm& wanted, cudaStream_t stream) {
   return launch_early(kernel, {dim3(blocks), T::threads, shared}, stream, gemm);
 }
 
-/// Calls body with the CodeTraits of experts' panels.
-template <class Body>
-void with_expert_traits(const CodedPanels& panels, const Body& body) {
-  if (panels.kind == CodeKind::e4m3) return body(CodeTraits<CodeKind::e4m3, false>());
-  if (panels.kind == CodeKind::e2m1) {
-    return panels.group_columns == nvfp4_columns ? body(CodeTraits<CodeKind::e2m1, false, true>())
-                                                 : body(CodeTraits<CodeKind::e2m1, false>());
-  }
-  if (panels.has_zero_points) return body(CodeTraits<CodeKind::int4, true>());
-  body(CodeTraits<CodeKind::int4, false>());
-}
+/// From so many rows an expert on, with equally many for each, wide tiles are faster.
+constexpr std::int64_t min_wide_rows = 112;
 
 }  // namespace
 }  // namespace cuda
@@ -318,6 +220,9 @@ void with_expert_traits(const CodedPanels& panels, const Body& body) {
 using namespace cuda;
 
 cudaError_t launch_coded_grouped_gemm(const CodedGroupedGemm& gemm, cudaStream_t stream) {
+  if (gemm.assignments >= min_wide_rows * gemm.experts) {
+    return launch_coded_grouped_gemm_wide(gemm, stream);
+  }
   // Few rows are bound by the codes' bytes: small tiles spread them over the device.
   const std::int64_t met = std::min(gemm.experts, gemm.assignments);
   const std::int64_t large_tiles = met * blocks_of(gemm.layout.panels(), 3 * group_panels);

@@ -23,7 +23,8 @@ struct Places {
   std::uint32_t full, empty;      // [stages] barriers
 };
 
-/// One thread's copies of a tile's rows in the fetching group: a unit of every 16th.
+/// One thread's copies of a tile's rows in the fetching group: a unit of every 16th. Rows after the
+/// tile's last become that row: what is multiplied with them goes nowhere.
 template <class Element>
 class RowCopies {
  public:
@@ -34,7 +35,8 @@ class RowCopies {
     to_ = stages_at + first * row_bytes + ((unit_ ^ (first % units)) * unit_bytes);
 #pragma unroll
     for (int i = 0; i < copies; ++i) {
-      x_[i] = unit_of_row(gemm, tile, first + i * rows_at_once, unit_);
+      const int row = min(first + i * rows_at_once, tile.rows - 1);
+      x_[i] = gemm.x + row_of_x(gemm, tile.row + row) * gemm.k + unit_ * Element::unit_elements;
     }
   }
 
@@ -43,9 +45,7 @@ class RowCopies {
     const bool in_k = k + unit_ * Element::unit_elements < gemm_.k;
 #pragma unroll
     for (int i = 0; i < copies; ++i) {
-      const bool there = in_k && x_[i] != nullptr;
-      copy_async(to_ + stage * stage_bytes + i * rows_at_once * row_bytes,
-                 there ? x_[i] + k : gemm_.x, there);
+      copy_async(to_ + stage * stage_bytes + i * rows_at_once * row_bytes, x_[i] + k, in_k);
     }
   }
 
