@@ -12,9 +12,9 @@
 namespace troupe {
 
 /// The weights of a folder's GGUF file, or of its parts NAME-00001-of-0000N.gguf, by the names that
-/// Hugging Face's checkpoints have. Of the architectures llama, qwen2, qwen3 and qwen3moe, whose
-/// tensors differ from those in names, in the order of the rows of llama's queries and keys and
-/// their biases, and in that all experts of a layer are one.
+/// Hugging Face's checkpoints have. Of the architectures llama (also Mistral's and Mixtral's),
+/// qwen2, qwen3 and qwen3moe, whose tensors differ from those in names, in the order of the rows of
+/// llama's queries and keys and their biases, and in that all experts of a layer are one.
 class GgufCheckpoint {
  public:
   /// None if the folder has no GGUF file. Errors: those of GgufFile::open; corrupt_data for several

@@ -106,9 +106,9 @@ struct Q5_0 {
   }
 };
 
-/// Q4_1 and Q5_1: 32 codes that count steps from a number on. The step, the number, the codes.
+/// Q4_1 and Q5_1: 32 codes that count steps from a minimum on. The step, the minimum, the codes.
 template <int bits>
-struct Q_1 {
+struct WithMinimum {
   static constexpr std::int64_t columns = 32, bytes = bits == 4 ? 20 : 24, group_columns = 32;
   static constexpr Places scale_places{0, 2};
   static constexpr CodeKind kind = bits == 4 ? CodeKind::int4 : CodeKind::int8;
@@ -129,8 +129,8 @@ struct Q_1 {
   static void numbers(Bytes block, float* out) {
     std::uint8_t of_block[columns];
     all_codes(block, of_block);
-    const float step = half_at(block), first = half_at(block + 2);
-    for (int i = 0; i < columns; ++i) out[i] = static_cast<float>(of_block[i]) * step + first;
+    const float step = half_at(block), minimum = half_at(block + 2);
+    for (int i = 0; i < columns; ++i) out[i] = static_cast<float>(of_block[i]) * step + minimum;
   }
 };
 
@@ -286,7 +286,7 @@ constexpr bool has_minima = false;
 template <int bits>
 constexpr bool has_minima<KQuant<bits>> = true;
 template <int bits>
-constexpr bool has_minima<Q_1<bits>> = true;
+constexpr bool has_minima<WithMinimum<bits>> = true;
 
 template <class T>
 constexpr GgufType type_of(std::uint32_t number, std::string_view name, WeightCoding coding) {
@@ -318,9 +318,9 @@ constexpr std::array types{
     type_of<Plain<float, DType::f32>>(0, "F32", WeightCoding::gguf_f32),
     type_of<Plain<std::uint16_t, DType::f16>>(1, "F16", WeightCoding::gguf_f16),
     type_of<Q4_0>(2, "Q4_0", WeightCoding::gguf_q4_0),
-    type_of<Q_1<4>>(3, "Q4_1", WeightCoding::gguf_q4_1),
+    type_of<WithMinimum<4>>(3, "Q4_1", WeightCoding::gguf_q4_1),
     type_of<Q5_0>(6, "Q5_0", WeightCoding::gguf_q5_0),
-    type_of<Q_1<5>>(7, "Q5_1", WeightCoding::gguf_q5_1),
+    type_of<WithMinimum<5>>(7, "Q5_1", WeightCoding::gguf_q5_1),
     type_of<Q8_0>(8, "Q8_0", WeightCoding::gguf_q8_0),
     type_of<KQuant<4>>(12, "Q4_K", WeightCoding::gguf_q4_k),
     type_of<KQuant<5>>(13, "Q5_K", WeightCoding::gguf_q5_k),

@@ -87,9 +87,12 @@ TEST_P(Gguf, has_the_logits_of_its_numbers) {
   }
   std::cout << GetParam() << ": largest difference " << worst << " of logits from " << least
             << " to " << most << '\n';
-  // Zero points that are no whole numbers are bf16, as are the numbers beside those of K's blocks.
-  const bool has_minima = GetParam() == "qwen3-q4_k_m" || GetParam() == "mixtral-q5_0";
-  EXPECT_LE(worst, (has_minima ? 5e-3 : 1e-4) * (most - least));
+  // Zero points that are no whole numbers are bf16, of codes of 5 bits from 16 to 32 then with an
+  // error of up to 1/16, as are the numbers beside those of K's blocks.
+  const double tolerance = GetParam() == "qwen3-q4_k_m"   ? 5e-3
+                           : GetParam() == "mixtral-q5_0" ? 2e-2
+                                                          : 1e-4;
+  EXPECT_LE(worst, tolerance * (most - least));
   EXPECT_THAT(loaded.model->kernels(),
               testing::Contains(testing::ContainsRegex("(int4|int8) codes, groups of")));
 }

@@ -106,9 +106,9 @@ void measure(const Bench& bench, const Matrix& matrix, CodeKind kind,
                            .scale_dtype = DType::bf16};
   const std::int64_t expert_bytes = is_fp8 ? matrix.n * (matrix.k + 4) : layout.code_bytes();
   const std::int64_t most = std::ranges::max(tokens_list) * matrix.top_k;
-  std::byte* const panels = random_device_numbers(matrix.experts * expert_bytes / 2);
-  std::byte* const plain = random_device_numbers(matrix.experts * matrix.n * matrix.k);
-  std::byte* const x = random_device_numbers(most * matrix.k);
+  std::byte* const panels = random_device_numbers(matrix.experts * expert_bytes);
+  std::byte* const plain = random_device_numbers(2 * matrix.experts * matrix.n * matrix.k);
+  std::byte* const x = random_device_numbers(2 * most * matrix.k);
   std::byte* const codes_of_x = device_memory(most * matrix.k);
   std::byte* const out = device_memory(2 * most * matrix.n);
   for (const std::int64_t tokens : tokens_list) {

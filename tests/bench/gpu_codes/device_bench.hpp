@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
@@ -30,19 +31,21 @@ inline std::byte* device_memory(std::int64_t bytes, int value = 0x2B) {
   return static_cast<std::byte*>(memory);
 }
 
-/// Memory on the device of random numbers in bf16 from 1 to 2 and from -2 to -1: zeros take less
-/// power, with which large products are faster.
-inline std::byte* random_device_numbers(std::int64_t count) {
-  std::vector<std::uint16_t> numbers(
-      static_cast<std::size_t>(std::min(count, std::int64_t{1} << 24)));
-  std::minstd_rand engine(1);
+/// Memory on the device of normal numbers in bf16, none of whose bytes is a NaN of E4M3: zeros take
+/// less power, with which large products are faster.
+inline std::byte* random_device_numbers(std::int64_t bytes) {
+  std::vector<std::uint16_t> numbers(std::size_t{1} << 22);
+  std::mt19937 engine(1);
+  std::normal_distribution<float> normal;
   for (std::uint16_t& number : numbers) {
-    number = static_cast<std::uint16_t>(0x3F80U | (engine() >> 8 & 0x807FU));
+    number =
+        static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(normal(engine)) >> 16 & 0xFFBFU);
   }
-  std::byte* const memory = device_memory(2 * count);
-  for (std::int64_t at = 0; at < count; at += std::ssize(numbers)) {
-    const auto some = static_cast<std::size_t>(std::min(count - at, std::ssize(numbers)));
-    check(cudaMemcpy(memory + 2 * at, numbers.data(), 2 * some, cudaMemcpyHostToDevice), "a copy");
+  std::byte* const memory = device_memory(bytes);
+  const std::int64_t all = 2 * std::ssize(numbers);
+  for (std::int64_t at = 0; at < bytes; at += all) {
+    const auto some = static_cast<std::size_t>(std::min(bytes - at, all));
+    check(cudaMemcpy(memory + at, numbers.data(), some, cudaMemcpyHostToDevice), "a copy");
   }
   return memory;
 }

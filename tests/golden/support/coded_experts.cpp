@@ -155,7 +155,7 @@ Result<std::vector<float>> logits_of_prompts(Runner& runner, int whole, int part
   std::vector<float> logits;
   for (const auto& [tokens, chunk] : {std::pair(whole, 512), std::pair(parts, 3)}) {
     Sequence sequence;
-    for (int i = 0; i < tokens; ++i) sequence.tokens.push_back(1 + i * 7 % 400);
+    for (int i = 0; i < tokens; ++i) sequence.tokens.push_back(1 + i * 7 % 127);
     TROUPE_CHECK(runner.feed(sequence, chunk, logits));
     runner.release(sequence);
   }

@@ -128,8 +128,9 @@ TEST_P(CodedExperts, multiply_the_numbers_of_their_codes) {
   // Experts without rows; all numbers of rows that are cut differently; n and k that are no
   // multiples of a tile.
   const std::vector<std::vector<std::int64_t>> batches{
-      {1, 0, 2, 0},       {0, 9, 16, 17},     {33, 40, 31, 5}, {64, 65, 79, 81},
-      {127, 128, 0, 129}, {300, 1, 513, 250}, {0, 0, 0, 1000},
+      {1, 0, 2, 0},     {0, 9, 16, 17},      {33, 40, 31, 5},
+      {64, 65, 79, 81}, {127, 128, 0, 129},  {300, 1, 513, 250},
+      {0, 0, 0, 1000},  {128, 65, 192, 129}, {320, 384, 0, 448},
   };
   for (const CodesCase& c : codes_cases) {
     const bool is_packed_kind = is_packed(weight_format(c.scheme.coding).kind);
@@ -171,8 +172,10 @@ TEST_P(CodedExperts, multiply_the_numbers_of_their_codes) {
 TEST_P(CodedExperts, add_biases_and_activate) {
   constexpr std::int64_t n = 304, k = 416, top_k = 2;
   const Both both = experts(codes_cases[11], 4, n, k);
-  for (const auto& rows :
-       {std::vector<std::int64_t>{1, 0, 2, 1}, {70, 9, 0, 33}, {200, 100, 1, 79}}) {
+  for (const auto& rows : {std::vector<std::int64_t>{1, 0, 2, 1},
+                           {70, 9, 0, 33},
+                           {200, 100, 1, 79},
+                           {300, 129, 1, 70}}) {
     const Sorted sorted = sort(rows, top_k);
     const DeviceTensor x = activation(random({sorted.rows, k}, 0.3F)),
                        sums = room(DType::f32, {sorted.rows, n}),

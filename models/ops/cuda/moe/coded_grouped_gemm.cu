@@ -1,6 +1,6 @@
 // Grouped GEMMs with experts of 4-bit codes and of E4M3 on Hopper's tensor cores (wgmma). One group
 // of four warps fetches units of codes, by the copy engine, and the rows of x, which are scattered,
-// by its threads; two groups make numbers of the codes in registers, the left operand, and
+// by its threads; two or three groups make numbers of the codes in registers, the left operand, and
 // multiply.
 #include <algorithm>
 
@@ -17,6 +17,20 @@ namespace cuda {
 namespace {
 
 using namespace coded_experts;
+
+constexpr int max_stages = 8;
+
+/// Many rows: sums take the registers that the fetching group leaves.
+template <class Traits>
+struct Large : Tiling<Traits, 3, 128, 1> {
+  static constexpr int fetching_registers = 40, multiplying_registers = 152;  // per thread
+  static_assert((fetching_registers + 3 * multiplying_registers) * group_threads <= 1 << 16);
+};
+/// Few rows, bound by the codes' bytes.
+template <class Traits>
+struct Small : Tiling<Traits, 2, 32, 2> {
+  static constexpr int fetching_registers = 0, multiplying_registers = 0;  // as they are
+};
 
 /// Shared memory of a block.
 struct Places {
@@ -38,16 +52,15 @@ template <class T>
 __device__ void fetch_tiles(const Gemm& gemm, const TileTable& table, const Places& places) {
   const int thread = static_cast<int>(threadIdx.x) - T::multiplying, tiles = table.tiles();
   RowCopies<T> copies(gemm, thread);
-  int stage = 0;
-  std::uint32_t odd = 1;  // all stages are empty
+  Position position{0, 1};  // all stages are empty
   for (int number = blockIdx.x; number < tiles; number += gridDim.x) {
     const Tile tile = find_tile<T>(table, number);
     const int rows = padded_rows(tile.rows);
     copies.find(tile);
     for (int of_k = 0; of_k < gemm.layout.units; ++of_k) {
-      const std::uint32_t full = places.full + 8 * stage;
-      const std::uint32_t at = places.stages + stage * gemm.stage_bytes;
-      wait_for_bytes(places.empty + 8 * stage, odd);
+      const std::uint32_t full = places.full + 8 * position.stage;
+      const std::uint32_t at = places.stages + position.stage * gemm.stage_bytes;
+      wait_for_bytes(places.empty + 8 * position.stage, position.odd);
       if (thread == 0) {
         expect_bytes(full, T::panels * gemm.layout.unit_bytes);
         copy_unit<T>(gemm, tile, of_k, at + T::x_bytes, full);
@@ -55,19 +68,65 @@ __device__ void fetch_tiles(const Gemm& gemm, const TileTable& table, const Plac
 #pragma unroll
       for (int box = 0; box < 2; ++box) copies.copy(at + box * T::box_bytes, rows);
       arrive_after_copies(full);
-      if (++stage == gemm.stages) {
-        stage = 0;
-        odd ^= 1;
-      }
+      position.advance(gemm.stages);
     }
   }
 }
 
-/// The place in the stages that a multiplying group has reached.
-struct Position {
-  int stage = 0;
-  std::uint32_t odd = 0;
-};
+/// Writes a warp's sums of a part, in wgmma's layout: of `rows` rows of x with two panels of the
+/// weights, the first of which begins with row `at`. Lane l knows where rows l, l + 32, .. go.
+template <int rows>
+__device__ __forceinline__ void store_sums(const Gemm& gemm, const Tile& tile, int at,
+                                           const std::int32_t (&targets)[(rows + 31) / 32],
+                                           const float (&sums)[rows / 2]) {
+  const int lane = threadIdx.x % 32;
+  const std::size_t width = gemm.width;
+  const bool even = lane / 4 % 2 == 0;
+  auto* const out = static_cast<bf16*>(gemm.out);
+  float gate_bias = 0.0F, up_bias = 0.0F;
+  const int own_column = at / 2 + lane / 4;
+  if (gemm.bias != nullptr && own_column < gemm.width) {
+    const float* const of_expert = gemm.bias + 2 * width * tile.expert;
+    gate_bias = of_expert[own_column];
+    up_bias = of_expert[width + own_column];
+  }
+  const bool clamped = gemm.output == Output::clamped;
+  const auto output_of = [&](float gate, float up) {
+    return activated(clamped, gate + gate_bias, up + up_bias);
+  };
+#pragma unroll
+  for (int j = 0; j < rows / 8; ++j) {
+    const float* const own = sums + 4 * j;
+    const int row = 8 * j + lane % 4 * 2;
+    if (gemm.output == Output::f32) {
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        const std::size_t to = __shfl_sync(~0U, targets[j / 4], (row + i) % 32);
+        if (row + i >= tile.rows) continue;
+        float* const place = static_cast<float*>(gemm.out) + to * width + at + lane / 4;
+        if (at + lane / 4 < gemm.width) place[0] = own[i];
+        if (at + lane / 4 + 8 < gemm.width) place[8] = own[2 + i];
+      }
+      continue;
+    }
+    // Two lanes exchange halves, so that each writes two columns of one row.
+    const int own_row = even ? row : row + 1;
+    const std::size_t to = __shfl_sync(~0U, targets[j / 4], own_row % 32);
+    const auto store_pair = [&](float first, float second, int column) {
+      const float got = __shfl_xor_sync(~0U, even ? second : first, 4);
+      if (own_row >= tile.rows || column >= gemm.width) return;
+      *reinterpret_cast<__nv_bfloat162*>(out + to * width + column) =
+          even ? __floats2bfloat162_rn(first, got) : __floats2bfloat162_rn(got, second);
+    };
+    const int pair = lane / 8 * 2;
+    if (is_gated(gemm.output)) {
+      store_pair(output_of(own[0], own[2]), output_of(own[1], own[3]), at / 2 + pair);
+    } else {
+      store_pair(own[0], own[1], at + pair);
+      store_pair(own[2], own[3], at + 8 + pair);
+    }
+  }
+}
 
 /// Multiplies a tile of at most `rows` rows and writes it.
 template <class T, int rows>
@@ -116,10 +175,7 @@ __device__ __forceinline__ void multiply_and_store(const Gemm& gemm, const Tile&
       close_products();
     }
     before = position.stage;
-    if (++position.stage == gemm.stages) {
-      position.stage = 0;
-      position.odd ^= 1;
-    }
+    position.advance(gemm.stages);
   }
   std::int32_t targets[(rows + 31) / 32];
   find_targets<rows>(gemm, tile, targets);
@@ -211,7 +267,8 @@ cudaError_t launch(const CodedGroupedGemm& wanted, cudaStream_t stream) {
   return launch_early(kernel, {dim3(blocks), T::threads, shared}, stream, gemm);
 }
 
-/// From so many rows an expert on, with equally many for each, wide tiles are faster.
+/// From so many rows an expert on, with equally many for each, wide tiles are faster, measured with
+/// MXFP4 and int4.
 constexpr std::int64_t min_wide_rows = 112;
 
 }  // namespace

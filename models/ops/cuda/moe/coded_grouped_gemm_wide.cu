@@ -40,19 +40,6 @@ struct Places {
   std::uint32_t codes_full, codes_empty;  // [code_stages] barriers
 };
 
-/// A place in a ring of stages.
-struct Position {
-  int stage = 0;
-  std::uint32_t odd = 0;
-
-  __device__ __forceinline__ void advance(int stages) {
-    if (++stage == stages) {
-      stage = 0;
-      odd ^= 1;
-    }
-  }
-};
-
 __device__ __forceinline__ int steps_of(const Gemm& gemm) {
   return static_cast<int>((gemm.k + step_columns - 1) / step_columns);
 }
@@ -290,7 +277,7 @@ __device__ void multiply_tiles(const Gemm& gemm, const TileTable& table, const P
   }
 }
 
-constexpr int max_x_stages = 6;
+constexpr int max_x_stages = 5;  // more never fit
 
 template <class T>
 __global__ void __launch_bounds__(T::threads, T::blocks)

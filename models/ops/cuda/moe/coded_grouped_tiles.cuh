@@ -13,9 +13,8 @@
 namespace troupe::cuda::coded_experts {
 
 constexpr int group_threads = 128;
-constexpr int group_panels = 8;  // of 64 rows of the weights, an instruction's
-constexpr int steps = 8;         // of 16 columns in a unit of codes
-constexpr int max_stages = 8;
+constexpr int group_panels = 8;         // of 64 rows of the weights, an instruction's
+constexpr int steps = 8;                // of 16 columns in a unit of codes
 constexpr int max_shared = 226 * 1024;  // of a multiprocessor
 
 /// A block multiplies up to `max_rows` rows of x with 64 rows of the weights for each of `groups`
@@ -31,18 +30,6 @@ struct Tiling {
   static constexpr int panels = groups * group_panels;
   static constexpr int box_bytes = max_rows * row_bytes;  // of 64 columns of x
   static constexpr int x_bytes = 2 * box_bytes;           // of a unit
-};
-
-/// Many rows: sums take the registers that the fetching group leaves.
-template <class Traits>
-struct Large : Tiling<Traits, 3, 128, 1> {
-  static constexpr int fetching_registers = 40, multiplying_registers = 152;  // per thread
-  static_assert((fetching_registers + 3 * multiplying_registers) * group_threads <= 1 << 16);
-};
-/// Few rows, bound by the codes' bytes.
-template <class Traits>
-struct Small : Tiling<Traits, 2, 32, 2> {
-  static constexpr int fetching_registers = 0, multiplying_registers = 0;  // as they are
 };
 
 enum class Output { bf16, f32, gated, clamped };
@@ -71,6 +58,19 @@ struct Tile {
   int row;     // the first sorted row
   int rows;    // 1 to max_rows
   int column;  // in tiles
+};
+
+/// A place in a ring of stages.
+struct Position {
+  int stage = 0;
+  std::uint32_t odd = 0;
+
+  __device__ __forceinline__ void advance(int stages) {
+    if (++stage == stages) {
+      stage = 0;
+      odd ^= 1;
+    }
+  }
 };
 
 /// Describes experts' panels to the copy engine in boxes of a unit of `count` panels; of a gated
@@ -153,8 +153,8 @@ __device__ Tile find_tile(const TileTable& table, int number) {
   return {expert, begin + row, min(T::max_rows, rows - row), column};
 }
 
-/// A thread's copies of rows of x in the fetching group: of every 16th row a unit of 16 bytes. One
-/// instruction for an address: with several they bound the kernel.
+/// A thread's copies of rows of x in the fetching group: of every 16th row a unit of 16 bytes. Two
+/// instructions for an address: with ten they bound the kernel.
 template <class T>
 class RowCopies {
  public:
@@ -277,61 +277,6 @@ __device__ __forceinline__ float activated(bool clamped, float gate, float up) {
   const float g = clamped ? fminf(gate, 7.0F) : gate;
   const float u = clamped ? fminf(fmaxf(up, -7.0F), 7.0F) + 1.0F : up;
   return __fdividef(g, 1.0F + __expf((clamped ? -1.702F : -1.0F) * g)) * u;
-}
-
-/// Writes a warp's sums of a part, in wgmma's layout: of `rows` rows of x with two panels of the
-/// weights, the first of which begins with row `at`. Lane l knows where rows l, l + 32, .. go.
-template <int rows>
-__device__ __forceinline__ void store_sums(const Gemm& gemm, const Tile& tile, int at,
-                                           const std::int32_t (&targets)[(rows + 31) / 32],
-                                           const float (&sums)[rows / 2]) {
-  const int lane = threadIdx.x % 32;
-  const std::size_t width = gemm.width;
-  const bool even = lane / 4 % 2 == 0;
-  auto* const out = static_cast<bf16*>(gemm.out);
-  float gate_bias = 0.0F, up_bias = 0.0F;
-  const int own_column = at / 2 + lane / 4;
-  if (gemm.bias != nullptr && own_column < gemm.width) {
-    const float* const of_expert = gemm.bias + 2 * width * tile.expert;
-    gate_bias = of_expert[own_column];
-    up_bias = of_expert[width + own_column];
-  }
-  const bool clamped = gemm.output == Output::clamped;
-  const auto output_of = [&](float gate, float up) {
-    return activated(clamped, gate + gate_bias, up + up_bias);
-  };
-#pragma unroll
-  for (int j = 0; j < rows / 8; ++j) {
-    const float* const own = sums + 4 * j;
-    const int row = 8 * j + lane % 4 * 2;
-    if (gemm.output == Output::f32) {
-#pragma unroll
-      for (int i = 0; i < 2; ++i) {
-        const std::size_t to = __shfl_sync(~0U, targets[j / 4], (row + i) % 32);
-        if (row + i >= tile.rows) continue;
-        float* const place = static_cast<float*>(gemm.out) + to * width + at + lane / 4;
-        if (at + lane / 4 < gemm.width) place[0] = own[i];
-        if (at + lane / 4 + 8 < gemm.width) place[8] = own[2 + i];
-      }
-      continue;
-    }
-    // Two lanes exchange halves, so that each writes two columns of one row.
-    const int own_row = even ? row : row + 1;
-    const std::size_t to = __shfl_sync(~0U, targets[j / 4], own_row % 32);
-    const auto store_pair = [&](float first, float second, int column) {
-      const float got = __shfl_xor_sync(~0U, even ? second : first, 4);
-      if (own_row >= tile.rows || column >= gemm.width) return;
-      *reinterpret_cast<__nv_bfloat162*>(out + to * width + column) =
-          even ? __floats2bfloat162_rn(first, got) : __floats2bfloat162_rn(got, second);
-    };
-    const int pair = lane / 8 * 2;
-    if (is_gated(gemm.output)) {
-      store_pair(output_of(own[0], own[2]), output_of(own[1], own[3]), at / 2 + pair);
-    } else {
-      store_pair(own[0], own[1], at + pair);
-      store_pair(own[2], own[3], at + 8 + pair);
-    }
-  }
 }
 
 }  // namespace troupe::cuda::coded_experts
