@@ -38,8 +38,8 @@ struct Plain {
   }
 };
 
-/// Of codes that count steps from -least on. A group without steps is its minimum: a code of 0,
-/// less a zero point of 1, times that.
+/// The scale and zero point of codes that count steps from -least on. A group without steps is its
+/// minimum: a code of 0, less a zero point of 1, times that.
 CodeScale scale_of_steps(float step, float least) {
   if (step == 0.0F) return {.scale = least, .zero = 1.0F};
   return {.scale = step, .zero = least / step};

@@ -17,8 +17,8 @@ struct GgufType {
   bool has_half_scales = false;     ///< scales are f16
   /// The first block of a matrix, counted through all rows, one of whose own scales is not finite.
   std::optional<std::int64_t> (*find_bad_block)(const StoredTensor& matrix) = nullptr;
-  /// Of matrices whose StoredTensor::view is u8 [n, bytes of a row]. Numbers are f32, as GGML's
-  /// reference computes them.
+  /// Its functions take matrices whose StoredTensor::view is u8 [n, bytes of a row]. Numbers are
+  /// f32, as GGML's reference computes them.
   WeightFormat format;
 };
 

@@ -83,17 +83,7 @@ __device__ __forceinline__ void store_sums(const Gemm& gemm, const Tile& tile, i
   const std::size_t width = gemm.width;
   const bool even = lane / 4 % 2 == 0;
   auto* const out = static_cast<bf16*>(gemm.out);
-  float gate_bias = 0.0F, up_bias = 0.0F;
-  const int own_column = at / 2 + lane / 4;
-  if (gemm.bias != nullptr && own_column < gemm.width) {
-    const float* const of_expert = gemm.bias + 2 * width * tile.expert;
-    gate_bias = of_expert[own_column];
-    up_bias = of_expert[width + own_column];
-  }
-  const bool clamped = gemm.output == Output::clamped;
-  const auto output_of = [&](float gate, float up) {
-    return activated(clamped, gate + gate_bias, up + up_bias);
-  };
+  const GatedColumn gated(gemm, tile, at / 2 + lane / 4);
 #pragma unroll
   for (int j = 0; j < rows / 8; ++j) {
     const float* const own = sums + 4 * j;
@@ -120,7 +110,7 @@ __device__ __forceinline__ void store_sums(const Gemm& gemm, const Tile& tile, i
     };
     const int pair = lane / 8 * 2;
     if (is_gated(gemm.output)) {
-      store_pair(output_of(own[0], own[2]), output_of(own[1], own[3]), at / 2 + pair);
+      store_pair(gated.output(own[0], own[2]), gated.output(own[1], own[3]), at / 2 + pair);
     } else {
       store_pair(own[0], own[1], at + pair);
       store_pair(own[2], own[3], at + 8 + pair);
@@ -234,10 +224,7 @@ __global__ void __launch_bounds__(T::threads, T::blocks)
   begin_early_kernel();
   auto* const tables =
       reinterpret_cast<std::int32_t*>(places.memory + gemm.stages * gemm.stage_bytes);
-  const int columns = gemm.column_tiles;
-  const TileTable table = make_tile_table(
-      [&](int expert) { return gemm.offsets[expert]; }, gemm.experts, tables,
-      [columns](int rows) { return (rows + T::max_rows - 1) / T::max_rows * columns; });
+  const TileTable table = make_table<T>(gemm, tables);
   if (threadIdx.x >= T::multiplying) {
     if constexpr (T::fetching_registers > 0) leave_registers<T::fetching_registers>();
     fetch_tiles<T>(gemm, table, places);
@@ -258,13 +245,8 @@ cudaError_t launch(const CodedGroupedGemm& wanted, cudaStream_t stream) {
   const int tables = static_cast<int>(tile_table_bytes(wanted.experts));
   gemm.stages =
       std::min(max_stages, (max_shared / T::blocks - alignment - tables) / gemm.stage_bytes);
-  auto* const kernel = coded_grouped_gemm_kernel<T>;
-  const cudaError_t allowed =
-      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, max_shared);
-  if (allowed != cudaSuccess) return allowed;
-  const auto shared = static_cast<std::size_t>(alignment + gemm.stages * gemm.stage_bytes + tables);
-  const auto blocks = static_cast<unsigned>(T::blocks * multiprocessors());
-  return launch_early(kernel, {dim3(blocks), T::threads, shared}, stream, gemm);
+  const int shared = alignment + gemm.stages * gemm.stage_bytes + tables;
+  return launch_tiles<T>(coded_grouped_gemm_kernel<T>, gemm, shared, stream);
 }
 
 /// From so many rows an expert on, with equally many for each, wide tiles are faster, measured with

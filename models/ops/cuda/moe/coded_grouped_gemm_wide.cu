@@ -9,7 +9,6 @@
 #include "models/ops/cuda/moe/coded_grouped_gemm_wide.hpp"
 #include "models/ops/cuda/moe/coded_grouped_tiles.cuh"
 #include "parallel/device/cuda/launch.cuh"
-#include "parallel/device/cuda/multiprocessors.hpp"
 
 namespace troupe {
 namespace cuda {
@@ -107,17 +106,7 @@ __device__ __forceinline__ void store_tile(const Gemm& gemm, const Tile& tile, i
   const bool gated = is_gated(gemm.output);
   const int group_columns = gated ? 32 : 64;  // of the output
   const int first_column = (tile.column * T::groups + group) * group_columns;
-  float gate_bias = 0.0F, up_bias = 0.0F;
-  const int own_column = first_column + of_group * 8 + lane / 4;
-  if (gemm.bias != nullptr && own_column < gemm.width) {
-    const float* const of_expert = gemm.bias + 2 * std::size_t(gemm.width) * tile.expert;
-    gate_bias = of_expert[own_column];
-    up_bias = of_expert[gemm.width + own_column];
-  }
-  const bool clamped = gemm.output == Output::clamped;
-  const auto output_of = [&](const float* pair) {
-    return activated(clamped, pair[0] + gate_bias, pair[2] + up_bias);
-  };
+  const GatedColumn own_column(gemm, tile, first_column + of_group * 8 + lane / 4);
 #pragma unroll
   for (int from = 0; from < T::max_rows; from += at_once) {
     if (from >= tile.rows) break;
@@ -128,7 +117,8 @@ __device__ __forceinline__ void store_tile(const Gemm& gemm, const Tile& tile, i
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
           const float* const own = sums + (from + row) / 2 + 4 * i;
-          pairs[i] = round_pair(output_of(own), output_of(own + 1));
+          pairs[i] =
+              round_pair(own_column.output(own[0], own[2]), own_column.output(own[1], own[3]));
         }
         store_transposed(
             passing + (row + lane) * row_bytes + (of_group ^ lane % units) * unit_bytes, pairs);
@@ -310,10 +300,7 @@ __global__ void __launch_bounds__(T::threads, T::blocks)
   }
   begin_early_kernel();
   auto* const tables = places.targets + T::groups * T::max_rows;
-  const int columns = gemm.column_tiles;
-  const TileTable table = make_tile_table(
-      [&](int expert) { return gemm.offsets[expert]; }, gemm.experts, tables,
-      [columns](int rows) { return (rows + T::max_rows - 1) / T::max_rows * columns; });
+  const TileTable table = make_table<T>(gemm, tables);
   if (threadIdx.x >= T::multiplying) {
     leave_registers<T::fetching_registers>();
     fetch_tiles<T>(gemm, table, places);
@@ -336,13 +323,8 @@ cudaError_t launch(const CodedGroupedGemm& wanted, cudaStream_t stream) {
   const int others = alignment + T::groups * (T::passing_bytes + T::targets_bytes) +
                      code_stages * gemm.stage_bytes + tables;
   gemm.stages = std::min(max_x_stages, (max_shared - others) / T::box_bytes);
-  auto* const kernel = coded_grouped_gemm_wide_kernel<T>;
-  const cudaError_t allowed =
-      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, max_shared);
-  if (allowed != cudaSuccess) return allowed;
-  const auto shared = static_cast<std::size_t>(others + gemm.stages * T::box_bytes);
-  return launch_early(kernel, {dim3(static_cast<unsigned>(multiprocessors())), T::threads, shared},
-                      stream, gemm);
+  const int shared = others + gemm.stages * T::box_bytes;
+  return launch_tiles<T>(coded_grouped_gemm_wide_kernel<T>, gemm, shared, stream);
 }
 
 }  // namespace

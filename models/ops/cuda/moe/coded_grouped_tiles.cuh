@@ -9,6 +9,8 @@
 #include "models/ops/cuda/moe/coded_grouped_gemm.hpp"
 #include "models/ops/cuda/moe/expert_tiles.cuh"
 #include "parallel/device/cuda/device_math.cuh"
+#include "parallel/device/cuda/launch.cuh"
+#include "parallel/device/cuda/multiprocessors.hpp"
 
 namespace troupe::cuda::coded_experts {
 
@@ -130,6 +132,18 @@ bool describe(const CodedGroupedGemm& wanted, Gemm& gemm) {
   return true;
 }
 
+/// Enqueues a kernel that takes tiles in turn, on all multiprocessors, with so many bytes of shared
+/// memory a block.
+template <class T>
+cudaError_t launch_tiles(void (*kernel)(Gemm), const Gemm& gemm, int shared, cudaStream_t stream) {
+  const cudaError_t allowed =
+      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, max_shared);
+  if (allowed != cudaSuccess) return allowed;
+  const auto blocks = static_cast<unsigned>(T::blocks * multiprocessors());
+  return launch_early(kernel, {dim3(blocks), T::threads, static_cast<std::size_t>(shared)}, stream,
+                      gemm);
+}
+
 /// Calls body with the CodeTraits of experts' panels.
 template <class Body>
 void with_expert_traits(const CodedPanels& panels, const Body& body) {
@@ -140,6 +154,15 @@ void with_expert_traits(const CodedPanels& panels, const Body& body) {
   }
   if (panels.has_zero_points) return body(CodeTraits<CodeKind::int4, true>());
   body(CodeTraits<CodeKind::int4, false>());
+}
+
+/// make_tile_table of all experts' tiles.
+template <class T>
+__device__ __forceinline__ TileTable make_table(const Gemm& gemm, std::int32_t* memory) {
+  const int columns = gemm.column_tiles;
+  return make_tile_table(
+      [&](int expert) { return gemm.offsets[expert]; }, gemm.experts, memory,
+      [columns](int rows) { return (rows + T::max_rows - 1) / T::max_rows * columns; });
 }
 
 /// Tiles of the same columns are adjacent, so that their weights are still in the cache.
@@ -260,7 +283,7 @@ __device__ __forceinline__ void complete_sums(const Gemm& gemm, const Tile& tile
   }
 }
 
-/// Where rows t, t + stride, .. of a tile go, for thread t modulo `stride`.
+/// Finds where rows t, t + stride, .. of a tile go; t is the thread modulo `stride`.
 template <int rows, int stride = 32>
 __device__ __forceinline__ void find_targets(
     const Gemm& gemm, const Tile& tile, std::int32_t (&targets)[(rows + stride - 1) / stride]) {
@@ -278,5 +301,25 @@ __device__ __forceinline__ float activated(bool clamped, float gate, float up) {
   const float u = clamped ? fminf(fmaxf(up, -7.0F), 7.0F) + 1.0F : up;
   return __fdividef(g, 1.0F + __expf((clamped ? -1.702F : -1.0F) * g)) * u;
 }
+
+/// A lane's column of the output of gates, with its biases.
+class GatedColumn {
+ public:
+  __device__ __forceinline__ GatedColumn(const Gemm& gemm, const Tile& tile, int column)
+      : clamped_(gemm.output == Output::clamped) {
+    if (gemm.bias == nullptr || column >= gemm.width) return;
+    const float* const of_expert = gemm.bias + 2 * std::size_t(gemm.width) * tile.expert;
+    gate_bias_ = of_expert[column];
+    up_bias_ = of_expert[gemm.width + column];
+  }
+
+  __device__ __forceinline__ float output(float gate, float up) const {
+    return activated(clamped_, gate + gate_bias_, up + up_bias_);
+  }
+
+ private:
+  bool clamped_;
+  float gate_bias_ = 0.0F, up_bias_ = 0.0F;
+};
 
 }  // namespace troupe::cuda::coded_experts
