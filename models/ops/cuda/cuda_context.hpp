@@ -48,7 +48,8 @@ class CudaContext {
   /// Waits for all enqueued operations and returns status().
   Result<void> synchronize();
 
-  /// Allocates zeroed device memory. Errors: resource_exhausted, which names the requested bytes.
+  /// Allocates device memory, which the stream zeroes. Errors: resource_exhausted, which names the
+  /// requested bytes.
   Result<DeviceTensor> allocate(DType dtype, const Shape& shape);
   /// Allocates uninitialised device memory, with `behind` more elements after the tensor. Errors:
   /// as allocate().

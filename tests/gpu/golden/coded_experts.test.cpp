@@ -2,6 +2,8 @@
 // fp32.
 #include "tests/golden/support/coded_experts.hpp"
 
+#include <algorithm>
+#include <filesystem>
 #include <iostream>
 #include <string>
 #include <vector>
@@ -28,6 +30,16 @@ double limit(double of_other_rounding, const std::vector<float>& expected) {
   return 1.5 * of_other_rounding + 0.01 * mean_difference(expected, zeros);
 }
 
+/// How far bf16 is from `expected` where codes are decoded and sums are exact.
+Result<double> rounding_of_decoded(const std::filesystem::path& checkpoint,
+                                   const std::vector<float>& expected) {
+  TROUPE_TRY(auto deterministic, make_golden_ops(DType::bf16, 0, true));
+  TROUPE_TRY(const auto decoded,
+             load(checkpoint, DType::bf16, {}, std::move(deterministic), /*exact_sums=*/true));
+  TROUPE_TRY(const std::vector<float> rounded, all_logits(*decoded.runner));
+  return mean_difference(rounded, expected);
+}
+
 class GpuCodedExperts : public testing::TestWithParam<CodedExpertsCase> {
  protected:
   void SetUp() override {
@@ -42,10 +54,7 @@ class GpuCodedExperts : public testing::TestWithParam<CodedExpertsCase> {
 TEST_P(GpuCodedExperts, stay_codes_and_are_as_near_to_exact_logits_as_decoded_ones) {
   REQUIRE_OK(const auto exact, load(folder_.path(), DType::f32));
   REQUIRE_OK(const auto expected, all_logits(*exact.runner));
-  REQUIRE_OK(auto deterministic, make_golden_ops(DType::bf16, 0, true));
-  REQUIRE_OK(const auto decoded, load(folder_.path(), DType::bf16, {}, std::move(deterministic),
-                                      /*exact_sums=*/true));
-  REQUIRE_OK(const auto rounded, all_logits(*decoded.runner));
+  REQUIRE_OK(const double of_decoded, rounding_of_decoded(folder_.path(), expected));
   REQUIRE_OK(const auto codes, load(folder_.path(), DType::bf16));
   if (is_packed(weight_format(GetParam().codes.scheme.coding).kind)) {
     const auto kernels = codes.model->kernels();
@@ -56,7 +65,6 @@ TEST_P(GpuCodedExperts, stay_codes_and_are_as_near_to_exact_logits_as_decoded_on
   }
   REQUIRE_OK(const auto found, all_logits(*codes.runner));
   const double of_codes = mean_difference(found, expected);
-  const double of_decoded = mean_difference(rounded, expected);
   std::cout << GetParam().name << ": mean difference of codes " << of_codes
             << ", of decoded matrices " << of_decoded << ", at most " << limit(of_decoded, expected)
             << '\n';
@@ -74,6 +82,8 @@ TEST_P(GpuCodedExperts, are_as_near_however_ranks_share_them) {
   REQUIRE_OK(const auto loaded, load(folder_.path(), DType::bf16));
   REQUIRE_OK(const auto alone, all_logits(*loaded.runner));
   const double of_one = mean_difference(alone, expected);
+  // One GPU may round to what is nearer by chance.
+  REQUIRE_OK(const double of_decoded, rounding_of_decoded(folder_.path(), expected));
   for (const ExpertArrangement& way : expert_arrangements) {
     if (way.shape.world_size() > max_golden_ranks()) continue;
     REQUIRE_OK(const auto ranks,
@@ -82,7 +92,7 @@ TEST_P(GpuCodedExperts, are_as_near_however_ranks_share_them) {
                          [](Runner& runner, int) { return all_logits(runner); }));
     for (const auto& of_rank : ranks) {
       const double of_ranks = mean_difference(of_rank, expected);
-      EXPECT_LE(of_ranks, limit(of_one, expected)) << way.name;
+      EXPECT_LE(of_ranks, limit(std::max(of_one, of_decoded), expected)) << way.name;
     }
     std::cout << GetParam().name << ", " << way.name << ": mean difference "
               << mean_difference(ranks.back(), expected) << ", on one GPU " << of_one << '\n';

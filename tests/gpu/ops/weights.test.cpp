@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cstring>
 #include <filesystem>
 #include <optional>
@@ -86,6 +87,39 @@ class GpuWeights : public testing::Test {
     }
   }
 
+  static std::vector<float> row_sums_of(Ops& ops, const StoredMatrix& matrix,
+                                        WeightEncoding encoding) {
+    const auto weight = ops.weights().load(matrix, 1, encoding);
+    EXPECT_TRUE(weight.ok() && ops.weights().finish_loading(nullptr).ok());
+    const HostTensor ones(DType::bf16, {1, matrix.columns}), sums(DType::f32, {1, matrix.rows});
+    std::ranges::fill(ones->span<BFloat16>(), to_bfloat16(1.0F));
+    const auto x = ops.memory().allocate(DType::bf16, ones->shape());
+    const auto out = ops.memory().allocate(DType::f32, sums->shape());
+    EXPECT_TRUE(x.ok() && out.ok());
+    ops.memory().upload(ones, *x);
+    ops.dense().linear(**weight, *x, *out);
+    ops.memory().download(*out, sums);
+    EXPECT_TRUE(ops.stream().synchronize().ok());
+    return {sums->as<float>(), sums->as<float>() + sums->elements()};
+  }
+
+  /// The product of a row of ones with a matrix in codes, which is loaded while the GPU is busy
+  /// with what was enqueued before, or is not.
+  std::vector<float> row_sums(WeightEncoding encoding, bool is_busy) const {
+    const auto ops = make_cuda_ops({.dtype = DType::bf16, .encoding = encoding});
+    if (!ops.ok()) return {};
+    constexpr std::int64_t size = 8192, k = 1024, n = 2048;
+    const auto slow =
+        (*ops)->weights().prepare(HostTensor(DType::bf16, {size, size}), 1, WeightEncoding::plain);
+    const auto x = (*ops)->memory().allocate(DType::bf16, {size, size});
+    const auto out = (*ops)->memory().allocate(DType::bf16, {size, size});
+    EXPECT_TRUE(slow.ok() && x.ok() && out.ok());
+    if (is_busy) {
+      for (int i = 0; i < 300; ++i) (*ops)->dense().linear(**slow, *x, *out);  // 0.4 s
+    }
+    return row_sums_of(**ops, matrix_of({part("narrow", {0, n}, {0, k})}), encoding);
+  }
+
   static StoredMatrix matrix_of(std::vector<StoredPart> parts, std::int64_t padding = 0) {
     StoredMatrix matrix{.columns = parts.front().cols.count};
     for (const StoredPart& one : parts) matrix.rows += one.rows.count;
@@ -150,6 +184,16 @@ TEST_F(GpuWeights, of_a_file_that_was_cut_short_are_an_error_that_names_it) {
   EXPECT_EQ(loaded.error().code, ErrorCode::io);
   EXPECT_NE(loaded.error().message.find("model-00002-of-00002.safetensors"), std::string::npos)
       << loaded.error().message;
+}
+
+// They are read by other streams than the one that operations are enqueued on.
+TEST_F(GpuWeights, in_codes_keep_their_scales_however_busy_the_gpu_is) {
+  for (const WeightEncoding encoding : {WeightEncoding::fp8, WeightEncoding::w8a8}) {
+    const std::vector<float> expected = row_sums(encoding, false);
+    if (expected.empty()) GTEST_SKIP() << "no GPU";
+    EXPECT_NE(expected.front(), 0.0F);
+    EXPECT_EQ(row_sums(encoding, true), expected);
+  }
 }
 
 TEST_F(GpuWeights, of_a_table_are_shared_with_a_head_that_is_tied_to_it) {

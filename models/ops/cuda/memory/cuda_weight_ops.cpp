@@ -102,6 +102,7 @@ Result<W8a8Matrix> CudaWeightOps::allocate_codes(const Shape& shape, CodeKind ki
                                      context_.options().widens_codes ? rows * padding : 0));
   const Shape of_rows = shape.rank() == 3 ? Shape{shape[0], shape[1]} : Shape{shape[0]};
   TROUPE_TRY(matrix.scales, context_.allocate(DType::f32, of_rows));
+  TROUPE_CHECK(context_.synchronize());  // uploads write scales by other streams: after the zeros
   return matrix;
 }
 
