@@ -62,6 +62,8 @@ void LayerFallback::restart() {
   for (Layer& layer : layers_) layer.is_told = false;
   ops_->memory().upload(zeros_, peaks_);
   end_pass();
+  // take_peaks() does not wait. An error stays with the Ops.
+  (void)ops_->stream().synchronize();
 }
 
 }  // namespace troupe

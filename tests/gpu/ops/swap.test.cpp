@@ -13,16 +13,22 @@ namespace {
 
 class Swap : public BothDevices {
  protected:
-  /// Makes caches of `layers` layers, a tensor of keys and one of values each, with random content,
-  /// copied to `expected_` [tensors][blocks].
-  void make_caches(int layers, std::int64_t blocks, const AttentionShape& shape) {
+  /// Makes caches of `layers` layers, a tensor of keys and one of values each, and one of index
+  /// keys of `index_dim` elements, with random content, copied to `expected_` [tensors][blocks].
+  void make_caches(int layers, std::int64_t blocks, const AttentionShape& shape,
+                   int index_dim = 0) {
     for (int layer = 0; layer < layers; ++layer) {
       auto pages = gpu_->attention().allocate_kv(blocks, 16, shape, GetParam());
       ASSERT_TRUE(pages.ok()) << pages.error().message;
       memory_.push_back(*std::move(pages));
       const auto& [keys, values] = memory_.back();
-      caches_.push_back({keys, values});
-      for (const Tensor& tensor : {keys.view(), values.view()}) {
+      Tensor index_keys;
+      if (index_dim > 0) {
+        index_memory_.push_back(room(GetParam(), {blocks, 1, 16, index_dim}));
+        index_keys = index_memory_.back();
+      }
+      caches_.push_back({.keys = keys, .values = values, .index_keys = index_keys});
+      for (const Tensor& tensor : {keys.view(), values.view(), index_keys}) {
         if (tensor.empty()) continue;
         HostTensor host(tensor.dtype(), tensor.shape());
         const auto bytes = std::span(static_cast<std::uint8_t*>(host->data()), host->bytes());
@@ -63,6 +69,7 @@ class Swap : public BothDevices {
   }
 
   std::vector<std::pair<DeviceTensor, DeviceTensor>> memory_;
+  std::vector<DeviceTensor> index_memory_;
   std::vector<KvLayer> caches_;
   std::vector<Tensor> tensors_;
   std::vector<HostTensor> expected_;
@@ -71,7 +78,7 @@ class Swap : public BothDevices {
 TEST_P(Swap, brings_blocks_back_to_other_places_and_touches_no_others) {
   constexpr std::int64_t blocks = 700, host_blocks = 1700;
   make_caches(3, blocks, {.heads = 8, .kv_heads = 2, .head_dim = 64});
-  make_caches(1, blocks, {.heads = 8, .kv_heads = 1, .head_dim = 96, .latent = 64});
+  make_caches(1, blocks, {.heads = 8, .kv_heads = 1, .head_dim = 96, .latent = 64}, 128);
   auto made = gpu_->attention().make_swap(caches_, host_blocks);
   ASSERT_TRUE(made.ok()) << made.error().message;
   KvSwap& swap = **made;

@@ -129,6 +129,8 @@ Result<std::unique_ptr<CodedAttention>> CodedAttention::create(DecodeAttention& 
   TROUPE_CHECK(cuda_done(
       cudaMemcpy(attention->counted_.data(), all.data(), all.size_bytes(), cudaMemcpyHostToDevice),
       "the upload of block numbers"));
+  // The copy may still be under way, and streams that do not wait for the default one use it.
+  TROUPE_CHECK(cuda_done(cudaStreamSynchronize(nullptr), "the upload of block numbers"));
   return Result<std::unique_ptr<CodedAttention>>(std::move(attention));
 }
 

@@ -93,6 +93,8 @@ bool CudaWeightOps::encodes_experts(WeightEncoding encoding, std::int64_t expert
 }
 
 Result<W8a8Matrix> CudaWeightOps::allocate_codes(const Shape& shape, CodeKind kind) {
+  // First: nothing may fail, and take memory back, once uploads have begun.
+  if (context_.options().widens_codes) TROUPE_CHECK(allocate_decoded());
   W8a8Matrix matrix{.codes = {}, .scales = {}, .kind = kind};
   const std::int64_t k = shape[shape.rank() - 1];
   const std::int64_t padding = (k + unit_columns - 1) / unit_columns * unit_columns - k;
@@ -125,19 +127,14 @@ Result<void> CudaWeightOps::allocate_decoded() {
   return {};
 }
 
-Result<std::unique_ptr<Linear>> CudaWeightOps::rounding_linear(W8a8Matrix matrix) {
-  if (!context_.options().widens_codes) {
-    return std::unique_ptr<Linear>(std::make_unique<W8a8CudaLinear>(std::move(matrix), nullptr));
-  }
-  TROUPE_CHECK(allocate_decoded());
-  return std::unique_ptr<Linear>(std::make_unique<W8a8CudaLinear>(std::move(matrix), decoded_));
+std::unique_ptr<Linear> CudaWeightOps::rounding_linear(W8a8Matrix matrix) {
+  return std::make_unique<W8a8CudaLinear>(std::move(matrix),
+                                          context_.options().widens_codes ? decoded_ : nullptr);
 }
 
-Result<std::unique_ptr<GroupedLinear>> CudaWeightOps::fp8_grouped(W8a8Matrix all) {
-  const bool is_widened = context_.options().widens_codes;
-  if (is_widened) TROUPE_CHECK(allocate_decoded());
-  return std::unique_ptr<GroupedLinear>(std::make_unique<CudaGroupedLinear>(
-      std::move(all.codes), std::move(all.scales), is_widened ? decoded_ : nullptr));
+std::unique_ptr<GroupedLinear> CudaWeightOps::fp8_grouped(W8a8Matrix all) {
+  return std::make_unique<CudaGroupedLinear>(std::move(all.codes), std::move(all.scales),
+                                             context_.options().widens_codes ? decoded_ : nullptr);
 }
 
 Result<void> CudaWeightOps::widen(GroupedLinear& weight) {

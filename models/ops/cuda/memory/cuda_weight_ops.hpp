@@ -44,11 +44,12 @@ class CudaWeightOps final : public WeightOps, private CudaComponent {
   bool multiplies_codes(WeightEncoding encoding, std::int64_t n, std::int64_t k) const;
   /// True if a matrix is held as int8 codes that are multiplied with rows that become such codes.
   bool rounds_rows_to_int8(const StoredMatrix& weight, WeightEncoding encoding) const;
+  /// Sets decoded_, too, if codes may be widened.
   Result<W8a8Matrix> allocate_codes(const Shape& shape, CodeKind kind = CodeKind::e4m3);
   /// Sets decoded_.
   Result<void> allocate_decoded();
-  Result<std::unique_ptr<Linear>> rounding_linear(W8a8Matrix matrix);
-  Result<std::unique_ptr<GroupedLinear>> fp8_grouped(W8a8Matrix all);
+  std::unique_ptr<Linear> rounding_linear(W8a8Matrix matrix);
+  std::unique_ptr<GroupedLinear> fp8_grouped(W8a8Matrix all);
   /// The panels of a matrix, or of each expert's, that is held as codes, or why it is not.
   PanelChoice panels_of(std::span<const StoredMatrix> weights, WeightEncoding encoding,
                         bool are_experts) const;

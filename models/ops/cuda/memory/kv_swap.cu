@@ -121,12 +121,12 @@ class CudaKvSwap final : public KvSwap {
       return {};
     };
     for (const KvLayer& cache : caches) {
-      if (is_code(cache.keys.dtype())) {  // a block has keys and values by turns
-        TROUPE_CHECK(add(cache.keys, cache.keys.bytes() + cache.values.bytes()));
-        continue;
+      // Of codes, a block has keys and values by turns.
+      const bool in_one = is_code(cache.keys.dtype());
+      TROUPE_CHECK(add(cache.keys, cache.keys.bytes() + (in_one ? cache.values.bytes() : 0)));
+      for (const Tensor& pages : {in_one ? Tensor() : cache.values, cache.index_keys}) {
+        if (!pages.empty()) TROUPE_CHECK(add(pages, pages.bytes()));
       }
-      TROUPE_CHECK(add(cache.keys, cache.keys.bytes()));
-      if (!cache.values.empty()) TROUPE_CHECK(add(cache.values, cache.values.bytes()));
     }
     tensors_ = static_cast<unsigned>(tensors.size());
     const std::size_t block_bytes = units_of_block_ * sizeof(uint4);
