@@ -21,6 +21,7 @@
 #include "tests/process/launcher/support/topologies.hpp"
 #include "tests/support/another_uid.hpp"
 #include "tests/support/hosts/test_hosts.hpp"
+#include "tests/support/time_scale.hpp"
 
 namespace troupe::launcher_test {
 namespace {
@@ -83,7 +84,7 @@ class UsersJob {
   std::string log() const { return golden::file_bytes(log_); }
   bool is_running() { return !process_->wait(std::chrono::milliseconds(0)); }
   bool wait_for_an_answer() {
-    for (int i = 0; i < 3000 && is_running(); ++i) {
+    for (int i = 0; i < 3000 * test::time_scale && is_running(); ++i) {
       if (!golden::file_bytes(job_.output()).empty()) return true;
       std::this_thread::sleep_for(std::chrono::milliseconds(10));
     }
