@@ -87,6 +87,7 @@ class GpuWeights : public testing::Test {
     }
   }
 
+  /// The product of a row of ones with the matrix in codes, f32 [1, rows].
   static std::vector<float> row_sums_of(Ops& ops, const StoredMatrix& matrix,
                                         WeightEncoding encoding) {
     const auto weight = ops.weights().load(matrix, 1, encoding);
@@ -103,8 +104,8 @@ class GpuWeights : public testing::Test {
     return {sums->as<float>(), sums->as<float>() + sums->elements()};
   }
 
-  /// The product of a row of ones with a matrix in codes, which is loaded while the GPU is busy
-  /// with what was enqueued before, or is not.
+  /// row_sums_of a matrix that is loaded while the GPU is busy with what was enqueued before, or is
+  /// not; empty without a GPU.
   std::vector<float> row_sums(WeightEncoding encoding, bool is_busy) const {
     const auto ops = make_cuda_ops({.dtype = DType::bf16, .encoding = encoding});
     if (!ops.ok()) return {};
@@ -186,7 +187,7 @@ TEST_F(GpuWeights, of_a_file_that_was_cut_short_are_an_error_that_names_it) {
       << loaded.error().message;
 }
 
-// They are read by other streams than the one that operations are enqueued on.
+// Uploads write scales by streams of their own, not by the one that operations are enqueued on.
 TEST_F(GpuWeights, in_codes_keep_their_scales_however_busy_the_gpu_is) {
   for (const WeightEncoding encoding : {WeightEncoding::fp8, WeightEncoding::w8a8}) {
     const std::vector<float> expected = row_sums(encoding, false);

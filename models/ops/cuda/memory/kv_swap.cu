@@ -121,7 +121,7 @@ class CudaKvSwap final : public KvSwap {
       return {};
     };
     for (const KvLayer& cache : caches) {
-      // Of codes, a block has keys and values by turns.
+      // Pages of codes have keys and values of a KV head by turns, in one piece of memory.
       const bool in_one = is_code(cache.keys.dtype());
       TROUPE_CHECK(add(cache.keys, cache.keys.bytes() + (in_one ? cache.values.bytes() : 0)));
       for (const Tensor& pages : {in_one ? Tensor() : cache.values, cache.index_keys}) {
