@@ -105,12 +105,13 @@ __global__ void quantize_scaled_rows(const bf16* x, int k, CodedRows to) {
   }
 }
 
-/// Calls run(kernel, threads) with the instance that keeps a row of k in registers, if one does.
+/// Calls run(kernel, threads) with the instance that keeps a row of k in registers, if one does. Of
+/// rows that all fit in fewer threads, those take more units each, so that more rows are under way.
 template <class Run>
 cudaError_t with_units(std::int64_t k, auto one, auto two, auto four, auto any, const Run& run) {
   const auto threads_for = [&](int units) { return 32 * blocks_of(k, 32 * unit * units); };
-  if (k <= max_threads / 2 * unit) return run(one, threads_for(1));
-  if (k <= max_threads * 2 * unit) return run(two, threads_for(2));
+  if (k <= max_threads / 8 * unit) return run(one, threads_for(1));
+  if (k <= max_threads * unit) return run(two, threads_for(2));
   if (k <= max_threads * 4 * unit) return run(four, threads_for(4));
   return run(any, max_threads);
 }
