@@ -5,6 +5,7 @@
 #include "models/ops/cuda/gemm/quantize_row.cuh"
 #include "parallel/device/cuda/device_math.cuh"
 #include "parallel/device/cuda/launch.cuh"
+#include "parallel/device/cuda/multiprocessors.hpp"
 
 namespace troupe {
 namespace cuda {
@@ -57,11 +58,34 @@ __global__ void embed_units(const T* table, std::int64_t vocab, const std::int32
   store_unit(out + std::int64_t{blockIdx.x} * width + column, values);
 }
 
+/// Of a row: the sum of its squares, and of a row in codes the largest magnitude.
+struct RowTotals {
+  float squares, largest;
+};
+
+/// The totals of all threads of the block, at most 1,024; every thread gets them. All must call,
+/// once in a kernel.
+template <bool codes>
+__device__ __forceinline__ RowTotals totals_of_block(RowTotals own) {
+  __shared__ RowTotals parts[32];
+  const int lane = threadIdx.x % 32, warps = blockDim.x / 32;
+  own.squares = warp_sum(own.squares);
+  if constexpr (codes) own.largest = warp_max(own.largest);
+  if (lane == 0) parts[threadIdx.x / 32] = own;
+  __syncthreads();
+  RowTotals all = lane < warps ? parts[lane] : RowTotals{};
+  all.squares = warp_sum(all.squares);
+  if constexpr (codes) all.largest = warp_max(all.largest);
+  return all;
+}
+
 /// norm_rows for rows that fit a block's registers, one unit per thread. With codes `out` may be
-/// null.
-template <class T, class X, bool adds, bool codes>
-__global__ void norm_units(T* residual, const X* x, const float* weight, float eps, int width,
-                           T* out, CodedRows coded) {
+/// null. `blocks_at_once`: of a multiprocessor; with two, each has few registers, and a single row
+/// takes longer.
+template <class T, class X, bool adds, bool codes, int blocks_at_once>
+__global__ void __launch_bounds__(max_unit_width / unit, blocks_at_once)
+    norm_units(T* residual, const X* x, const float* weight, float eps, int width, T* out,
+               CodedRows coded) {
   const int column = threadIdx.x * unit;
   const std::int64_t at = std::int64_t{blockIdx.x} * width + column;
   const bool there = column < width;
@@ -69,7 +93,7 @@ __global__ void norm_units(T* residual, const X* x, const float* weight, float e
   let_next_kernel_start();
   if (there) load_unit(weight + column, weights);
   wait_for_kernels_before();
-  float squares = 0.0F;
+  RowTotals totals{};
   if (there) {
     load_unit(residual + at, values);
     if constexpr (adds) {
@@ -84,20 +108,30 @@ __global__ void norm_units(T* residual, const X* x, const float* weight, float e
       store_unit(residual + at, values);
     }
 #pragma unroll
-    for (const float value : values) squares += value * value;
+    for (const float value : values) totals.squares += value * value;
   }
-  const float scale = rsqrtf(block_sum(squares) / static_cast<float>(width) + eps);
-  if constexpr (!codes) {
-    if (!there) return;
-  }
-#pragma unroll
-  for (int i = 0; i < unit; ++i) values[i] *= scale * weights[i];
-  if (there && (!codes || out != nullptr)) store_unit(out + at, values);
   if constexpr (codes) {
-    quantize_row<1>(width, coded, [&](int /*column*/, float(&rounded)[unit]) {
 #pragma unroll
-      for (int i = 0; i < unit; ++i) rounded[i] = __bfloat162float(__float2bfloat16_rn(values[i]));
-    });
+    for (int i = 0; i < unit; ++i) values[i] *= weights[i];
+    totals.largest = larger(0.0F, values);
+  }
+  totals = totals_of_block<codes>(totals);
+  const float scale = rsqrtf(totals.squares / static_cast<float>(width) + eps);
+  const auto rounded = [](float value) { return __bfloat162float(__float2bfloat16_rn(value)); };
+  if constexpr (codes) {
+    // Rounding keeps the order: the largest of the results is that of the largest factor.
+    const CodedRow row(rounded(totals.largest * scale), coded);
+    row.store_scale(coded);
+    if (!there) return;
+#pragma unroll
+    for (float& value : values) value = rounded(value * scale);
+    if (out != nullptr) store_unit(out + at, values);
+    store_codes(coded.codes + at, values, row.factor, coded.kind);
+  } else {
+    if (!there) return;
+#pragma unroll
+    for (int i = 0; i < unit; ++i) values[i] *= scale * weights[i];
+    store_unit(out + at, values);
   }
 }
 
@@ -129,8 +163,10 @@ unsigned unit_threads(std::int64_t width) {
 template <class T, class X, bool adds>
 cudaError_t launch_norm_units(const Tensor& residual, const X* x, const Tensor& weight, float eps,
                               T* out, const std::optional<CodedRows>& codes, cudaStream_t stream) {
-  auto* const kernel = codes ? norm_units<T, X, adds, true> : norm_units<T, X, adds, false>;
   const std::int64_t rows = residual[0], width = residual[1];
+  auto* const kernel = !codes                     ? norm_units<T, X, adds, false, 1>
+                       : rows > multiprocessors() ? norm_units<T, X, adds, true, 2>
+                                                  : norm_units<T, X, adds, true, 1>;
   return launch_early(kernel, {dim3(static_cast<unsigned>(rows)), unit_threads(width)}, stream,
                       static_cast<T*>(residual.data()), x, weight.as<float>(), eps,
                       static_cast<int>(width), out, codes.value_or(CodedRows()));

@@ -70,6 +70,22 @@ __device__ __forceinline__ void raise(float* peak, float largest) {
   atomicMax(reinterpret_cast<int*>(peak), __float_as_int(largest));
 }
 
+/// How row blockIdx.x becomes codes.
+struct CodedRow {
+  float largest;  ///< magnitude of the row; infinite or NaN if one of its numbers is
+  float scale, factor;
+
+  __device__ __forceinline__ CodedRow(float largest_of_row, const CodedRows& to)
+      : largest(largest_of_row), scale(scale_of(largest, to.kind)), factor(1.0F / scale) {}
+
+  /// Writes the scale, and raises the peak. All threads call.
+  __device__ __forceinline__ void store_scale(const CodedRows& to) const {
+    if (threadIdx.x > 0) return;
+    to.scales[blockIdx.x] = isfinite(largest) ? scale : NAN;
+    raise(to.peak, isfinite(largest) ? largest : INFINITY);
+  }
+};
+
 /// Makes the codes of row blockIdx.x, of k columns, whose units read(column, values) gives, and
 /// calls write(column, values) for each. A thread keeps the units that it reads, at most `units`;
 /// with 0 it reads them twice. All threads call.
@@ -93,27 +109,23 @@ __device__ __forceinline__ void quantize_row(int k, const CodedRows& to, const R
       largest = larger(largest, values[0]);
     }
   }
-  largest = block_max(largest);
-  const float scale = scale_of(largest, to.kind), factor = 1.0F / scale;
+  const CodedRow row(block_max(largest), to);
   std::uint8_t* const codes = to.codes + std::int64_t{blockIdx.x} * k;
   if constexpr (units > 0) {
 #pragma unroll
     for (int i = 0; i < units; ++i) {
       if (first + i * stride >= k) continue;
-      store_codes(codes + first + i * stride, values[i], factor, to.kind);
+      store_codes(codes + first + i * stride, values[i], row.factor, to.kind);
       write(first + i * stride, values[i]);
     }
   } else {
     for (int at = first; at < k; at += stride) {
       read(at, values[0]);
-      store_codes(codes + at, values[0], factor, to.kind);
+      store_codes(codes + at, values[0], row.factor, to.kind);
       write(at, values[0]);
     }
   }
-  if (threadIdx.x == 0) {
-    to.scales[blockIdx.x] = isfinite(largest) ? scale : NAN;
-    raise(to.peak, largest);
-  }
+  row.store_scale(to);
 }
 template <int units, class Read>
 __device__ __forceinline__ void quantize_row(int k, const CodedRows& to, const Read& read) {
