@@ -58,13 +58,13 @@ __global__ void embed_units(const T* table, std::int64_t vocab, const std::int32
   store_unit(out + std::int64_t{blockIdx.x} * width + column, values);
 }
 
-/// Of a row: the sum of its squares, and of a row in codes the largest magnitude.
+/// The sum of a row's squares, and the largest magnitude of a row that becomes codes.
 struct RowTotals {
   float squares, largest;
 };
 
 /// The totals of all threads of the block, at most 1,024; every thread gets them. All must call,
-/// once in a kernel.
+/// once in a kernel. The sum has the bits of block_sum, by which norms fused into all-reduces add.
 template <bool codes>
 __device__ __forceinline__ RowTotals totals_of_block(RowTotals own) {
   __shared__ RowTotals parts[32];

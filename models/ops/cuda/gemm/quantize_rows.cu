@@ -105,8 +105,8 @@ __global__ void quantize_scaled_rows(const bf16* x, int k, CodedRows to) {
   }
 }
 
-/// Calls run(kernel, threads) with the instance that keeps a row of k in registers, if one does. Of
-/// rows that all fit in fewer threads, those take more units each, so that more rows are under way.
+/// Calls run(kernel, threads) with the instance that keeps a row of k in registers, if one does.
+/// Fewer threads with more units each leave a multiprocessor room for more rows at once.
 template <class Run>
 cudaError_t with_units(std::int64_t k, auto one, auto two, auto four, auto any, const Run& run) {
   const auto threads_for = [&](int units) { return 32 * blocks_of(k, 32 * unit * units); };
